@@ -440,7 +440,8 @@ def moved(
                     if _is_absent(each, top, absence):
                         backup.move(each, top)
             except OSError as error:
-                failed.append(f"cannot {tried(error, 'back up')} '{os.fsdecode(path)}': {error}")
+                text = f"cannot {tried(error, 'back up')} '{show(path)}': {error.strerror}"
+                failed.append(text)
     finally:
         os.close(top)
         backup.close()

@@ -1,8 +1,8 @@
 """Where what is replaced or removed goes, with its path: renamed, so on the same file system.
 
 Directories that lead there are made as they are needed, each in the one above it, never through a
-link. What has the same path there from an earlier run is kept under another name: `.1`, `.2` and so
-on behind it.
+link, with the owner, mode and access control list of the target's. What has the same path there
+from an earlier run is kept under another name: `.1`, `.2` and so on behind it.
 
 What is replaced is in the backup before its name is another's, or at that very moment, so that no
 kill loses it: by a hard link; where there is none, what is new goes to the backup under a name of
@@ -36,7 +36,9 @@ _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EN
 _NO_RENAMES = (*NO_SUCH_RENAME, errno.EPERM)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _AT_ONCE = 64 << 20
+_NAME_BYTES = 255
 _MAX_NAME_BYTES = 240  # and a number behind it
+_LIST = "system.posix_acl_access"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -49,7 +51,7 @@ class Backup:
 
     def take(self, path: bytes, written: bytes, directory_fd: int) -> None:
         """Move what has the name `written` in a directory to where its `path` leads. OSError."""
-        with trying("back up"), self._above(path) as fd:
+        with trying("back up"), self._above(path, directory_fd) as fd:
             _give(written, directory_fd, os.path.basename(path), fd)
 
     def hold(self, path: bytes, directory_fd: int) -> bool:
@@ -58,9 +60,9 @@ class Backup:
         So it is in the backup before something else gets its name. OSError.
         """
         name = os.path.basename(path)
-        with trying("back up"), self._above(path) as fd:
+        with trying("back up"), self._above(path, directory_fd) as fd:
             for suffix in count():
-                there = name + b".%d" % suffix if suffix else name
+                there = _numbered(name, suffix)
                 try:
                     os.link(
                         name, there, src_dir_fd=directory_fd, dst_dir_fd=fd, follow_symlinks=False
@@ -81,7 +83,7 @@ class Backup:
         in the backup. False, with nothing changed, if that can't be done here. OSError.
         """
         name = os.path.basename(path)
-        with trying("back up"), self._above(path) as fd:
+        with trying("back up"), self._above(path, directory_fd) as fd:
             try:
                 there = _to_free(written, directory_fd, _between(name, written), fd)
             except OSError as error:
@@ -112,7 +114,7 @@ class Backup:
         The copy is called as `written` until it is complete, and then is on disk. OSError.
         """
         name = os.path.basename(path)
-        with trying("back up"), self._above(path) as fd:
+        with trying("back up"), self._above(path, directory_fd) as fd:
             try:
                 status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             except FileNotFoundError:
@@ -134,7 +136,7 @@ class Backup:
         In between nothing has the name.
         """
         name = os.path.basename(path)
-        with trying("back up"), self._above(path) as fd:
+        with trying("back up"), self._above(path, directory_fd) as fd:
             there = _give(name, directory_fd, name, fd)
             try:
                 os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
@@ -143,14 +145,18 @@ class Backup:
                 raise
 
     @contextmanager
-    def _above(self, path: bytes) -> Iterator[int]:
-        """The directory of the backup in which a path is, made if need be. OSError."""
+    def _above(self, path: bytes, directory_fd: int) -> Iterator[int]:
+        """The directory of the backup in which a path is, made if need be. OSError.
+
+        `directory_fd` is the target's directory in which the path is.
+        """
         if self._fd < 0:
             self._fd = directory(self._place)
         fd = os.dup(self._fd)
         try:
-            for part in filter(None, os.path.dirname(path).split(b"/")):
-                inner = _below(fd, part)
+            parts = list(filter(None, os.path.dirname(path).split(b"/")))
+            for depth, part in enumerate(parts, 1):
+                inner = _below(fd, part, (directory_fd, b"./" + b"../" * (len(parts) - depth)))
                 os.close(fd)
                 fd = inner
             yield fd
@@ -206,15 +212,62 @@ def going(path: bytes, top_fd: int, choose: Choose) -> list[bytes]:
     return [each for each in found if each not in stays and os.path.dirname(each) in stays]
 
 
-def _below(fd: int, name: bytes) -> int:
-    """The directory of this name in an open one, made if need be."""
+def _numbered(name: bytes, number: int) -> bytes:
+    """Return a name with a number behind it, no longer than one may be; for 0 the name itself."""
+    if not number:
+        return name
+    suffix = b".%d" % number
+    end = _NAME_BYTES - len(suffix)
+    if len(name) > end:
+        while end and name[end] & 0xC0 == 0x80:  # not within a character of UTF-8
+            end -= 1
+    return name[: end or _NAME_BYTES - len(suffix)] + suffix
+
+
+def _below(fd: int, name: bytes, like: tuple[int, bytes]) -> int:
+    """The directory of this name in an open one, made if need be.
+
+    `like` is the directory that it stands for: an open one, and a path from there.
+    """
     for suffix in count():
-        there = name + b".%d" % suffix if suffix else name
+        there = _numbered(name, suffix)
+        is_new = False
         with suppress(FileExistsError):
             os.mkdir(there, 0o700, dir_fd=fd)
+            is_new = True
         with suppress(NotADirectoryError):  # of an earlier run, when it was a file
-            return os.open(there, _FLAGS, dir_fd=fd)
+            inner = os.open(there, _FLAGS, dir_fd=fd)
+            if is_new:
+                _give_access(inner, like)
+            return inner
     raise AssertionError  # it counts on for ever
+
+
+def _give_access(fd: int, like: tuple[int, bytes]) -> None:
+    """Give a new directory the owner, list and mode of another one; its owner may write in it.
+
+    It stays private if that is not possible.
+    """
+    with suppress(OSError):
+        old = os.open(like[1], _FLAGS, dir_fd=like[0])
+        try:
+            status = os.fstat(old)
+            mode = stat.S_IMODE(status.st_mode) | stat.S_IRWXU
+            with suppress(PermissionError):
+                os.fchown(fd, status.st_uid, status.st_gid)
+            own = os.fstat(fd)
+            if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
+                mode &= ~(stat.S_ISUID | stat.S_ISGID)
+            try:
+                os.setxattr(fd, _LIST, os.getxattr(old, _LIST))
+            except OSError as error:
+                if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP):
+                    raise
+                with suppress(OSError):  # one that it has from the directory above
+                    os.removexattr(fd, _LIST)
+            os.fchmod(fd, mode)
+        finally:
+            os.close(old)
 
 
 def _between(name: bytes, written: bytes) -> bytes:
@@ -225,7 +278,7 @@ def _between(name: bytes, written: bytes) -> bytes:
 def _to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
     """Rename to a name that is free, or to the next one that is. OSError, `NO_SUCH_RENAME`."""
     for suffix in count():
-        there = name + b".%d" % suffix if suffix else name
+        there = _numbered(name, suffix)
         with suppress(FileExistsError):
             rename_to_free(written, there, source_fd, fd)
             return there
@@ -240,7 +293,7 @@ def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
         if error.errno not in _NO_RENAMES:
             raise
     for suffix in count():
-        there = name + b".%d" % suffix if suffix else name
+        there = _numbered(name, suffix)
         try:
             os.stat(there, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
