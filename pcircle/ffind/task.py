@@ -133,6 +133,7 @@ class FindTask(
             self._identify,
             follow=plan.settings.follow == "L",
             written=plan.removes,
+            no_atime=self.walks_twice,
             careful=plan.runs,
             linkless=any(root.strict for root in self.reached),
         )

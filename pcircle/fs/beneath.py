@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable
 
+from pcircle.fs.directories import open_without_atime
 from pcircle.fs.trouble import MOUNT, Trouble
 from pcircle.mounts import mount_of
 
@@ -39,11 +40,14 @@ def let_owner(fd: int) -> bool:
     return True
 
 
-def opener(*, cross: bool = False) -> Callable[[bytes, int], int]:
+def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, int], int]:
     """A function that opens the directory of a name in an open one.
 
-    It raises OSError, and Trouble where something is mounted, unless it may `cross`.
+    It raises OSError, and Trouble where something is mounted, unless it may `cross`. With
+    `no_atime` reading the directory leaves its access time as it is, where that is permitted.
     """
+    if no_atime:
+        return _opener_without_atime(cross=cross)
     if cross:
         return lambda name, directory_fd: os.open(name, _FLAGS, dir_fd=directory_fd)
     how = (ctypes.c_uint64 * 3)(_FLAGS, 0, _RESOLVE_NO_XDEV | _RESOLVE_BENEATH)
@@ -57,6 +61,22 @@ def opener(*, cross: bool = False) -> Callable[[bytes, int], int]:
         fd = os.open(name, _FLAGS, dir_fd=directory_fd)
         try:
             if is_same_mount(fd, directory_fd):
+                return fd
+            raise Trouble(MOUNT, "it is a mount point")
+        except BaseException:
+            os.close(fd)
+            raise
+
+    return open_beneath
+
+
+def _opener_without_atime(*, cross: bool) -> Callable[[bytes, int], int]:
+    """Return a function as of `opener`, for walks that are followed by another one."""
+
+    def open_beneath(name: bytes, directory_fd: int) -> int:
+        fd = open_without_atime(name, _FLAGS, directory_fd)
+        try:
+            if cross or is_same_mount(fd, directory_fd):
                 return fd
             raise Trouble(MOUNT, "it is a mount point")
         except BaseException:

@@ -48,6 +48,7 @@ _OF_AT_ONCE = 40  # so all threads that there may be need no more for it than is
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _O_PATH: int = getattr(os, "O_PATH", _FLAGS)  # Linux; elsewhere the same error comes again
+_O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
 _AS_GIVEN = -1  # in place of a root, for directories by the path that the user gave
 
 
@@ -129,7 +130,8 @@ class Directories:
     also none is on procfs, sysfs or devtmpfs; where `linkless`, through no link at all: Untrusted.
     `below` opens a directory in another one
     in its own way, see `pcircle.fs.beneath`, and `unlock` may make one readable that is not, by a
-    descriptor for its path alone; it tells whether it has.
+    descriptor for its path alone; it tells whether it has. With `no_atime` reading a directory
+    leaves its access time as it is, where the system permits that; `below` must do so itself.
     """
 
     def __init__(
@@ -145,8 +147,10 @@ class Directories:
         linkless: bool = False,
         below: Callable[[bytes, int], int] | None = None,
         unlock: Callable[[int], bool] | None = None,
+        no_atime: bool = False,
     ) -> None:
         self._bases = bases
+        self._no_atime = no_atime
         self._beneath = below
         self._unlock = unlock
         self._tell = opened
@@ -337,7 +341,11 @@ class Directories:
         searched = False
         try:
             if beneath is None or dir_fd is None:
-                fd = os.open(name, _FLAGS | follow, dir_fd=dir_fd)
+                flags = _FLAGS | follow
+                if self._no_atime:
+                    fd = open_without_atime(name, flags, dir_fd)
+                else:
+                    fd = os.open(name, flags, dir_fd=dir_fd)
             else:
                 fd = beneath(name, dir_fd)
         except PermissionError:
@@ -356,6 +364,17 @@ class Directories:
             os.close(fd)
             raise
         return opened
+
+
+def open_without_atime(name: bytes, flags: int, dir_fd: int | None) -> int:
+    """Open a file so that reading it leaves its access time as it is, if that is permitted.
+
+    It is to the owner of the file and to root. OSError.
+    """
+    try:
+        return os.open(name, flags | _O_NOATIME, dir_fd=dir_fd)
+    except PermissionError:
+        return os.open(name, flags, dir_fd=dir_fd)
 
 
 def _readable(searched_fd: int) -> int:

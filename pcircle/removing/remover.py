@@ -584,7 +584,7 @@ class RemoveTask(ChangeTask):
     def reach(self, *, is_first: bool) -> Directories:
         """See `TreeTask`."""
         plan = self.plan
-        self.open_beneath = opener(cross=plan.enter_mounts)
+        self.open_beneath = opener(cross=plan.enter_mounts, no_atime=self.walks_twice)
         self.identify = device_and_inode if plan.one_node else inode_alone
         unlock = let_owner if plan.force_modes and not plan.dry else None
         below = self.open_beneath
@@ -596,4 +596,5 @@ class RemoveTask(ChangeTask):
             below=below,
             unlock=unlock,
             written=True,
+            no_atime=self.walks_twice,
         )

@@ -128,9 +128,14 @@ class ChangeTask(TreeTask):
     # ---- counting first --------------------------------------------------------
 
     @property
+    def walks_twice(self) -> bool:
+        """Whether all is counted first, which must change no time that decides the second walk."""
+        return self.plan.max_delete is not None
+
+    @property
     def reached(self) -> tuple[Root, ...]:
         """The roots of all walks."""
-        return self.plan.roots * (1 if self.plan.max_delete is None else 2)
+        return self.plan.roots * (1 + self.walks_twice)
 
     def seed(self) -> Iterable[Any]:
         return super().seed() if self.plan.max_delete is None else [Phase()]

@@ -17,6 +17,7 @@ import pytest
 
 from pcircle.errors import UsageError
 from pcircle.ffind import find
+from pcircle.frm import remove
 from tests.conftest import ROOT
 from tests.fcp.running import ONE, TWO, Launcher, Run
 
@@ -483,3 +484,34 @@ def test_commands_get_no_more_names_than_there_is_room_for(tmp_path: Path) -> No
         check=True,
     )
     assert sum(map(int, done.stdout.split())) == 1000
+
+
+def age_directories(top: Path) -> list[str]:
+    """Make directories that were last used 60 days ago."""
+    at_s = time.time() - 60 * 86400
+    for name in ("a", "b/c", "b/d"):
+        (top / name).mkdir(parents=True)
+    for name in ("b/c", "b/d", "b", "a"):
+        os.utime(top / name, (at_s, at_s))
+    return ["a", "b/c", "b/d"]
+
+
+def test_counting_first_leaves_access_times_as_they_are(tmp_path: Path) -> None:
+    """Otherwise the second walk finds the directories young, and removes nothing."""
+    for number, tests in enumerate((["-empty"], ["-links", "2"], ["-name", "[acd]"])):
+        top = tmp_path / str(number)
+        names = age_directories(top)
+        words = ["-mindepth", "1", "-type", "d", *tests, "-atime", "+30", "-delete"]
+        result = find(str(top), *words, jobs=2, max_delete=100)
+        assert result is not None
+        assert result.report.exit_code == 0
+        assert not any((top / name).exists() for name in names), tests
+
+
+def test_frm_counts_first_and_leaves_access_times_as_they_are(tmp_path: Path) -> None:
+    age_directories(tmp_path / "top")
+    options = {"by_time": "atime", "older_than": "30d", "max_delete": 100, "keep_root": True}
+    report = remove(str(tmp_path / "top"), recursive=True, jobs=2, **options)
+    assert report is not None
+    assert report.exit_code == 0
+    assert below(tmp_path / "top") == []

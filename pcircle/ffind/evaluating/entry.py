@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from pcircle.encoding import to_scan
+from pcircle.fs.directories import open_without_atime
 from pcircle.walk.attributes import LETTERS
 
 Status = Any  # an os.stat_result; None: not looked up yet; False: it can't be
@@ -106,7 +107,9 @@ class Entry:
 
     def is_bare(self) -> bool:
         """Whether there is nothing in a directory. OSError."""
-        fd = os.open(self.name, _SCANNED | (0 if self.follow else os.O_NOFOLLOW), dir_fd=self.fd)
+        # Another test may still ask for its access time, in this walk or the next one.
+        flags = _SCANNED | (0 if self.follow else os.O_NOFOLLOW)
+        fd = open_without_atime(self.name, flags, self.fd)
         try:
             scan: Any = os.scandir(to_scan(fd))  # mypy knows of no scan of either kind
             with scan as found:
