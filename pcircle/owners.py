@@ -33,6 +33,8 @@ from pcircle.acls import (
 
 _ALL, _EXECUTE = 0o7777, 0o111
 _WHO = {"u": (0o100, 0o4000), "g": (0o010, 0o2000), "o": (0o001, 0), "a": (0o111, 0o6000)}
+_SHIFTS = {"u": 6, "g": 3, "o": 0}
+_CLEARED = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": 0o7777}  # where rights are copied
 _BITS = {"r": 4, "w": 2, "x": 1, "X": 1}
 _OCTAL = frozenset("01234567")
 
@@ -51,13 +53,17 @@ class Rule(msgspec.Struct, frozen=True, array_like=True):
 class Bits(msgspec.Struct, frozen=True, array_like=True):
     """A step of a change: bits that stay and bits that are given, of directories or of others.
 
-    With `searches` the right to execute is given to directories, and where somebody had it.
+    With `searches` the right to execute is given to directories, and where somebody had it. If it
+    `copies` the rights of a class to those in `given`, these are what that class has, and with
+    `removes` they are taken away.
     """
 
     kept: int
     given: int
     of: Literal["", "D", "F"] = ""
     searches: bool = False
+    copies: Literal["", "u", "g", "o"] = ""
+    removes: bool = False
 
 
 class Given(msgspec.Struct, frozen=True, array_like=True):
@@ -187,6 +193,10 @@ def changed(whole: int, modes: Sequence[Bits]) -> int:
     for bits in modes:
         if bits.of and (bits.of == "D") != is_directory:
             continue
+        if bits.copies:
+            rights = (mode >> _SHIFTS[bits.copies] & 7) * 0o111 & bits.given
+            mode = mode & ~rights if bits.removes else mode & bits.kept | rights
+            continue
         spared = _EXECUTE if bits.searches and not (executes or is_directory) else 0
         mode = mode & bits.kept | bits.given & ~spared
     return whole & ~_ALL | mode
@@ -211,12 +221,15 @@ def _bits(text: str, umask: int) -> Bits:
         return Bits(0, int(rest, 8), of)
     at = next((place for place, letter in enumerate(rest) if letter in "+-="), -1)
     who, what = rest[: max(at, 0)], rest[at + 1 :]
-    if at < 0 or set(who) - {*_WHO, "D", "F"} or set(what) - {*_BITS, "s", "t"}:
+    copies: Any = what if what in _SHIFTS else ""
+    if at < 0 or set(who) - {*_WHO, "D", "F"} or set(what) - {*_BITS, "s", "t", *copies}:
         raise wrong
     kinds |= set(who) & {"D", "F"}
     if len(kinds) > 1:
         raise wrong
     of = "".join(kinds)
+    if copies:
+        return _copying(set(who) - kinds, rest[at], copies, of, umask)
     where = special = value = 0
     for letter in set(who) - kinds:
         where |= _WHO[letter][0]
@@ -232,6 +245,16 @@ def _bits(text: str, umask: int) -> Bits:
         return Bits(_ALL & ~(value | set_id), 0, of, searches)
     kept = _ALL & ~((where or 0o111) * 7) & ~(special if set_id else 0)
     return Bits(kept, value | set_id, of, searches)
+
+
+def _copying(who: set[str], operator: str, copies: Any, of: Any, umask: int) -> Bits:
+    """A step by which a class gets, or loses, the rights that another one has."""
+    cleared = 0
+    for letter in who or {"a"}:
+        cleared |= _CLEARED[letter]
+    given = cleared & 0o777 & ~(0 if who else umask)
+    kept = _ALL & ~cleared if operator == "=" else _ALL
+    return Bits(kept, given, of, copies=copies, removes=operator == "-")
 
 
 def user_name(number: int) -> str:

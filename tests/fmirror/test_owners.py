@@ -120,9 +120,12 @@ def test_any_tree(tmp_path_factory: pytest.TempPathFactory, seed: int, way: str)
 # ---- modes -------------------------------------------------------------------------------------
 
 _WORD = st.from_regex(r"[DF]?[ugoa]{0,3}[-+=][rwxXst]{0,4}", fullmatch=True)
+_COPY = st.from_regex(r"[DF]?[ugoa]{0,3}[-+=][ugo]", fullmatch=True)
 _NUMBER = st.from_regex(r"[DF]?[0-7]{1,4}", fullmatch=True)
 _ANY = st.text("DFugoa+-=rwxXst0178,", min_size=1, max_size=8)
-_MODES = st.one_of(st.lists(st.one_of(_WORD, _NUMBER), min_size=1, max_size=3).map(",".join), _ANY)
+_MODES = st.one_of(
+    st.lists(st.one_of(_WORD, _COPY, _NUMBER), min_size=1, max_size=3).map(",".join), _ANY
+)
 
 
 @searched(80, soak=2000)
@@ -130,6 +133,13 @@ _MODES = st.one_of(st.lists(st.one_of(_WORD, _NUMBER), min_size=1, max_size=3).m
 @example("a-s")
 @example("ua+s,o-s")
 @example("=s")
+@example("g=u,Fo=g,D-o,ug+o")
+@example("=u")
+@example("a=g")
+@example("uo=u")
+@example("Fg-u,+g,Do=o")
+@example("g=ur")
+@example("o=ug")
 def test_modes_are_those_of_rsync(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     place = tmp_path_factory.mktemp("modes")
     (place / "a").mkdir()
@@ -311,7 +321,7 @@ def test_what_makes_no_sense_is_refused(place: bytes) -> None:
     cases: list[tuple[tuple[str, ...], str]] = [
         (("--chown=:",), "must be USER:GROUP"),
         (("--chown=nobody-has-this-name",), "unknown user"),
-        (("--chmod=g=u",), "invalid mode 'g=u'"),
+        (("--chmod=g=ur",), "invalid mode 'g=ur'"),
         (("--chmod=DFu+x",), "invalid mode"),
         (("--usermap=1:2", "--chown=3"), "cannot be combined"),
         (("--groupmap=1:2", "--chown=:3"), "cannot be combined"),
