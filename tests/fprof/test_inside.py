@@ -248,3 +248,22 @@ def test_a_picture_of_no_known_kind_is_refused(place: bytes) -> None:
     finished = run_fprof(ONE, "--plot", place + b"/picture.bmp", place)
     assert finished.code == 2
     assert ".png, .svg, .pdf" in finished.said
+
+
+def test_reading_leaves_times_as_they_are(shared_place: bytes) -> None:
+    tree = os.path.join(shared_place, b"times")
+    os.mkdir(tree)
+    for name in (b"control", b"file"):
+        with open(os.path.join(tree, name), "wb") as file:
+            file.write(bytes(200_000))
+        os.utime(os.path.join(tree, name), (1_000_000, 2_000_000))
+    path, control = (os.path.join(tree, name) for name in (b"file", b"control"))
+    with open(control, "rb") as file:
+        file.read()
+    if os.stat(control).st_atime == 1_000_000:
+        pytest.skip("this file system keeps no access times")
+    before = os.stat(path)
+    done = run_fprof(ONE, "--compress", "--json", "-", path)
+    assert done.code == 0, done.said
+    after = os.stat(path)
+    assert (after.st_atime_ns, after.st_ctime_ns) == (before.st_atime_ns, before.st_ctime_ns)

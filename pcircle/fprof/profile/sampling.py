@@ -29,6 +29,7 @@ from pcircle.buffers import aligned
 from pcircle.fprof.profile.collect import Files, Tell
 from pcircle.fprof.profile.model import Piece, Profile
 from pcircle.fs.data import Recalls
+from pcircle.fs.directories import open_without_atime
 
 PIECE_BYTES = 64 << 10
 METHOD = "zlib, level 1, pieces of 64 KiB"
@@ -107,7 +108,7 @@ class Sampler:
         """A piece, compressed; of no bytes if it can't be read. The first of a file counts it."""
         count = 0
         with suppress(OSError):
-            fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+            fd = open_without_atime(name, _FLAGS, directory_fd)
             try:
                 if is_first and self._recalls is not None:
                     self._recalls.see(name, directory_fd, os.fstat(fd))
