@@ -29,8 +29,8 @@ from pcircle.copying.settings import CHUNK_UNIT_BYTES, SOURCE_FLAGS, Identity, R
 from pcircle.copying.target import BegunFile, Creation
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
 from pcircle.fs.exposure import withdraw
-from pcircle.fs.file_system import is_pseudo, reports_holes
-from pcircle.fs.trouble import Changed, tried, trying
+from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
+from pcircle.fs.trouble import SAME_FILE, Changed, Trouble, tried, trying
 from pcircle.fs.xattrs import FLAGS, Held
 from pcircle.writing import write_all
 
@@ -260,6 +260,8 @@ class Copier:
 
         Whom its source will not let read must not read what comes.
         """
+        if are_same(fd, creation.fd):
+            raise Trouble(SAME_FILE, "it and its copy are the same file")
         withdraw(creation.fd, status, self._settings.keep, self._held(fd, creation), rewritten=True)
         os.ftruncate(creation.fd, 0)
 

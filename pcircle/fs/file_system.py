@@ -20,9 +20,12 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import struct
 from collections.abc import Callable
 from typing import Any
+
+from pcircle.fs.status import refreshed
 
 # linux/magic.h, and the sources of those that are not part of Linux
 _LOCAL = {
@@ -71,6 +74,9 @@ _SIZED = _REPORTING | {*_OTHER_DISKS.values(), *_SERVERS.values()}
 _VIEW_FREE = frozenset((*_LOCAL.values(), *_OTHER_DISKS.values()))
 _PSEUDO_TYPES = frozenset(_PSEUDO.values())
 
+_NS = 1_000_000_000
+_FIRST_MARK_S = 400_000_000  # 1982
+_MARKS = 100_000_000
 _RECORD_BYTES = 256  # struct statfs has 120
 _TYPE = "=I" if os.uname().machine.startswith("s390") else "@l"
 
@@ -98,6 +104,30 @@ def size_is_nominal(fd: int, status: Any) -> bool:
     if status.st_size:
         return not status.st_blocks and is_pseudo(fd)
     return _type_of(fd) not in _SIZED
+
+
+def are_same(source_fd: int, target_fd: int) -> bool:
+    """Return whether two open files may be one, which one of the file systems shows.
+
+    Their devices or numbers are known to differ. If size and time are alike as well, a time is set
+    that the other one does not have. The target gets its own time back if it is the source.
+    """
+    if is_view_free(source_fd) and is_view_free(target_fd):
+        return False
+    source, target = refreshed(source_fd), refreshed(target_fd)
+    if (source.st_size, source.st_mtime_ns) != (target.st_size, target.st_mtime_ns):
+        return False
+    mark_ns = (_FIRST_MARK_S + 2 * random.randrange(_MARKS)) * _NS  # FAT keeps even seconds
+    if mark_ns == source.st_mtime_ns:
+        mark_ns += 2 * _NS
+    try:
+        os.utime(target_fd, ns=(target.st_atime_ns, mark_ns))
+    except PermissionError:
+        return True
+    if refreshed(source_fd).st_mtime_ns == source.st_mtime_ns:
+        return False
+    os.utime(target_fd, ns=(target.st_atime_ns, target.st_mtime_ns))
+    return True
 
 
 def _type_of(fd: int) -> int:

@@ -25,6 +25,7 @@ _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_NO_AUTOMOUNT = 0x800
 _AT_EMPTY_PATH = 0x1000
+_AT_STATX_FORCE_SYNC = 0x2000
 _FLAGS = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT
 _BASIC_STATS = 0x7FF
 _BIRTH = 0x800
@@ -225,6 +226,15 @@ def mount_number(fd: int) -> str | None:
     (mask,) = struct.unpack_from("I", buffer, _MASK_AT)
     (number,) = struct.unpack_from("Q", buffer, _MOUNT_NUMBER_AT)
     return f"mount {number}" if mask & _MOUNT_NUMBER else None
+
+
+def refreshed(fd: int) -> os.stat_result:
+    """The status of an open file as its server has it now, rather than as it is cached. OSError."""
+    call = _statx()
+    if call is not None:  # what it finds becomes what is cached
+        flags = _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC
+        call(fd, b"", flags, _BASIC_STATS, bytearray(STATX.record_bytes))
+    return os.fstat(fd)
 
 
 @functools.cache

@@ -124,3 +124,22 @@ def test_types_of_file_systems(place: bytes) -> None:
     finally:
         for fd in fds:
             os.close(fd)
+
+
+@pytest.mark.parametrize("chunks", [(), ("--chunksize", "4M")], ids=["whole", "chunks"])
+@pytest.mark.parametrize("to_view", [True, False], ids=["to", "from"])
+def test_a_view_of_the_source(
+    chunks: tuple[str, ...], to_view: bool, place: bytes, fuse: Mount
+) -> None:
+    """--inplace into what FUSE shows of the source, or the reverse, leaves the source alone."""
+    mounted = fuse()
+    data = content(1, 9_000_000 if chunks else 50_000)
+    path = write_file(mounted.backing + b"/file", data)
+    os.utime(path, (10, 20))
+    sides = (mounted.backing, mounted.path) if to_view else (mounted.path, mounted.backing)
+    for side in sides:
+        os.stat(side + b"/file")  # what was looked up may be cached
+    finished = run("fcp", "--inplace", *chunks, "-T", *sides, code=1)
+    assert "the same file" in finished.said
+    assert read_file(path) == data
+    assert os.stat(path).st_mtime == 20
