@@ -26,6 +26,11 @@ Exit codes
 All tools use the same exit codes. If several apply, the first of these counts: {precedence}.
 All ranks of a job exit with the same code.
 
+If a process of ``mpirun`` or ``srun`` is killed by ``SIGKILL``, the launcher ends the others,
+and the exit code is the launcher's: 9 with MPICH's ``mpirun``, 137 with Open MPI's and with
+``srun``. ``SIGINT`` and ``SIGTERM`` to one of the ranks give 130 and 143. The job can be resumed,
+as after 4.
+
 """
 
 

@@ -37,4 +37,3 @@ if __name__ == "__main__":
     end = run(Walk())
     if end.outcome is not None and end.outcome.result is not None:
         print("{:,} files, {:,} bytes".format(*end.outcome.result))
-    sys.exit(end.code)

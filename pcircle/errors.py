@@ -31,6 +31,7 @@ __all__ = [
     "StoppedEarly",
     "Terminated",
     "UsageError",
+    "error_of",
     "package_problem",
     "worst",
 ]
@@ -179,6 +180,19 @@ def worst(codes: Iterable[int]) -> int:
     if not seen.issubset(_PRECEDENCE):
         return Defect.exit_code
     return next((code for code in _PRECEDENCE if code in seen), EXIT_OK)
+
+
+def error_of(code: int) -> type[PcircleError]:
+    """Return the error that ends a job with an exit code."""
+    kinds: tuple[type[PcircleError], ...] = (
+        Terminated,
+        Interrupted,
+        StoppedEarly,
+        IntegrityError,
+        EntriesFailed,
+        UsageError,
+    )
+    return next((kind for kind in kinds if kind.exit_code == code), Defect)
 
 
 def package_problem(error: BaseException) -> str:

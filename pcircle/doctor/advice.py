@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pcircle.doctor.facts import Facts, Value
+from pcircle.doctor.launching import mismatch
 from pcircle.errors import REQUIRED_PACKAGES
 
 _FEW_FILES = 4096
@@ -27,6 +28,8 @@ def broken(sections: dict[str, Facts], paths: dict[str, Facts], trouble: str) ->
 
 def advice(sections: dict[str, Facts], paths: dict[str, Facts]) -> Iterator[str]:
     """What makes them slower, or is soon to do harm."""
+    if text := mismatch(sections["launching"]):
+        yield text
     usable, quota = sections["cores"]["usable"].value, sections["control_groups"]["cores"].value
     if isinstance(usable, int) and isinstance(quota, float | int) and quota < usable:
         jobs = max(1, int(quota))

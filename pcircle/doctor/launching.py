@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pcircle.doctor.facts import Fact, Facts, Value, asked, reason
+from pcircle.doctor.facts import Fact, Facts, asked, reason
 from pcircle.errors import PcircleError
 from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start
@@ -25,6 +25,7 @@ _BATCH = {
     "Grid Engine": "PE_HOSTFILE",
 }
 _DEADLINE_S = 30.0
+_VERSION = re.compile(r"\d+\.\d+")
 # The same modules as here.
 _LIBRARY = """
 import sys
@@ -60,7 +61,8 @@ def launching(environ: Mapping[str, str]) -> tuple[Facts, str]:
     else:
         found["local_processes"] = asked(lambda: choose("auto", None, launch).size)
         found |= _library_apart()
-    return found | {"mpirun": _mpirun()}, trouble
+    found |= _mpirun()
+    return found, trouble
 
 
 def _joined(transport: Transport, found: Facts) -> int:
@@ -88,31 +90,63 @@ def _library_apart() -> Facts:
     except (OSError, subprocess.TimeoutExpired) as error:
         return {name: Fact(None, reason(error)) for name in names}
     if done.returncode:
-        said = done.stderr.decode(errors="replace").splitlines() or [f"exit code {done.returncode}"]
+        said = _printable(done.stderr).splitlines() or [f"exit code {done.returncode}"]
         why = "no MPI library could be loaded: " + said[-1].removeprefix("RuntimeError: ")
         return {name: Fact(None, why) for name in names}
-    lines = done.stdout.decode(errors="replace").splitlines()
+    lines = _printable(done.stdout).splitlines()
     return {name: Fact(line) for name, line in zip(names, lines, strict=False)}
 
 
-def _mpirun() -> Fact:
-    """The launcher that would be found: beside the interpreter first, as in an environment."""
-    beside = os.path.dirname(sys.executable or "")
-    program = shutil.which("mpirun", path=beside or None) or shutil.which("mpirun")
+def _mpirun() -> dict[str, Fact]:
+    """The launcher that a shell finds, and the make of MPI that it belongs to."""
+    program = shutil.which("mpirun") or shutil.which("mpiexec")
     if program is None:
-        return Fact("none")
+        return {"mpirun": Fact("none")}
+    found = asked(lambda: _version_of(program))
+    version = str(found.value or "")
+    return {"mpirun": Fact(f"{program} ({version})") if version else found}
 
-    def version() -> Value:
-        done = subprocess.run(
-            [program, "--version"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_DEADLINE_S,
-            check=False,
-        )
-        lines = [line.strip() for line in done.stdout.decode(errors="replace").splitlines()]
-        told = next((line for line in lines if "ersion" in line), "of unknown version")
-        return f"{program} ({' '.join(told.split())})"
 
-    return asked(version)
+def _version_of(program: str) -> str:
+    """Return the lines of a launcher's answer that have its make and version."""
+    done = subprocess.run(
+        [program, "--version"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=_DEADLINE_S,
+        check=False,
+    )
+    lines = [" ".join(each.split()) for each in _printable(done.stdout).splitlines()]
+    named = [line for line in lines if _VERSION.search(line)]
+    if any("HYDRA" in line for line in lines) and named:
+        named[0] = f"Hydra, {named[0]}"
+    return named[0] if named else "of unknown version"
+
+
+def _printable(data: bytes) -> str:
+    """Decode what another program or library said, without the NULs that end strings of C."""
+    return data.decode(errors="replace").replace("\0", "")
+
+
+def mismatch(found: Facts) -> str:
+    """Return what is wrong if mpirun is not of the library's make; nothing if that is not known."""
+    mpirun = str(found["mpirun"].value or "") if "mpirun" in found else ""
+    library = str(found["mpi_library"].value or "") if "mpi_library" in found else ""
+    program, _, version = mpirun.partition(" (")
+    of_program, of_library = _make_of(version), _make_of(library)
+    if not of_program or not of_library or of_program == of_library:
+        return ""
+    return (
+        f"{program} is of {of_program}, and the MPI library that is loaded is {library}: each "
+        "process would take itself for the only one; put the library's mpirun first on PATH"
+    )
+
+
+def _make_of(text: str) -> str:
+    """Return the family of a library or launcher: those of one start each other's processes."""
+    if any(word in text for word in ("Open MPI", "OpenRTE", "PRRTE", "prterun")):
+        return "Open MPI"
+    if any(word in text for word in ("MPICH", "Hydra", "Intel", "MVAPICH")):
+        return "MPICH"
+    return ""

@@ -54,7 +54,7 @@ def listed_starts(name: str, *, complete: bool) -> Iterator[bytes]:
     """
     shown = show(os.fsencode(name))
     try:
-        with open_input(name, dash=True) as stream:
+        with open_input(name, option="-files0-from") as stream:
             for number, path in enumerate(pieces(stream, b"\0", complete=complete), 1):
                 if not path:
                     raise UsageError(f"-files0-from: '{shown}': empty file name (number {number})")

@@ -19,7 +19,7 @@ import msgspec
 
 from pcircle.circle.settings import Settings
 from pcircle.circle.topology import Places, Tree
-from pcircle.errors import Defect, PcircleError, StoppedEarly, UsageError
+from pcircle.errors import EXIT_OK, Defect, PcircleError, StoppedEarly, UsageError, error_of
 from pcircle.runtime.defect import Mishaps, Tracebacks, once
 from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.loop import Rank
@@ -266,7 +266,11 @@ class _Library(Program):
 
 
 def run(
-    task: Task[Any, R], jobs: int | None = None, transport: TransportOption = "auto"
+    task: Task[Any, R],
+    jobs: int | None = None,
+    transport: TransportOption = "auto",
+    *,
+    check: bool = True,
 ) -> Result[R]:
     """Run a task on many ranks; the library's front door.
 
@@ -276,12 +280,21 @@ def run(
 
     These are forked, in a process without other threads. Where there are some, as in a
     notebook, fresh interpreters are started, which import the module of the task. If
-    that is the script itself, it must call `run` below `if __name__ == "__main__"`; if it is a
+    that is the script itself, it must call `run` below `if __name__ == "__main__":`; if it is a
     notebook, the package cloudpickle is required. The task is pickled for them.
 
     A UsageError is raised for what is refused before it began. An exception that leaves a
-    method of the task ends the job with 70, and its traceback is on standard error.
+    method of the task ends the job, and its traceback is on standard error.
+
+    A job that did not complete raises the `PcircleError` of its exit code, on every rank:
+    `Defect` if the task raised an exception. Without `check` the result is returned, whose `code`
+    is then not 0 and whose outcome is that of a part of the work.
     """
     program = _Library(task)
     code = run_program(program, jobs, transport)
-    return Result(code, program.keep.outcome)
+    outcome = program.keep.outcome
+    if check and code != EXIT_OK:
+        reasons = () if outcome is None else outcome.reasons
+        reason = reasons[0].splitlines()[-1] if reasons else "its result is not complete"
+        raise error_of(code)(f"the job ended with exit code {code}: {reason}")
+    return Result(code, outcome)

@@ -16,6 +16,7 @@ import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fs.listed import COMMENT
+from pcircle.transport.launch import launched
 from pcircle.trusted import directory, reading
 from pcircle.ui.names import show
 from pcircle.walk.globs import Rule, read_rule, read_rules
@@ -30,10 +31,18 @@ _STRICT = "--strict-operands"
 _LOOSE = (b"", b".", b"..")
 
 
-def open_input(name: str | bytes, *, dash: bool = False) -> BinaryIO:
-    """A file for reading; with `dash`, `-` is standard input. Untrusted, OSError."""
+def open_input(name: str | bytes, *, option: str = "") -> BinaryIO:
+    """A file for reading; for an `option` that says so, `-` is standard input. Untrusted, OSError.
+
+    UsageError for standard input under a launcher.
+    """
     path = os.fsencode(name)
-    if dash and path == b"-":
+    if option and path == b"-":
+        if launcher := launched().launcher:
+            raise UsageError(
+                f"{option}: cannot read standard input under {launcher}: launchers lose it, or "
+                "block, beyond 64 KiB; write the list to a file, and name the file"
+            )
         return open(0, "rb", closefd=False)
     return open(reading(path), "rb")
 
@@ -61,7 +70,7 @@ def read_paths(
     file_shown = show(os.fsencode(name))
     comments = 0
     try:
-        with open_input(name, dash=True) as stream:
+        with open_input(name, option=option) as stream:
             must = complete and must_end(stream, null=null)
             for number, path in enumerate(pieces(stream, end, complete=must), 1):
                 try:

@@ -435,5 +435,6 @@ def _number_nodes(names: Sequence[str]) -> tuple[int, ...]:
 def library() -> tuple[str, str]:
     """The name of the MPI library and its version, and the first line of what it says of itself."""
     name, version = MPI.get_vendor()
-    said = MPI.Get_library_version().partition("\n")[0]
+    # Open MPI has the NUL at the end of its string count as a part of it.
+    said = MPI.Get_library_version().replace("\0", "").partition("\n")[0]
     return f"{name} {'.'.join(map(str, version))}", " ".join(said.split())

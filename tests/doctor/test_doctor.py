@@ -305,6 +305,44 @@ def test_a_launcher_that_does_not_fit_is_named(
     assert "don't belong together" in said
 
 
+@pytest.mark.mpi
+def test_the_mpirun_of_another_library_is_named(
+    run: Run, mpirun: Callable[[int], list[str]], place: bytes, tmp_path: Path
+) -> None:
+    """The one that `PATH` finds counts, not the one beside the interpreter."""
+    own = Path(mpirun(1)[0])
+    whole, _ = report(run, place, "--no-trials", environ=environment(PATH=f"{own.parent}:/bin"))
+    assert whole["launching"]["mpirun"]["value"].startswith(f"{own} (")
+    library = whole["launching"]["mpi_library"]["value"]
+    assert not any("first on PATH" in text for text in whole["advice"])
+    answers = {
+        "Open MPI": "HYDRA build details:\\n    Version:    4.9.9",
+        "MPICH": "mpirun (Open MPI) 4.9.9",
+    }
+    answer = answers["Open MPI" if "Open MPI" in library else "MPICH"]
+    other = tmp_path / "mpirun"
+    other.write_text(f"#!/bin/sh\nprintf '{answer}\\n'\n")
+    other.chmod(0o755)
+    path = f"{tmp_path}:{own.parent}:/bin"
+    whole, _ = report(run, place, "--no-trials", environ=environment(PATH=path))
+    assert whole["launching"]["mpirun"]["value"].startswith(f"{other} (")
+    assert "4.9.9)" in whole["launching"]["mpirun"]["value"]
+    (advice,) = [text for text in whole["advice"] if "first on PATH" in text]
+    assert advice.startswith(f"{other} is of ")
+    assert library in advice
+
+
+@pytest.mark.mpi
+def test_what_a_library_says_has_no_nul(
+    run: Run, mpirun: Callable[[int], list[str]], place: bytes
+) -> None:
+    for prefix in ([], mpirun(1)):
+        for options in (["--json=-"], []):
+            done = run_doctor(run, *options, "--no-trials", place, prefix=prefix)
+            for nul in (b"\0", b"x00", b"u0000"):
+                assert nul not in done.stdout
+
+
 def test_without_an_mpi_library_that_is_said(run: Run, place: bytes, tmp_path: Path) -> None:
     """The report goes on."""
     (tmp_path / "mpi4py").mkdir()

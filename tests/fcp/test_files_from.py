@@ -178,7 +178,7 @@ def test_filters_and_dry_runs_follow(launcher: Launcher, source: bytes, place: b
     assert done["files"] > 1000
 
 
-@some_launchers
+@pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_the_list_may_come_by_a_pipe(launcher: Launcher, source: bytes, place: bytes) -> None:
     listed = _write_list(place, [b"wide/one of many names 7", b"1"], b"\n")
     run_fcp(

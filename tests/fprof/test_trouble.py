@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -244,24 +245,33 @@ def test_lists_that_make_no_sense_are_refused(place: bytes) -> None:
 
 
 @some_launchers
-def test_a_list_of_all_counts_what_a_walk_counts(launcher: Launcher, odd_tree: bytes) -> None:
+def test_a_list_of_all_counts_what_a_walk_counts(
+    launcher: Launcher, odd_tree: bytes, tmp_path: Path
+) -> None:
     """In any order, the root with it; and the same as what a slash at the end of a name means."""
     listed = subprocess.run(
         ["find", b".", "-print0"], cwd=odd_tree, check=True, stdout=subprocess.PIPE
     ).stdout
     paths = listed.split(b"\0")
     for text in (listed, b"\0".join(reversed(paths)), b"./\0"):
-        finished = run_with_input(launcher, text, "-0", "--files-from", "-", odd_tree)
+        finished = run_with_list(launcher, text, tmp_path, odd_tree)
         assert told(finished) == judged(odd_tree)
     names = sorted(os.listdir(odd_tree))
     below = b"\0".join(name + b"/" for name in names)
-    document = run_with_input(launcher, below, "-0", "--files-from", "-", odd_tree)
+    document = run_with_list(launcher, below, tmp_path, odd_tree)
     assert told(document) == judged(*(odd_tree + b"/" + name for name in names))
 
 
-def run_with_input(launcher: Launcher, text: bytes, *arguments: str | bytes) -> dict[str, Any]:
+def run_with_list(
+    launcher: Launcher, text: bytes, folder: Path, *arguments: str | bytes
+) -> dict[str, Any]:
+    """Run on a list: by standard input, which launchers lose, or by a file."""
+    listed = "-"
+    if launcher.ranks:
+        listed = str(folder / "list")
+        (folder / "list").write_bytes(text)
     finished = subprocess.run(
-        command(launcher, ["-q", "--json", "-", *arguments], FPROF),
+        command(launcher, ["-q", "--json", "-", "-0", "--files-from", listed, *arguments], FPROF),
         input=text,
         capture_output=True,
         env=clean_environment(),

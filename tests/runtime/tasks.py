@@ -500,7 +500,7 @@ def library(task: Task[Any, Any]) -> Callable[[int | None], int]:
     """The task by `run`."""
 
     def start(jobs: int | None) -> int:
-        end = run(task, jobs)
+        end = run(task, jobs, check=False)
         if end.outcome is not None:
             tell(end.outcome)
         return end.code

@@ -61,7 +61,7 @@ RUN = """\
 task = Numbers()
 if len(sys.argv) > 2:
     task.meeting = Meeting(sys.argv[2], int(sys.argv[3]))
-end = run(task, jobs=int(sys.argv[1]) or None)
+end = run(task, jobs=int(sys.argv[1]) or None, check=False)
 if end.outcome is not None and end.outcome.result is not None:
     print(end.code, end.outcome.result["items"], len(end.outcome.result["ranks"]))
 """
@@ -285,3 +285,57 @@ def test_it_is_interrupted_as_a_whole(
     assert said.endswith(b"stopped by SIGINT\n")
     assert b"Traceback" not in said
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+
+
+FAILS = """\
+from pcircle.errors import Defect, StoppedEarly
+from pcircle.runtime import Task, run
+
+class Squares(Task):
+    structured = False
+
+    def seed(self):
+        return range(1000)
+
+    def process(self, number, context):
+        if number == 567:
+            raise {error}
+        return number * number
+
+    def merge(self, a, b):
+        return a + b
+
+"""
+
+
+@pytest.mark.parametrize("ranks", [Ranks(1), RANKS[2]], ids=str)
+def test_a_task_that_raises_makes_run_raise(script: Script, ranks: Ranks) -> None:
+    """A caller that looks at the result alone must not take a part of it for the whole."""
+    text = FAILS.format(error="LookupError('no such number')")
+    ended = script(
+        text
+        + guarded("run(Squares(), jobs=JOBS)\nprint('went on')\n").replace(
+            "JOBS", str(ranks.jobs or None)
+        ),
+        ranks,
+        meet=False,
+    )
+    assert ended.code != 0
+    assert "LookupError: no such number" in ended.said
+    assert "pcircle.errors.Defect: the job ended with exit code 70" in ended.said
+    assert "went on" not in ended.said
+
+
+@pytest.mark.parametrize(
+    ("error", "name"), [("LookupError()", "Defect 70"), ("StoppedEarly('full')", "StoppedEarly 4")]
+)
+def test_failures_are_data_if_that_is_asked_for(script: Script, error: str, name: str) -> None:
+    call = (
+        "try: run(Squares(), jobs=2)\n"
+        "except (Defect, StoppedEarly) as error: print(type(error).__name__, error.exit_code)\n"
+        "print(run(Squares(), jobs=2, check=False).code)\n"
+    )
+    ended = script(FAILS.format(error=error) + guarded(call), Ranks(2), meet=False)
+    assert ended.code == 0
+    assert [line for line in ended.said.splitlines() if line.startswith(name)] == [name]
+    assert name.split()[1] in ended.said.splitlines()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.fcp.running import LAUNCHER_VARIABLES
+from tests.mpi import LAUNCHER_VARIABLES
 
 MPICH = {"PMI_FD": "1023", "PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}
 OPEN_MPI = {
