@@ -37,7 +37,7 @@ Exit codes: 0 success; 1 some entries could not be removed, each one named;
 
 Examples:
   frm -r /scratch/old
-  frm -r --older-than 30d --keep-root /archive/old
+  frm -r --older-than 30d --keep-root /scratch/tmp
   frm -r --plan removal.plan /data
   mpirun -np 8 frm --apply removal.plan""",
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate.reference import Reference, references
 from tests.conftest import ROOT, Run
 from tests.docs.pages import PAGES, called, is_synopsis, literal_lines
 
@@ -94,6 +95,34 @@ def test_lines_of_a_page(run: Run, tmp_path: Path, page: Path) -> None:
         done = run(["bash", "-o", "pipefail", "-c", _here(line)], cwd=tmp_path, env=environment)
         codes = (0, 3) if line.removeprefix("mpirun -np 8 ").startswith(DIFFERENT) else (0,)
         assert done.returncode in codes, f"{_here(line)}\n{done.stderr.decode()}"
+
+
+@pytest.mark.parametrize("about", references(), ids=lambda about: about.command.name)
+def test_examples_of_help(run: Run, tmp_path: Path, about: Reference) -> None:
+    """Each runs through sh, in a directory with names that an unquoted pattern would become."""
+    path = os.pathsep.join(
+        [str(ROOT / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
+    environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
+    _build(tmp_path)
+    for name in ("x.h5", "y.h5", "x.tmp", "y.tmp"):
+        (tmp_path / name).touch()
+    if about.command.name == "fprof":
+        run(["fprof", "-q", "--save", "last.profile", "data"], cwd=tmp_path, env=environment)
+    for line in about.examples:
+        assert not set(re.sub(r"'[^']*'", "", line)) & set("*?[\\$`"), f"not quoted: {line}"
+        if _why_not(line) or "fbench" in line or "fchgrp" in line:
+            continue
+        _build(tmp_path)
+        done = run(["sh", "-c", _here(line)], cwd=tmp_path, env=environment)
+        codes = (0, 3) if about.command.name in ("fdiff", "fsum") else (0,)
+        assert done.returncode in codes, f"{_here(line)}\n{done.stderr.decode()}"
+
+
+def test_no_example_of_frm_removes_a_whole_file_system() -> None:
+    (about,) = (each for each in references() if each.command.name == "frm")
+    whole = re.compile(r" -r (?:/|/\w+)$")
+    assert [line for line in about.examples if whole.search(line)] == []
 
 
 def test_what_is_not_run_is_there() -> None:
