@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.fmirror import mirror
-from tests.fcp.running import Launcher
+from tests.fcp.running import ONE, TWO, Launcher
 
 from .edits import Tree, cleared, copy_of
+from .judge import case_of, has_ordinary, judged
 from .running import (
     as_root,
     differences,
@@ -34,6 +36,7 @@ CHANGING = (
     "fchmod,fchmodat,chmod,fchown,fchownat,chown,lchown,utimensat,setxattr,fsetxattr,lsetxattr,"
     "removexattr,fremovexattr,ftruncate,copy_file_range,sendfile,write,pwrite64"
 )
+_DRAWN = 8  # seeds of random options
 
 
 def pair(place: bytes, seed: int) -> tuple[bytes, bytes]:
@@ -126,3 +129,25 @@ def test_a_second_run_changes_nothing_by_any_call(place: bytes, tmp_path: Path) 
     reads = [line for line in reads if b"O_WRONLY" not in line and b"O_RDWR" not in line]
     assert len(reads) > 0
     assert [line for line in calls if line not in reads] == []
+
+
+def test_random_options_and_kinds(shared: bytes) -> None:
+    """As rsync has it: other seeds each time, which a failure prints."""
+    ordinary, wrong = has_ordinary(), []
+    first = secrets.randbelow(10**9)
+    print(f"python -m tests.fmirror.judge --launchers j1 j2 --seeds {first}..{first + _DRAWN}")
+    for seed in range(first, first + _DRAWN):
+        case = case_of(seed, [ONE, TWO], ordinary=ordinary)
+        found = judged(case, Path(os.fsdecode(shared)))
+        if found:
+            wrong.append(f"{case}: {found}")
+    assert wrong == []
+
+
+@pytest.mark.mpi
+def test_random_options_and_kinds_under_mpi(shared: bytes) -> None:
+    first, ordinary = secrets.randbelow(10**9), has_ordinary()
+    print(f"python -m tests.fmirror.judge --launchers np3 --seeds {first}..{first + 2}")
+    for seed in range(first, first + 2):
+        case = case_of(seed, [Launcher(ranks=3)], ordinary=ordinary)
+        assert judged(case, Path(os.fsdecode(shared))) == "", str(case)
