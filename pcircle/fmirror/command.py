@@ -318,6 +318,8 @@ def _remove(
         return Removed(code)
     report = removal.report
     removed = 0 if report is None else sum(report.counts[name] for name in _REMOVED)
+    if report is not None and report.counts["moving"]:
+        code = worst((code, EntriesFailed.exit_code))
     if backup is not None and code in (0, EntriesFailed.exit_code) and not options.dry:
         paths, strict = require(found).paths(), options.strict_operands
         rules, absence = require(console).rules, Absence(source_of(require(copied.decision)))

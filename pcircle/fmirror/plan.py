@@ -61,6 +61,7 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     `pcircle.fmirror.work.alike.Paths`, are not missing. What is missing in the target and as it
     should be in one of `link_dest` is linked to that, and what is so in one of `compare_dest` left
     out; content that one of `copy_dest` or `reflink_dest` has is taken from there: whole paths.
+    The run began at `began_ns`.
     """
 
     upkeep: Upkeep = Upkeep()
@@ -74,6 +75,7 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     compare_dest: tuple[bytes, ...] = ()
     copy_dest: tuple[bytes, ...] = ()
     reflink_dest: tuple[bytes, ...] = ()
+    began_ns: int | None = None
 
     def more_options(self) -> dict[str, bytes]:
         """See `Plan`."""

@@ -263,6 +263,7 @@ class MirrorProgram(CopyProgram):
             "compare_dest": options.compare_dest,
             "copy_dest": options.copy_dest,
             "reflink_dest": options.reflink_dest,
+            "began_ns": time.time_ns(),
         }
 
     @property

@@ -59,6 +59,7 @@ class SurveyPlan(TreePlan, frozen=True, kw_only=True):
     deleting: Deleting
     token: bytes = b""
     journal: JournalPlan | None = None
+    began_ns: int | None = None
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag="t"):

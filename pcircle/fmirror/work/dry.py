@@ -17,7 +17,15 @@ from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge, Linked, count
 from pcircle.fmirror.work.keeping import Keeping
-from pcircle.fmirror.work.surplus import Finder, Surplus, existing, filled, packed
+from pcircle.fmirror.work.surplus import (
+    MOVING,
+    Finder,
+    Surplus,
+    existing,
+    filled,
+    moved_away,
+    packed,
+)
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import Changed, had_tried, trying
@@ -62,10 +70,17 @@ class DryMirrorVisitor(DryVisitor):
         self._beside = Beside(mirror, self._keeping, dry=True)
         self._emptiness = Emptiness(scope_of(mirror)) if mirror.upkeep.prunes else None
         self._finder = Finder(mirror, self._emptiness) if mirror.deleting.wanted else None
+        if self._finder is not None:
+            self._finder.tell_moving = self._tell_moving
         self._plans = mirror.acts.plan
         # With a backup a directory that is replaced is there by then, and not removed.
         self._tells_replaced = self._plans or mirror.deleting.backup is None
         self._within: tuple[int, bytes] | None = None  # the directory that was planned last
+
+    def _tell_moving(self, path: bytes, count: int) -> None:
+        """Fail what would not be done in a directory whose source changes."""
+        self.counters.found += 1
+        self._fail(0, path, moved_away(count), require(self._here), MOVING)
 
     def _target_of(self, root: int, path: bytes) -> Lease | None:
         try:

@@ -26,8 +26,9 @@ from pcircle.fmirror.plan import Deleting, MirrorPlan
 from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, Steadiness, all_names, blocks, encoded, listed_first, rewound
-from pcircle.fs.trouble import trying
+from pcircle.fs.trouble import Changed, trying
 from pcircle.guards import require
+from pcircle.mounts import type_of_device
 from pcircle.names import show
 from pcircle.removing.tree import TreeRemover
 from pcircle.runtime import Context
@@ -40,6 +41,13 @@ from pcircle.walk.globs import Rule, read_rule
 _MOST_AT_HAND = 1 << 16
 KINDS = ("files", "directories", "links", "specials")
 DELETING = b"*deleting   "
+MOVING = "remove from the copy of directory"
+"""What is not done while a directory of the source changes."""
+_OWN_CLOCK = frozenset(
+    (None, b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"tmpfs", b"f2fs", b"zfs", b"overlay")
+)
+"""File systems whose times are this machine's; subvolumes of btrfs are None."""
+_OTHER_CLOCK_NS = 2 * 10**9
 
 
 class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
@@ -69,6 +77,8 @@ class Decided(Protocol):
     def token(self) -> bytes: ...
     @property
     def journal(self) -> JournalPlan | None: ...
+    @property
+    def began_ns(self) -> int | None: ...
 
 
 class Meant(NamedTuple):
@@ -78,6 +88,7 @@ class Meant(NamedTuple):
     rules: tuple[Rule, ...] = ()
     token: bytes = b""
     journal: JournalPlan | None = None
+    began_ns: int | None = None
 
 
 def kept_rules(plan: Decided) -> tuple[Rule, ...]:
@@ -113,6 +124,20 @@ class Total:
         return not rest
 
 
+class Stamps:
+    """How far the clock of a file system may be from this machine's."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+
+    def error_ns(self, device: int) -> int:
+        """Return the error of a file system's change times, by its device number."""
+        if device not in self._known:
+            kind = type_of_device(device)
+            self._known[device] = 0 if kind in _OWN_CLOCK else _OTHER_CLOCK_NS
+        return self._known[device]
+
+
 class Finder:
     """One thread's."""
 
@@ -125,6 +150,10 @@ class Finder:
         self._leave_out = choosing(plan.rules) if deleting.excluded and plan.rules else None
         self._temporary = f".fcp-{plan.token.decode()}-"
         self._journal = plan.journal
+        self._began_ns = plan.began_ns
+        self._stamps = Stamps()
+        self.tell_moving: Callable[[bytes, int], None] | None = None
+        """Is told of directories of which nothing is surplus yet, and of how many entries."""
         self._steadiness = Steadiness() if deleting.during else None  # of what is listed and goes
 
     def watched(
@@ -161,8 +190,13 @@ class Finder:
     def surplus(
         self, names: set[str] | None, fds: tuple[int, int], path: bytes
     ) -> Iterator[list[bytes]]:
-        """What the target's directory has and the source's has not, of which `names` are some."""
+        """What the target's directory has and the source's has not, of which `names` are some.
+
+        Nothing is where the source's was changed since the run began: what it has lost may have
+        gone to a directory that was listed before, and would be in neither copy.
+        """
         source_fd, target_fd = fds
+        moving, is_moving = 0, self._is_moving(source_fd)
         listed = blocks(target_fd)
         if self._steadiness is not None and not self._steadiness.of(os.fstat(target_fd).st_dev):
             listed = listed_first(listed)
@@ -191,9 +225,20 @@ class Finder:
                     some += left_out[kind] - set(getattr(there, kind))
             if len(block) and self._choose is not None:
                 self._choose(block, path, target_fd)
-            if len(block):
+            if len(block) and is_moving:
+                moving += len(block)
+            elif len(block):
                 found = block.files + block.directories + block.links + block.specials
                 yield [join_path(path, name) for name in encoded(found)]
+        if moving and self.tell_moving is not None:
+            self.tell_moving(path, moving)
+
+    def _is_moving(self, source_fd: int) -> bool:
+        """Return whether a directory of the source was changed since the run began."""
+        if self._began_ns is None:
+            return False
+        status = os.fstat(source_fd)
+        return status.st_ctime_ns >= self._began_ns - self._stamps.error_ns(status.st_dev)
 
     def _leave_own(self, block: Block, path: bytes, target_fd: int) -> None:
         """Leave out of a block of the target's directory what this run has made there itself."""
@@ -358,3 +403,9 @@ def filled(
 def packed(root: int, paths: Iterable[bytes]) -> Surplus:
     """Paths as a notice."""
     return Surplus(root, b"".join(path + b"\0" for path in paths))
+
+
+def moved_away(count: int) -> Changed:
+    """Why nothing is removed from the copy of a directory, which has so much surplus."""
+    stay = "1 entry stays" if count == 1 else f"{count:,} entries stay"
+    return Changed(f"it changed while the run was under way, {stay} until the next run")

@@ -23,7 +23,16 @@ from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge
 from pcircle.fmirror.work.keeping import Keeping
 from pcircle.fmirror.work.quick import OF_FILES, QuickCheck
-from pcircle.fmirror.work.surplus import Disposal, Finder, Surplus, existing, filled, packed
+from pcircle.fmirror.work.surplus import (
+    MOVING,
+    Disposal,
+    Finder,
+    Surplus,
+    existing,
+    filled,
+    moved_away,
+    packed,
+)
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.file_system import is_pseudo
 from pcircle.fs.scan import Block, rewound
@@ -61,6 +70,8 @@ class MirrorVisitor(CopyVisitor):
         self._quick = QuickCheck(plan, self._keeper, helped)
         self._emptiness = Emptiness(scope_of(plan)) if plan.upkeep.prunes else None
         self._finder = Finder(plan, self._emptiness) if plan.deleting.wanted else None
+        if self._finder is not None:
+            self._finder.tell_moving = self._tell_moving
         self._surplus: dict[int, list[bytes]] = {}  # of the item at hand, by root
         self._disposal = Disposal(plan, worker) if plan.deleting.during else None
         self._context: Context[Any] | None = None
@@ -117,6 +128,11 @@ class MirrorVisitor(CopyVisitor):
             above = path.rpartition(b"/")[0]
             with suppress(OSError), self._sides.targets.lease(root, above) as lease:
                 require(self._disposal).remove_replaced(root, path, was, lease.fd)
+
+    def _tell_moving(self, path: bytes, count: int) -> None:
+        """Fail what is not done in a directory whose source changes."""
+        self._counters.found += 1
+        self._accounts.fail(0, path, MOVING, moved_away(count), require(self._context))
 
     def _tell_surplus(self, context: Context[Any]) -> None:
         if self._surplus:
