@@ -114,7 +114,9 @@ def _of_status() -> list[st.SearchStrategy[Words]]:
 
 def _tests() -> list[st.SearchStrategy[Words]]:
     number = st.integers(0, 12).map(lambda n: b"%d" % n)
-    signed = st.builds(bytes.__add__, _SIGN, number)
+    signed = st.builds(
+        bytes.__add__, st.sampled_from([b"", b"+", b"-", b"-+", b"++", b"+-", b"- "]), number
+    )
     days = st.builds(
         bytes.__add__, _SIGN, st.sampled_from([b"0", b"1", b"2", b"10", b"1.3", b"200", b"9999"])
     )
@@ -125,7 +127,15 @@ def _tests() -> list[st.SearchStrategy[Words]]:
         lambda letters: b",".join(bytes([letter]) for letter in letters)
     )
     files = st.sampled_from(
-        [b"plain", b"sparse", b"d", b"links/to file", b"links/nowhere", b"every/a"]
+        [
+            b"plain",
+            b"sparse",
+            b"d",
+            b"links/to file",
+            b"links/nowhere",
+            b"every/a",
+            b"links/through",
+        ]
     )
 
     bare = b"-empty -nouser -nogroup -readable -writable -executable -true".split()
@@ -193,6 +203,9 @@ _FORMATS = st.lists(
 _ACTIONS = st.one_of(
     st.just((b"-print0",)),
     st.just((b"-print0",)),
+    st.sampled_from([b"-exec", b"-execdir"]).map(
+        lambda name: (name, b"printf", b"%s\\0", b"{}", b"+")
+    ),
     _FORMATS.map(lambda text: (b"-printf", text + b"\\0")),
     _FORMATS.map(lambda text: (b"-fprintf", b"/dev/stdout", text + b"\\0")),
 )
@@ -236,6 +249,9 @@ _STARTS = st.sampled_from(
     [
         (b".",), (b".",), (b"./",), (), (b"d", b"links"), (b"plain",), (b"links/to dir",),
         (b"links/to dir/",),
+        (b"d/dd/",), (b"d//dd//",), (b"B/", b"a"), (b"empty//", b"./x.txt/"),
+        (b",", b"d/"), (b")",),
+        (b"--", b"d"), (b".//",), (b"empty/.",), (b"empty/../d/",),
         (b"links/nowhere",), (b"d//",), (b"links/up", b"every"), (b"fifo", b"./d/"), (b"nothing",
         b"d"),
     ]
