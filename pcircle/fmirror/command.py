@@ -30,7 +30,7 @@ from pcircle.transport.launch import launched
 from pcircle.trusted import any_link
 from pcircle.ui.errorlog import encode
 from pcircle.ui.names import show
-from pcircle.ui.report import plural
+from pcircle.ui.report import FailedEntry, plural
 
 if TYPE_CHECKING:
     from pcircle.fmirror.earlier.manifests import Survey
@@ -320,21 +320,26 @@ def _remove(
     removed = 0 if report is None else sum(report.counts[name] for name in _REMOVED)
     if report is not None and report.counts["moving"]:
         code = worst((code, EntriesFailed.exit_code))
+    kept_back: list[FailedEntry] = []
     if backup is not None and code in (0, EntriesFailed.exit_code) and not options.dry:
         paths, strict = require(found).paths(), options.strict_operands
         rules, absence = require(console).rules, Absence(source_of(require(copied.decision)))
         known = copied.sides[1].known
         try:
-            failed = moved(
+            failed, stay = moved(
                 backup, options.target, paths, rules, absence, known=known, strict=strict
             )
         finally:
             absence.close()
-        for text in failed:
-            copied.complain(text)
+        for failure in failed:
+            copied.complain(failure.said("fmirror").removeprefix("fmirror: "))
+            kept_back.append(failure.reported())
         code = worst((code, EntriesFailed.exit_code)) if failed else code
-    failures = () if report is None else report.failures
-    return Removed(code, removed, withheld, failures, removal.entries_planned)
+        removed = 0 if stay < 0 else max(removed - stay, 0)
+        if report is not None and not options.quiet:
+            copied.complain(f"{plural(removed, 'entry', 'entries')} moved to the backup")
+    failures = [*(() if report is None else report.failures), *kept_back]
+    return Removed(code, removed, withheld, failures, removal.entries_planned, kept_back)
 
 
 def _removed_during(copied: MirrorProgram, code: int) -> Removed:

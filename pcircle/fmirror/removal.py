@@ -8,9 +8,11 @@ does it.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
@@ -23,15 +25,16 @@ from pcircle.fmirror.work.backup import Backup, going
 from pcircle.fmirror.work.surplus import DELETING, Surplus, deletion_line
 from pcircle.fs.directories import Lease, join_path, open_below
 from pcircle.fs.lists import Lists, record_of, sort
-from pcircle.fs.scan import Block
+from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.sorting import pieces
-from pcircle.fs.trouble import tried, trying
+from pcircle.fs.trouble import kind_of, told, tried, trying
 from pcircle.guards import require, require_type
 from pcircle.removing.plan import Counters, RemovalPlan
 from pcircle.removing.remover import Remover, RemoveTask
-from pcircle.runtime import Context
+from pcircle.runtime import Context, Outcome
 from pcircle.tool.actions import Actions, Lines
 from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
+from pcircle.tool.failures import Failure
 from pcircle.tool.planned import Planned, parted
 from pcircle.tool.trees import resolve
 from pcircle.trusted import directory, writing
@@ -222,6 +225,11 @@ class Console(ChangeConsole):
             values = [program.as_planned(value) for value in values]
         super().notice(source, values)
 
+    def conclude(self, outcome: Outcome[Any]) -> int:
+        """See `TreeConsole`: what goes to the backup is summed up when it has been moved."""
+        self.quiet = self.quiet or self._program.keeps
+        return super().conclude(outcome)
+
     def end_plan(self, last: bytes) -> str:
         """See `Console`: the last line is not that of this job."""
         return ""
@@ -285,7 +293,8 @@ class Removal(ChangeProgram):
         decision: MirrorPlan | None = None,
         known: tuple[int, int] | None = None,
     ) -> None:
-        self.verb = "would be removed" if dry else "moved to the backup" if keeps else "removed"
+        self.verb = "would be removed" if dry else "removed"
+        self.keeps = keeps and not dry
         more = {"verbose": max(typed.verbose, typed.itemize), "dry_run": dry or keeps}
         more |= {"json_lines": None} if keeps else {}
         if rules:
@@ -421,31 +430,59 @@ def moved(
     *,
     known: tuple[int, int] | None,
     strict: bool,
-) -> list[str]:
-    """Move what is surplus to the backup, each path as a whole; what failed.
+) -> tuple[list[Failure], int]:
+    """Move what is surplus to the backup, each path as a whole.
+
+    Return what failed, and how many entries stay for that.
 
     What `rules` leave out stays, and so does what the source has again. The target must be the
     directory that is `known`; `strict`: it is reached along no link.
     """
-    backup, failed = Backup(place), []
+    backup, stay = Backup(place), 0
+    failed: list[Failure] = []
+
+    def fail(path: bytes, doing: str, error: OSError) -> None:
+        shown = os.path.join(target, path)
+        failed.append(Failure(shown, doing, *told(error), 0, path, kind_of(error)))
+
     choose = choosing(rules) if rules else None
     top = directory(target, linkless=strict)
     try:
         status = os.fstat(top)
         if known is not None and known != (status.st_dev, status.st_ino):
-            return [f"cannot back up from '{show(target)}': it was replaced by another directory"]
+            fail(b"", "back up from", OSError(errno.ESTALE, "it was replaced by another directory"))
+            return failed, -1
         for path in paths:
             try:
                 for each in [path] if choose is None else going(path, top, choose):
                     if _is_absent(each, top, absence):
                         backup.move(each, top)
+                    else:
+                        stay += _entries_of(each, top)
             except OSError as error:
-                text = f"cannot {tried(error, 'back up')} '{show(path)}': {error.strerror}"
-                failed.append(text)
+                fail(path, tried(error, "back up"), error)
+                stay += _entries_of(path, top)
     finally:
         os.close(top)
         backup.close()
-    return failed
+    return failed, stay
+
+
+def _entries_of(path: bytes, top_fd: int) -> int:
+    """Return how many entries there are at a path and below."""
+    found, waiting = 0, [path]
+    while waiting:
+        here = waiting.pop()
+        found += 1
+        with suppress(OSError):
+            fd = open_below(top_fd, here)
+            try:
+                for block in blocks(fd):
+                    found += len(block) - len(block.directories)
+                    waiting += [join_path(here, name) for name in encoded(block.directories)]
+            finally:
+                os.close(fd)
+    return found
 
 
 def _is_absent(path: bytes, top_fd: int, absence: Absence) -> bool:

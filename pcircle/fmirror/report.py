@@ -55,7 +55,8 @@ class MirrorReport(Report, frozen=True, kw_only=True):
 class Removed(NamedTuple):
     """What the second job has done: the exit code so far, entries, and why it did nothing.
 
-    `planned` are entries that it has added to a plan.
+    `planned` are entries that it has added to a plan, `not_moved` those of the failures that could
+    not be moved to the backup.
     """
 
     code: int
@@ -63,6 +64,7 @@ class Removed(NamedTuple):
     withheld: str = ""
     failures: Iterable[FailedEntry] = ()
     planned: int = 0
+    not_moved: Sequence[FailedEntry] = ()
 
 
 class MirrorConsole(Console):
@@ -169,6 +171,7 @@ class MirrorConsole(Console):
             removed=removed.entries,
             cleared=cleared,
             withheld=removed.withheld or None,
+            failures=(*self.report.failures, *removed.not_moved),
             not_removed=tuple(removed.failures),
             expired=self.expired,
         )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import subprocess
 
 import pytest
 
 from tests.fcp.running import ONE
 from tests.fcp.trees import write_file
 
-from .running import mirrored
+from .running import as_root, mirrored, run_fmirror
 
 
 @pytest.mark.parametrize("name", [b"n" * 255, b"n" * 254, "\u00e9".encode() * 127], ids=len)
@@ -60,3 +62,24 @@ def test_directories_have_the_modes_of_those_that_they_stand_for(place: bytes) -
     mirrored(ONE, "--backup-dir", kept, source, target)
     made = {path: stat.S_IMODE(os.stat(kept + b"/" + path).st_mode) for path in modes}
     assert made == {**modes, b"d/fixed": 0o755}  # its owner moves more to it
+
+
+@as_root
+def test_what_cannot_be_moved_is_not_counted(place: bytes) -> None:
+    source, target, kept = (place + b"/" + each for each in (b"a", b"b", b"kept"))
+    os.makedirs(source)
+    os.makedirs(target + b"/d/e")
+    write_file(target + b"/d/e/file", b"1")
+    write_file(target + b"/single", b"1")
+    if subprocess.run(["chattr", "+i", target + b"/d"], check=False).returncode:
+        pytest.skip("no file can be made immutable here")
+    try:
+        words = ("--delete", "--allow-empty", "--backup-dir", kept, "--json", "-", source, target)
+        finished = run_fmirror(ONE, *words)
+    finally:
+        subprocess.run(["chattr", "-i", target + b"/d"], check=True)
+    assert finished.code == 1, finished.said
+    report = json.loads(finished.out)
+    assert [failure["error"] for failure in report["failures"]] == ["EPERM"]
+    assert report["removed"] == 1
+    assert "fmirror: 1 entry moved to the backup" in finished.said
