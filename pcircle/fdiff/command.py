@@ -30,6 +30,7 @@ from pcircle.runtime import Observer
 from pcircle.signature.manifest import Manifest
 from pcircle.tool.actions import Wanted
 from pcircle.tool.inputs import lists_of
+from pcircle.tool.results import open_output
 from pcircle.tool.times import limit_of, stop_of
 from pcircle.tool.trees import resolve
 from pcircle.tool.treetool import TreeProgram
@@ -155,9 +156,9 @@ class DiffProgram(TreeProgram):
         super().begin(roots)
         typed = self.typed
         if typed.json_lines is not None:
-            self.actions = LogFile(open_log(typed.json_lines, "--json-lines"))
+            self.actions = LogFile(open_output(typed.json_lines, "--json-lines"))
         if typed.list_out is not None:
-            self.listed = LogFile(open_log(typed.list_out, "--list-out"))
+            self.listed = LogFile(open_output(typed.list_out, "--list-out"))
         self.lists = [LogFile(open_log(name, "--output")) for _, name in self.outputs]
 
     def observer(self, plan: bytes) -> Observer[Any]:

@@ -20,11 +20,11 @@ from pcircle.fls.visitor import ListTask
 from pcircle.runtime import Observer, Outcome
 from pcircle.tool.actions import Wanted
 from pcircle.tool.options import rate_of
-from pcircle.tool.results import list_end, open_list
+from pcircle.tool.results import list_end, open_output
 from pcircle.tool.times import limit_of, stop_of
 from pcircle.tool.treetool import TreeConsole, TreeProgram, TreeReport
 from pcircle.ui.arguments import columns
-from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.errorlog import LogFile
 from pcircle.ui.jsonout import check
 from pcircle.ui.listing import FULL_ISO, RECENT, Times
 from pcircle.ui.names import show
@@ -178,9 +178,9 @@ class ListProgram(TreeProgram):
         super().begin(roots)
         typed = self.typed
         if typed.json_lines is not None:
-            self.actions = LogFile(open_log(typed.json_lines, "--json-lines"))
+            self.actions = LogFile(open_output(typed.json_lines, "--json-lines"))
         if typed.list_out is not None:
-            self.listed = LogFile(open_list(typed.list_out))
+            self.listed = LogFile(open_output(typed.list_out, "--list-out"))
 
     def _form(self, is_terminal: bool) -> Form:
         typed = self.typed

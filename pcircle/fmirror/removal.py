@@ -36,8 +36,9 @@ from pcircle.tool.actions import Actions, Lines
 from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
 from pcircle.tool.failures import Failure
 from pcircle.tool.planned import Planned, parted
+from pcircle.tool.results import append_output
 from pcircle.tool.trees import resolve
-from pcircle.trusted import directory, writing
+from pcircle.trusted import directory
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
@@ -410,7 +411,7 @@ def _as_typed(rule: Rule) -> tuple[str, bytes]:
 def _goes_on(path: str | None) -> LogFile | None:
     if path is None:
         return None
-    return LogFile(writing(os.fsencode(path), os.O_APPEND))
+    return LogFile(append_output(path))
 
 
 def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:

@@ -24,11 +24,11 @@ from pcircle.tool.failures import Failure
 from pcircle.tool.filters import attributes_of
 from pcircle.tool.options import rate_of
 from pcircle.tool.planned import Planned, head, read_plan, tail
-from pcircle.tool.results import list_end, open_list
+from pcircle.tool.results import list_end, open_output
 from pcircle.tool.times import limit_of, stop_of
 from pcircle.tool.trees import Phase, TreeCounters, TreePlan, TreeTask
 from pcircle.tool.treetool import TreeConsole, TreeProgram
-from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.ui.values import invalid
@@ -308,9 +308,9 @@ class ChangeProgram(TreeProgram):
         super().begin(roots)
         typed = self.typed
         if typed.json_lines is not None:
-            self.actions = LogFile(open_log(typed.json_lines, "--json-lines"))
+            self.actions = LogFile(open_output(typed.json_lines, "--json-lines"))
         if typed.list_out is not None:
-            self.listed = LogFile(open_list(typed.list_out))
+            self.listed = LogFile(open_output(typed.list_out, "--list-out"))
         if typed.plan is not None:
             from pcircle.tool.plan_file import PlanFile  # few runs have one
 

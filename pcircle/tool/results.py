@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from pcircle.errors import EntriesFailed, UsageError
+from pcircle.trusted import writing
 from pcircle.ui.errorlog import open_log
 from pcircle.ui.names import show
 from pcircle.writing import is_left, write_stream
@@ -104,11 +105,16 @@ def list_end(typed: argparse.Namespace, roots: Sequence[Root]) -> bytes:
     return b"\0" if typed.null else b"\n"
 
 
-def open_list(name: str) -> int:
-    """Open a new list, `-` being standard output. UsageError."""
+def open_output(name: str, option: str) -> int:
+    """Open the new file that *option* names, `-` being standard output. UsageError."""
     if name != "-":
-        return open_log(name, "--list-out")
+        return open_log(name, option)
     try:
         return os.dup(1)
     except OSError as error:
-        raise UsageError(f"--list-out: cannot write standard output: {error.strerror}") from None
+        raise UsageError(f"{option}: cannot write standard output: {error.strerror}") from None
+
+
+def append_output(name: str) -> int:
+    """Open again what `open_output` has opened, for more lines. OSError."""
+    return os.dup(1) if name == "-" else writing(os.fsencode(name), os.O_APPEND)

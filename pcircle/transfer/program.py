@@ -23,6 +23,7 @@ from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
 from pcircle.tool.options import Common
 from pcircle.tool.program import ToolProgram, local_ranks, run_tool
+from pcircle.tool.results import open_output
 from pcircle.tool.times import Stop, limit_of
 from pcircle.transfer.destination import resolve
 from pcircle.transfer.layouts import demand, striping_of
@@ -45,7 +46,7 @@ from pcircle.transfer.resume import (
 from pcircle.transfer.work.journaled import JournaledCopy
 from pcircle.transfer.work.task import CopyTask
 from pcircle.trusted import any_link
-from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.walk.attributes import Attributes
 
@@ -262,9 +263,9 @@ class CopyProgram(ToolProgram):
             return  # they are open
         self.begin_log(options.error_log)
         if options.json_lines is not None:
-            self._actions = LogFile(open_log(options.json_lines, "--json-lines"))
+            self._actions = LogFile(open_output(options.json_lines, "--json-lines"))
         if options.list_out is not None:
-            self._list = LogFile(open_log(options.list_out, "--list-out"))
+            self._list = LogFile(open_output(options.list_out, "--list-out"))
 
     def _acts(self, roots: tuple[Root, ...]) -> Wanted:
         """What is to be told of each action. UsageError if there can be no list."""

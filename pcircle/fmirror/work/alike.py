@@ -15,6 +15,7 @@ import xxhash
 
 from pcircle.comparing.moves import Alike, Pairing
 from pcircle.guards import require_type
+from pcircle.tool.results import append_output
 from pcircle.ui.errorlog import LogFile
 
 _BYTES = 8
@@ -102,7 +103,7 @@ class Moved(NamedTuple):
         for path, stream in ((json_lines, self.lines), (list_out, self.paths)):
             if path is not None and stream is not None:
                 stream.seek(0)
-                log = LogFile(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+                log = LogFile(append_output(path))
                 while text := stream.read(_AT_ONCE):
                     log.append(text)
                 log.close()
