@@ -10,8 +10,9 @@ import msgspec
 from pcircle.copying.existing import Existing
 from pcircle.fs.data import When
 from pcircle.fs.metadata import Keep
+from pcircle.timestamps import Timestamp, timestamp
 
-_WIRE_BITS = (1 << 63) - 1  # of a time: some file systems keep any
+_JOURNAL_BITS = (1 << 63) - 1  # of a time in ns, which may have more
 
 CHUNK_UNIT_BYTES = 4 << 20
 """Chunks are multiples of this: the block of the dataset signature."""
@@ -26,15 +27,15 @@ Identity: TypeAlias = "tuple[int, int]"
 class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Which file a name stood for, and which version of it: one look at it.
 
-    `device` as of `Settings.identify`, size in bytes, times in ns. Inode numbers are given again
-    when files are removed, and the modification time can be set; the change time can't.
+    `device` as of `Settings.identify`, size in bytes. Inode numbers are given again when
+    files are removed, and the modification time can be set; the change time can't.
     """
 
     device: int
     inode: int
     size: int
-    modified_ns: int
-    changed_ns: int
+    modified: Timestamp
+    changed: Timestamp
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -43,8 +44,9 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def version(self) -> tuple[int, int, int, int]:
-        """What is the same on all nodes and after a remount."""
-        return self.inode, self.size, self.modified_ns, self.changed_ns
+        """What is the same on all nodes and after a remount, as journals record it."""
+        times = self.modified.ns & _JOURNAL_BITS, self.changed.ns & _JOURNAL_BITS
+        return self.inode, self.size, *times
 
 
 class Range(Protocol):
@@ -137,5 +139,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def stamp(self, status: os.stat_result) -> Stamp:
         """Which file this is, and which version of it, for all ranks."""
-        times_ns = status.st_mtime_ns & _WIRE_BITS, status.st_ctime_ns & _WIRE_BITS
-        return Stamp(*self.identify(status), status.st_size, *times_ns)
+        times = map(timestamp, (status.st_mtime_ns, status.st_ctime_ns))
+        return Stamp(*self.identify(status), status.st_size, *times)

@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from pcircle.timestamps import Timestamp, timestamp
+
 LENGTH = struct.Struct(">I")
-_LAST = (1 << 63) - 1
 
 
 class About(msgspec.Struct, frozen=True, array_like=True):
@@ -22,24 +23,21 @@ class About(msgspec.Struct, frozen=True, array_like=True):
     mode: int
     uid: int
     gid: int
-    accessed_ns: int
-    modified_ns: int
+    accessed: Timestamp
+    modified: Timestamp
     lists: tuple[tuple[str, bytes], ...] = ()
 
     def status(self) -> os.stat_result:
         """As the kernel would say it; what is not kept is 0."""
-        times = {"st_atime_ns": self.accessed_ns, "st_mtime_ns": self.modified_ns}
+        times = {"st_atime_ns": self.accessed.ns, "st_mtime_ns": self.modified.ns}
         row = (self.mode, 0, 0, 1, self.uid, self.gid, 0, 0, 0, 0)
         return os.stat_result(row, times)
 
 
 def about(status: os.stat_result, lists: tuple[tuple[str, bytes], ...] = ()) -> About:
     """What is kept of an entry."""
-    # Some file systems keep any time; what travels has 64 bits.
-    accessed_ns = max(-_LAST, min(status.st_atime_ns, _LAST))
-    modified_ns = max(-_LAST, min(status.st_mtime_ns, _LAST))
-    ids = status.st_uid, status.st_gid
-    return About(status.st_mode, *ids, accessed_ns, modified_ns, lists)
+    accessed, modified = timestamp(status.st_atime_ns), timestamp(status.st_mtime_ns)
+    return About(status.st_mode, status.st_uid, status.st_gid, accessed, modified, lists)
 
 
 class Enter(msgspec.Struct, frozen=True, array_like=True, tag="d"):

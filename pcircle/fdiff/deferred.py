@@ -72,7 +72,7 @@ class Moves:
 
     def add(self, file: Alone) -> None:
         """One more file. OSError without the space."""
-        what = file.digest.hex().encode() if self._by_content else b"%021d" % file.mtime_ns
+        what = file.digest.hex().encode() if self._by_content else b"%021d" % file.mtime.ns
         size = b"%20d" % file.size if not file.size else b"%020d" % file.size
         rest = b"%d %d %d" % (file.mode, file.size, file.told)
         self._pairing.add(file.side, size + b" " + what, file.path, rest)

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from pcircle.comparing.fields import CONTENT, NAMES
+from pcircle.timestamps import Timestamp
 from pcircle.tool.actions import Wanted
 from pcircle.tool.trees import TreeCounters, TreePlan
 from pcircle.walk.items import Place
@@ -141,7 +142,7 @@ class Alone(msgspec.Struct, frozen=True, array_like=True, tag="o"):
     side: int
     path: bytes
     size: int
-    mtime_ns: int
+    mtime: Timestamp
     digest: bytes
     mode: int
     told: bool

@@ -15,9 +15,9 @@ from pcircle.ffind.evaluating.output import Ordered
 from pcircle.ffind.plan import Order
 from pcircle.ui.listing import groups, users
 
-_WIDTH = 9
+_WIDTH = 12  # bytes: a time in nanoseconds needs 94 bits
 _DIGITS = 10
-_OFFSET = 1 << 70
+_OFFSET = 1 << 95
 _INVERTED = bytes(255 - byte for byte in range(256))
 _USERS, _GROUPS = users(), groups()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
@@ -112,6 +113,19 @@ def check_arrow() -> None:
         raise UsageError(f"--parquet: {error}; pip install 'pcircle[parquet]'") from None
 
 
+_LARGE_TIME = re.compile(rb'("[acm]time_ns":)(-?(?:9\d{18}|\d{20,}))')
+
+
+def _without_large_times(text: bytes) -> bytes:
+    """Replace times in JSON rows that 64 bits of nanoseconds cannot hold with null."""
+
+    def shorten(found: re.Match[bytes]) -> bytes:
+        fits = -(1 << 63) <= int(found[2]) < 1 << 63
+        return found[0] if fits else found[1] + b"null"
+
+    return _LARGE_TIME.sub(shorten, text)
+
+
 def as_parquet(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
     """Parquet: a column for each field, in groups of some thousand rows."""
     arrow, json, parquet = map(import_module, ("pyarrow", "pyarrow.json", "pyarrow.parquet"))
@@ -121,7 +135,7 @@ def as_parquet(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
     )
     written = _Pieces()
     with parquet.ParquetWriter(written, schema, compression="zstd") as writer:
-        for text in together(rows, _GROUP_BYTES):
+        for text in map(_without_large_times, together(rows, _GROUP_BYTES)):
             reader = arrow.BufferReader(text)
             block = json.ReadOptions(block_size=len(text) + 1)
             table = json.read_json(reader, block, options)

@@ -21,7 +21,7 @@ KEYS = ("name", "size", *TIMES, "owner", "group", "kind")
 _LETTERS = bytes(byte for byte in range(1, 256) if byte != ord("/"))
 _TURNED = _LETTERS[1:-1][::-1]
 _TURN = bytes.maketrans(_LETTERS, _TURNED + b"/\0")
-_MIDDLE = 1 << 79  # times are before the epoch as well
+_MIDDLE = 1 << 95  # times are before the epoch as well
 _KINDS = {
     stat.S_IFBLK: b"b",
     stat.S_IFCHR: b"c",
@@ -85,7 +85,7 @@ class Keys:
     def _text_of(self, field: str, descends: bool) -> Callable[[int], bytes]:
         sign = -1 if descends else 1
         if field == "size" or field in TIMES:
-            return lambda value: b"%020x" % (_MIDDLE + sign * value)
+            return lambda value: b"%024x" % (_MIDDLE + sign * value)
         text = kind_of if field == "kind" else self._owners[field].__getitem__
         if descends:
             return lambda value: turned(text(value))

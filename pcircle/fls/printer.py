@@ -13,6 +13,7 @@ from pcircle.fls.fields import Fields, Widths
 from pcircle.fls.plan import DIRECTORY, WIDTHS, ListPlan
 from pcircle.fls.records import OPERANDS, Record, beginning, columns, read
 from pcircle.fs.sorting import Sorter
+from pcircle.timestamps import MIN_NS
 from pcircle.ui.listing import Times, human
 
 _RUN_BYTES = 8 << 20
@@ -28,7 +29,7 @@ class _Sums(NamedTuple):
     entries: int = 0
     size: int = 0
     blocks: int = 0
-    newest_ns: int = -(1 << 63)
+    newest_ns: int = MIN_NS
 
     def plus(self, other: _Sums) -> _Sums:
         """Both, as this one."""

@@ -24,7 +24,7 @@ from pcircle.fsum.report import (
 from pcircle.guards import require
 from pcircle.runtime import Outcome
 from pcircle.signature import algorithm, entries_of, text_of
-from pcircle.signature.digests import BESIDE
+from pcircle.signature.digests import BESIDE_BYTES
 from pcircle.tool import console as base
 from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
@@ -139,7 +139,7 @@ class Console(base.Console[Done]):
         if result is None or not self._signs:
             return {}
         chosen = algorithm(self._plan.algorithm)
-        beside = BESIDE.size if self._plan.detailed else 0
+        beside = BESIDE_BYTES if self._plan.detailed else 0
         entries = entries_of(b"".join(result.roots.runs), chosen.size + beside)
         found = {}
         for name, entry in entries:

@@ -24,7 +24,7 @@ from pcircle.fsum.items import Difference, Done, Item
 from pcircle.fsum.plan import Plan
 from pcircle.guards import require
 from pcircle.signature import Signer
-from pcircle.signature.digests import BESIDE, FAILED
+from pcircle.signature.digests import FAILED, pack_beside
 from pcircle.signature.manifest import Entry, Manifest, Section, SectionWriter, unpack
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import Batch, Tree
@@ -128,13 +128,13 @@ class Ledger:
         elif mode == "quick":
             self.counters.unchecked += 1
         self._signer.seal = b"f" + digest
-        self._signer.beside = BESIDE.pack(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        self._signer.beside = pack_beside(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return True
 
     def _seal_nothing(self, name: bytes, directory_fd: int) -> bool:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         self._signer.seal = b"f" + bytes(self._signer.algorithm.size)
-        self._signer.beside = BESIDE.pack(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        self._signer.beside = pack_beside(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return True
 
     def files_of(self, path: bytes, entry: Entry) -> int:
@@ -242,7 +242,7 @@ class Page:
             found = [each for entry in entries for each in self._against(entry)]
             if found:
                 self._tell(found)
-        signer.beside = BESIDE.pack(self._bytes, *self._times)
+        signer.beside = pack_beside(self._bytes, *self._times)
 
     def close(self, digest: bytes) -> None:
         """All were seen. StoppedEarly if they can't be written."""

@@ -18,7 +18,7 @@ from pcircle.fsum.plan import Own, Plan
 from pcircle.guards import require
 from pcircle.signature import algorithm, entries_of
 from pcircle.signature.checksums import Digests, read_list
-from pcircle.signature.digests import BESIDE
+from pcircle.signature.digests import BESIDE_BYTES
 from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, unpack
 from pcircle.trusted import (
     create,
@@ -178,7 +178,7 @@ def root_of(plan: Plan, result: Done) -> Entry | None:
     if not result.roots.runs:
         return None
     size = algorithm(plan.algorithm).size
-    ((name, packed),) = entries_of(result.roots.runs[0], size + BESIDE.size)
+    ((name, packed),) = entries_of(result.roots.runs[0], size + BESIDE_BYTES)
     return unpack(name, packed, size)
 
 

@@ -26,7 +26,7 @@ from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.runtime import Context
 from pcircle.signature import Signer
-from pcircle.signature.digests import BESIDE, FAILED
+from pcircle.signature.digests import BESIDE_BYTES, FAILED, pack_beside
 from pcircle.tool.failures import Accounts, Failure, failure_of
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -257,7 +257,7 @@ class Reader(Accounts):
     def note(self, status: os.stat_result, size: int) -> None:
         """Have size and times beside the seal, if they are wanted."""
         if self._detailed:
-            self._signer.beside = BESIDE.pack(size, status.st_mtime_ns, status.st_ctime_ns)
+            self._signer.beside = pack_beside(size, status.st_mtime_ns, status.st_ctime_ns)
 
     # ---- failures --------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class Reader(Accounts):
         """Where a manifest is compared with, a failed entry is not a missing one."""
         if self._plan.against is not None:
             self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
-            self._signer.beside = bytes(BESIDE.size)
+            self._signer.beside = bytes(BESIDE_BYTES)
             name = path.rpartition(b"/")[2]
             self._signer.add(name if path and not self._plan.roots[root].name else b"%d" % root)
 

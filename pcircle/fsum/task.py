@@ -19,7 +19,7 @@ from pcircle.fsum.visitor import SumVisitor
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.signature import Signer
-from pcircle.signature.digests import BESIDE
+from pcircle.signature.digests import BESIDE_BYTES
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.seeds import seeds
 from pcircle.walk.sink import SINK_ITEMS
@@ -51,7 +51,7 @@ class SumTask(WalkTask[Item, Done]):
         self.counters = Counters()
         self._plan = plan
         self._size = size
-        beside_bytes = BESIDE.size if plan.detailed else 0
+        beside_bytes = BESIDE_BYTES if plan.detailed else 0
         of_first: Signer | None = None if first is None else first._signer
         self._signer: Signer = Signer(plan.algorithm, HOLDER, beside_bytes, of_first)
         self._ledger: Ledger | None = None

@@ -8,9 +8,11 @@ import struct
 from typing import NamedTuple
 
 from pcircle.signature.algorithms import Algorithm, Hasher, algorithm
+from pcircle.timestamps import Timestamp, timestamp
 
-BESIDE = struct.Struct(">Qqq")
-"""Beside an entry's digest, where wanted: size in bytes, times of modification and change in ns."""
+_BESIDE = struct.Struct(">QqIqI")
+BESIDE_BYTES = _BESIDE.size
+"""Length of what stands beside an entry's digest, where wanted: see `pack_beside`."""
 
 FAILED = b"!"
 """In place of a kind: an entry that could not be read."""
@@ -33,6 +35,17 @@ class Signature(NamedTuple):
 
     algorithm: str
     digest: bytes
+
+
+def pack_beside(size: int, modified_ns: int, changed_ns: int) -> bytes:
+    """Pack an entry's size in bytes, and its times of modification and change in nanoseconds."""
+    return _BESIDE.pack(size, *timestamp(modified_ns), *timestamp(changed_ns))
+
+
+def unpack_beside(packed: bytes, offset: int) -> tuple[int, int, int]:
+    """Unpack the size and the times that `pack_beside` packed."""
+    size, *times = _BESIDE.unpack_from(packed, offset)
+    return size, Timestamp(*times[:2]).ns, Timestamp(*times[2:]).ns
 
 
 def kind_of(mode: int) -> bytes:

@@ -32,7 +32,7 @@ import xxhash
 
 from pcircle.fs.directories import join_path
 from pcircle.signature.algorithms import Algorithm, algorithm
-from pcircle.signature.digests import BESIDE
+from pcircle.signature.digests import unpack_beside
 from pcircle.signature.runs import COUNT, pack_entry
 from pcircle.trusted import reading
 
@@ -41,7 +41,7 @@ _LONGEST_BYTES = 16 << 20  # of a line
 _SEARCHED_BYTES = 1 << 20  # what a search of a directory or a name touches, at the most
 _SEEN_BYTES = 32 << 20
 _ODD = re.compile(rb"[^!-$&-~]")  # what is not printable ASCII, or is the percent sign
-_ENTRY = re.compile(rb"([fdlpscb]) ([0-9a-f]+) ([0-9]{1,20}) (-?[0-9]{1,20}) (-?[0-9]{1,20}) (.*)")
+_ENTRY = re.compile(rb"([fdlpscb]) ([0-9a-f]+) ([0-9]{1,20}) (-?[0-9]{1,28}) (-?[0-9]{1,28}) (.*)")
 _ESCAPED = [b"%%%02X" % byte if _ODD.match(bytes([byte])) else bytes([byte]) for byte in range(256)]
 _NO_NAMES = (b"", b".", b"..")
 
@@ -97,7 +97,7 @@ def unpack(name: bytes, packed: bytes, digest_bytes: int) -> Entry:
     """An entry as it comes to `Visitor`."""
     at = 2 + len(name)
     end = at + 1 + digest_bytes
-    return Entry(name, packed[at : at + 1], packed[at + 1 : end], *BESIDE.unpack_from(packed, end))
+    return Entry(name, packed[at : at + 1], packed[at + 1 : end], *unpack_beside(packed, end))
 
 
 def parse(line: bytes, digest_bytes: int) -> Entry:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from pcircle.errors import UsageError
 from pcircle.fs.status import birth_ns
+from pcircle.timestamps import MAX_NS, MIN_NS, timestamp
 from pcircle.tool.times import date_ns
 from pcircle.ui.names import show
 from pcircle.ui.values import invalid, number
@@ -71,17 +72,17 @@ def moment_of(option: str, text: str) -> Moment:
     if text.startswith(_FILE):
         path = os.fsencode(text[len(_FILE) :])
         try:
-            return Moment(os.stat(path).st_mtime_ns)
+            return Moment(timestamp(os.stat(path).st_mtime_ns))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise UsageError(f"{option}: cannot look up '{show(path)}': {reason}") from None
     try:
         ago_s = parse_duration(text)
     except ValueError:
-        moment = Moment(date_ns(option, text, _MOMENTS))
+        moment = Moment(timestamp(date_ns(option, text, _MOMENTS)))
     else:
-        moment = Moment(round(ago_s * 1e9), ago=True)
-    if abs(moment.ns) > _LARGEST:
+        moment = Moment(timestamp(round(ago_s * 1e9)), ago=True)
+    if not MIN_NS <= moment.time.ns <= MAX_NS:
         raise invalid(option, text, "out of range")
     return moment
 

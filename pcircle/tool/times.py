@@ -63,7 +63,7 @@ def date_ns(option: str, text: str, expected: str = TIMES) -> int:
 
     stripped = text.strip()
     try:
-        if re.fullmatch(r"@-?\d{1,11}(\.\d{1,9})?", stripped):
+        if re.fullmatch(r"@-?\d{1,19}(\.\d{1,9})?", stripped):
             whole, _, part = stripped[1:].partition(".")
             part_ns = int(part.ljust(9, "0")) if part else 0
             return int(whole) * _NS + (-part_ns if whole.startswith("-") else part_ns)

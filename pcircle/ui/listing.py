@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Sequence
 from stat import filemode
 
 from pcircle.errors import UsageError
+from pcircle.timestamps import NS_PER_S, format_time
 from pcircle.ui.names import show
 
-_NS = 1_000_000_000
-_HALF_A_YEAR_NS = 31_556_952 // 2 * _NS
+_HALF_A_YEAR_NS = 31_556_952 // 2 * NS_PER_S
 _MAX_KNOWN = 1 << 14  # seconds; then they are forgotten
 _UNITS = b"KMGTPEZY"
 
@@ -118,7 +117,7 @@ class Times:
 
     def text(self, time_ns: int) -> bytes:
         """A time, in nanoseconds since the epoch, in the user's time zone."""
-        second, ns = divmod(time_ns, _NS)
+        second, ns = divmod(time_ns, NS_PER_S)
         is_recent = self._is_one or self._from_ns < time_ns <= self._now_ns
         seconds = self._recent if is_recent else self._old
         return seconds[second] % ((ns,) * seconds.count)
@@ -129,7 +128,14 @@ class Times:
         if self._is_one and known.count == 1:
             return [known[second] % ns for second, ns in zip(seconds, rest_ns, strict=True)]
         times = zip(seconds, rest_ns, strict=True)
-        return [self.text(_NS * second + ns) for second, ns in times]
+        return [self.text(NS_PER_S * second + ns) for second, ns in times]
+
+
+class _Constant(bytes):
+    """A time that is formatted in full; nanoseconds have no place in it."""
+
+    def __mod__(self, value: object) -> bytes:
+        return bytes(self)
 
 
 class _Seconds(dict[int, bytes]):
@@ -142,11 +148,12 @@ class _Seconds(dict[int, bytes]):
 
     def __missing__(self, second: int) -> bytes:
         try:
-            moment = time.localtime(second)
-        except (OverflowError, OSError):  # a year that has no number
-            return b"%d" % second + b"%.0s" * self.count
-        made = [os.fsencode(time.strftime(each, moment)) for each in self._pieces]
-        text = b"%09d".join(piece.replace(b"%", b"%%") for piece in made)
+            made = [os.fsencode(format_time(each, second, padded=True)) for each in self._pieces]
+        except (OverflowError, OSError):  # no calendar has its year: ls prints the seconds
+            width = len(self[0] % ((0,) * self.count))  # that of the epoch, as in ls
+            text: bytes = _Constant((b"%d" % second).rjust(width))
+        else:
+            text = b"%09d".join(piece.replace(b"%", b"%%") for piece in made)
         if len(self) >= _MAX_KNOWN:
             self.clear()
         self[second] = text

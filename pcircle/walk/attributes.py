@@ -24,6 +24,7 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.status import birth_ns
 from pcircle.fs.trouble import AGELESS, Trouble
+from pcircle.timestamps import Timestamp
 
 KINDS = "fdlpsbc"
 _SPECIAL = "psbc"
@@ -44,14 +45,14 @@ Names = list[str]
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
-    """A time in nanoseconds since the epoch, or with `ago` before the job's now."""
+    """A time since the epoch, or with `ago` a duration before the job's now."""
 
-    ns: int
+    time: Timestamp
     ago: bool = False
 
     def at_ns(self, now_ns: int) -> int:
         """The time, since the epoch."""
-        return now_ns - self.ns if self.ago else self.ns
+        return now_ns - self.time.ns if self.ago else self.time.ns
 
 
 class Attributes(msgspec.Struct, frozen=True, array_like=True):

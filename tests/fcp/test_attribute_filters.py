@@ -15,6 +15,7 @@ import pytest
 
 from pcircle.checkpoint.resume import Wish
 from pcircle.errors import UsageError
+from pcircle.timestamps import timestamp
 from pcircle.transfer.plan import Plan
 from pcircle.transfer.program import CopyProgram, Options
 from pcircle.walk.attributes import Attributes, Moment
@@ -161,12 +162,12 @@ def _prepared(place: bytes, wanted: Attributes, wish: Wish) -> Plan:
 
 def test_a_resumed_copy_counts_from_the_first_runs_now(place: bytes) -> None:
     make_directory(place, b"source")
-    month = Attributes(newer=Moment(30 * 86400 * 10**9, ago=True))
+    month = Attributes(newer=Moment(timestamp(30 * 86400 * 10**9), ago=True))
     first = _prepared(place, month, Wish())
     resumed = _prepared(place, month, Wish(resume=True))
     assert resumed.now_ns == first.now_ns > 0
     with pytest.raises(UsageError, match=r"other options \(filters by attribute\)"):
-        _prepared(place, Attributes(newer=Moment(1, ago=True)), Wish(resume=True))
+        _prepared(place, Attributes(newer=Moment(timestamp(1), ago=True)), Wish(resume=True))
     restarted = _prepared(place, month, Wish(restart=True))
     assert restarted.now_ns > first.now_ns
 

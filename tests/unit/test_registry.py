@@ -10,11 +10,12 @@ import pytest
 from pcircle.copying.settings import Stamp
 from pcircle.errors import StoppedEarly
 from pcircle.fs.registry import Key
+from pcircle.timestamps import timestamp
 from pcircle.transfer.items import ANYWHERE, One
 from pcircle.transfer.work.inodes import Inode
 from pcircle.transfer.work.inodes import registry as new_registry
 
-_STAMP = Stamp(1, 2, 3, 4, 5)
+_STAMP = Stamp(1, 2, 3, timestamp(4), timestamp(5))
 
 
 def _one(name: bytes) -> One:

@@ -14,6 +14,7 @@ from pcircle.checkpoint.plan import JournalPlan
 from pcircle.copying.existing import Existing
 from pcircle.copying.settings import Striping
 from pcircle.fs.metadata import Keep
+from pcircle.timestamps import timestamp
 from pcircle.tool.actions import Wanted
 from pcircle.transfer.plan import DIRECTORY, Plan, Root
 from pcircle.transfer.resume import options_of
@@ -104,8 +105,8 @@ def test_each_part_of_what_is_compared_counts() -> None:
     parts += [("keep", Keep(**each)) for each in kept]
     parts += [("existing", Existing(**{name: True})) for name in Existing.__struct_fields__]
     some: tuple[Any, ...] = (
-        Moment(1),
-        Moment(1, ago=True),
+        Moment(timestamp(1)),
+        Moment(timestamp(1), ago=True),
         "ctime",
         1,
         1,

@@ -17,6 +17,7 @@ from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import Changed
 from pcircle.guards import require
 from pcircle.runtime import Context
+from pcircle.timestamps import timestamp
 from pcircle.tool.failures import failure_of
 from pcircle.tool.trees import EntryVisitor
 from pcircle.walk.items import Place, Tree
@@ -111,8 +112,8 @@ class Lone:
         digest = b""
         if self._plan.by_content and status.st_size:
             digest = self._digest(name, fd, context)
-        size, mtime_ns = status.st_size, status.st_mtime_ns
-        context.note([Alone(side, path, size, mtime_ns, digest, status.st_mode, told)])
+        size, mtime = status.st_size, timestamp(status.st_mtime_ns)
+        context.note([Alone(side, path, size, mtime, digest, status.st_mode, told)])
 
     def _digest(self, name: bytes, directory_fd: int, context: Context[Any]) -> bytes:
         if self._buffer is None:

@@ -15,11 +15,11 @@ from pcircle.ffind.language import regexes
 from pcircle.ffind.language.nodes import Node
 from pcircle.ffind.language.patterns import matcher, text_of
 from pcircle.fs.status import birth_ns
+from pcircle.timestamps import MAX_NS, MIN_NS, Timestamp
 from pcircle.walk.attributes import LETTERS
 
 _NS = 1_000_000_000
 _DAY_S = 86400
-_ALWAYS_NS = 1 << 80
 _DEAR = 3
 _NUMBERS: dict[str, Callable[[os.stat_result], int]] = {
     "inum": lambda status: status.st_ino,
@@ -87,8 +87,8 @@ def _time(
 ) -> Callable[[Any], object]:
     low_ns, high_ns = limits_ns(around, field, compare, ago_ns, unit_s, midnight)
     time_of = _time_of(field)
-    low = -_ALWAYS_NS if low_ns is None else low_ns
-    high = _ALWAYS_NS if high_ns is None else high_ns
+    low = MIN_NS - 1 if low_ns is None else low_ns
+    high = MAX_NS if high_ns is None else high_ns
     return lambda status: low < time_of(status) <= high
 
 
@@ -353,7 +353,8 @@ def _born(around: Surroundings, than_ns: int) -> Test:
     return test
 
 
-def _newer_entry(around: Surroundings, field: str, than_ns: int) -> Test:
+def _newer_entry(around: Surroundings, field: str, *than: int) -> Test:
+    than_ns = Timestamp(*than).ns
     if field == "B":
         return _born(around, than_ns)
     return _with_status(_newer(around, field, than_ns))

@@ -10,6 +10,7 @@ from typing import Any
 from pcircle.ffind.evaluating.checks import Surroundings, compared, limits_ns
 from pcircle.ffind.language.nodes import Node
 from pcircle.fs.stats import Stats
+from pcircle.timestamps import MIN_NS, Timestamp
 
 Choose = Callable[[Stats, Sequence[int]], Sequence[int]]
 """Of the places of names that were looked up those that pass a test."""
@@ -47,7 +48,7 @@ def chosen_by_column(node: Node, kind: str, around: Surroundings) -> Choose | No
         low_ns, high_ns = limits_ns(around, *args)
         return _in_time(_TIMES[args[0]], low_ns, high_ns)
     if node.name == "newer" and args[0] in _TIMES:
-        return _in_time(_TIMES[args[0]], args[1], None)
+        return _in_time(_TIMES[args[0]], Timestamp(*args[1:]).ns, None)
     return None
 
 
@@ -93,5 +94,5 @@ def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:
             return [place for place, at_ns in times if at_ns > low]
         return [place for place, at_ns in times if low < at_ns <= high_ns]
 
-    low = -(1 << 80) if low_ns is None else low_ns
+    low = MIN_NS - 1 if low_ns is None else low_ns
     return choose

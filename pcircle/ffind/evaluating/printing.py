@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ffind.evaluating.inodes import fs_type
 from pcircle.ffind.language.formats import Piece, parse_format
 from pcircle.fs.status import birth_ns
+from pcircle.timestamps import format_time
 from pcircle.ui.listing import Modes, groups, users
 from pcircle.ui.names import show
 from pcircle.walk.attributes import LETTERS
@@ -209,12 +209,10 @@ _OF_STATUS: dict[str, Of] = {
 def _ctime_text(time_ns: int) -> bytes:
     second, ns = divmod(time_ns, _NS)
     try:
-        moment = time.localtime(second)
+        day, year = format_time("%a %b %e %H:%M:%S|%Y", second, padded=False).split("|")
     except (OverflowError, OSError):
         return b"%d.%09d0" % (second, ns)
-    day = time.strftime("%a %b", moment)
-    clock = time.strftime("%H:%M:%S", moment)
-    return f"{day} {moment.tm_mday:2d} {clock}.{ns:09d}0 {moment.tm_year:04d}".encode()
+    return f"{day}.{ns:09d}0 {int(year):04d}".encode()
 
 
 def _time_text(letter: str, kind: str) -> Text:
@@ -236,13 +234,11 @@ def time_text(time_ns: int, kind: str) -> bytes:
     """A time as strftime's `kind` has it, with a fraction behind seconds, or by `@` and `+`."""
     second, ns = divmod(time_ns, _NS)
     fraction = f".{ns:09d}0" if kind in WITH_NS else ""
+    pattern = "%Y-%m-%d+%T" if kind == "+" else f"%{kind}"
     try:
-        moment = time.localtime(second)
-    except (OverflowError, OSError):
-        kind = "@"
-    if kind == "@":
-        return f"{second}{fraction}".encode()
-    text = time.strftime("%Y-%m-%d+%T" if kind == "+" else f"%{kind}", moment)
+        text = str(second) if kind == "@" else format_time(pattern, second, padded=False)
+    except (OverflowError, OSError):  # no calendar has its year
+        text = str(second)
     # The locale of times is C's, in which seconds are the last thing of all that have a fraction.
     return os.fsencode(text + fraction)
 
@@ -288,12 +284,12 @@ def long_line(now_ns: int) -> Text:
 
 
 def _listed_time(second: int, now_s: int) -> bytes:
-    try:
-        moment = time.localtime(second)
-    except (OverflowError, OSError):
-        return b"%d" % second
     is_recent = now_s - _HALF_A_YEAR_S <= second <= now_s + _SLOP_S
-    return time.strftime("%b %e %H:%M" if is_recent else "%b %e  %Y", moment).rjust(12).encode()
+    pattern = "%b %e %H:%M" if is_recent else "%b %e  %Y"
+    try:
+        return format_time(pattern, second, padded=False).encode()
+    except (OverflowError, OSError):  # no calendar has its year
+        return b"%d" % second
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):

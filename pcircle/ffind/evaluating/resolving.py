@@ -13,12 +13,17 @@ from pcircle.errors import UsageError
 from pcircle.ffind.language.nodes import Node
 from pcircle.ffind.language.words import refused
 from pcircle.fs.status import birth_ns
+from pcircle.timestamps import timestamp
 from pcircle.tool.filters import moment_of
 from pcircle.tool.times import date_ns
 from pcircle.ui.names import show
 
 _MAX_ID = (1 << 32) - 1
 FIELDS = {"a": "st_atime_ns", "c": "st_ctime_ns", "m": "st_mtime_ns"}
+
+
+def _newer(field: str, than_ns: int) -> Node:
+    return Node("newer", (field, *timestamp(than_ns)))
 
 
 class Resolver:
@@ -60,11 +65,11 @@ class Resolver:
             born_ns = birth_ns(path, None, follow=self._follows)
             if born_ns is None:
                 raise ValueError(f"the birth time of '{show(path)}' is not known")
-            return Node("newer", (field, born_ns))
-        return Node("newer", (field, int(getattr(status, FIELDS[other]))))
+            return _newer(field, born_ns)
+        return _newer(field, int(getattr(status, FIELDS[other])))
 
     def _newer_than_date(self, field: str, text: bytes) -> Node:
-        return Node("newer", (field, self._date_ns(text)))
+        return _newer(field, self._date_ns(text))
 
     def _date_ns(self, text: bytes) -> int:
         shown = os.fsdecode(text)
@@ -74,10 +79,10 @@ class Resolver:
             return _by_date(text)
 
     def _since_moment(self, text: bytes) -> Node:
-        return Node("newer", ("m", self._moment_ns("-since", text)))
+        return _newer("m", self._moment_ns("-since", text))
 
     def _until_moment(self, text: bytes) -> Node:
-        return Node("not", (), (Node("newer", ("m", self._moment_ns("-until", text))),))
+        return Node("not", (), (_newer("m", self._moment_ns("-until", text)),))
 
     def _moment_ns(self, option: str, text: bytes) -> int:
         return moment_of(option, os.fsdecode(text)).at_ns(self._now_ns)

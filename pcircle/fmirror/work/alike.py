@@ -15,7 +15,11 @@ import xxhash
 
 from pcircle.comparing.moves import Alike, Pairing
 from pcircle.guards import require_type
+<<<<<<< HEAD
 from pcircle.tool.results import append_output
+=======
+from pcircle.timestamps import Timestamp, timestamp
+>>>>>>> caa96ee (All tools: handle every time that a Linux file system can hold)
 from pcircle.ui.errorlog import LogFile
 
 _BYTES = 8
@@ -26,7 +30,7 @@ _AT_ONCE = 1 << 20
 class Alone(msgspec.Struct, frozen=True, array_like=True, tag="z"):
     """Files that the target lacks: their paths, and the size and modification time of each."""
 
-    files: tuple[tuple[bytes, int, int], ...]
+    files: tuple[tuple[bytes, int, Timestamp], ...]
 
 
 class Pair(msgspec.Struct, frozen=True, array_like=True):
@@ -35,7 +39,7 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
     new: bytes
     old: bytes
     size: int
-    mtime_ns: int
+    mtime: Timestamp
 
 
 class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="r"):
@@ -128,8 +132,8 @@ class Candidates:
 
     def add_all(self, alone: Alone) -> None:
         """Some of the source."""
-        for path, size, mtime_ns in alone.files:
-            self.add(0, path, size, mtime_ns)
+        for path, size, mtime in alone.files:
+            self.add(0, path, size, mtime.ns)
 
     def pairs(self) -> Iterator[Pair]:
         """All pairs, once."""
@@ -152,4 +156,4 @@ class Candidates:
 
 def _pair(a: Alike, b: Alike) -> Pair:
     size, mtime_ns = map(int, a.rest.split(b" "))
-    return Pair(a.path, b.path, size, mtime_ns)
+    return Pair(a.path, b.path, size, timestamp(mtime_ns))

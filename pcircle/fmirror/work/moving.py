@@ -31,6 +31,7 @@ from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.guards import require_type
 from pcircle.names import show
 from pcircle.runtime import Context, Task
+from pcircle.timestamps import Timestamp, timestamp
 from pcircle.tool.actions import Actions, Lines, Wanted
 from pcircle.transfer.dry import DryVisitor
 from pcircle.transfer.items import Notice
@@ -50,7 +51,7 @@ class LookVisitor(DryMirrorVisitor):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._looks = Stats(), Stats()
-        self._alone: list[tuple[bytes, int, int]] = []
+        self._alone: list[tuple[bytes, int, Timestamp]] = []
         plan = require_type(MirrorPlan, self._plan)
         self._links = plan.keep.links
 
@@ -86,7 +87,7 @@ class LookVisitor(DryMirrorVisitor):
             if place in gone or not stat.S_ISREG(row.st_mode) or not row.st_size:
                 continue
             if not (self._links and row.st_nlink > 1):
-                self._alone.append((join_path(path, name), row.st_size, row.st_mtime_ns))
+                self._alone.append((join_path(path, name), row.st_size, timestamp(row.st_mtime_ns)))
 
     def tell(self, context: Context[Any]) -> None:
         """An item ends."""
@@ -222,7 +223,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         self, pair: Pair, fds: Fds, statuses: tuple[os.stat_result, os.stat_result]
     ) -> bool:
         """Whether two open files are what was found, have no other names, and the same bytes."""
-        if any((each.st_size, each.st_mtime_ns) != (pair.size, pair.mtime_ns) for each in statuses):
+        if any((each.st_size, each.st_mtime_ns) != (pair.size, pair.mtime.ns) for each in statuses):
             return False
         if statuses[1].st_nlink > 1 or (self._links and statuses[0].st_nlink > 1):
             return False

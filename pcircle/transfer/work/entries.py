@@ -125,7 +125,7 @@ class Entries:
         for each in linked:
             with suppress(OSError):
                 old = os.stat(each.name, dir_fd=target_fd, follow_symlinks=False)
-                if (old.st_size, old.st_mtime_ns) == (each.stamp.size, each.stamp.modified_ns):
+                if (old.st_size, old.st_mtime_ns) == (each.stamp.size, each.stamp.modified.ns):
                     there.append(each)
         return there
 
