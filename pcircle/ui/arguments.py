@@ -308,7 +308,11 @@ def add_actions(p: argparse.ArgumentParser, does: str) -> None:
 def add_records(add: Callable[..., object], does: str) -> None:
     """Where each action is written; `does` as in "removed"."""
     add("--list-out", metavar="FILE", help=f"list the {does} entries, as --files-from reads them")
-    add("--json-lines", metavar="FILE", help="write a line of JSON for each action; - is standard output")
+    add(
+        "--json-lines",
+        metavar="FILE",
+        help="write a line of JSON for each action (-: standard output)",
+    )
 
 
 def add_recursive(add: Callable[..., object], *names: str) -> None:

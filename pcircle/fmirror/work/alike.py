@@ -15,11 +15,8 @@ import xxhash
 
 from pcircle.comparing.moves import Alike, Pairing
 from pcircle.guards import require_type
-<<<<<<< HEAD
-from pcircle.tool.results import append_output
-=======
 from pcircle.timestamps import Timestamp, timestamp
->>>>>>> caa96ee (All tools: handle every time that a Linux file system can hold)
+from pcircle.tool.results import append_output
 from pcircle.ui.errorlog import LogFile
 
 _BYTES = 8

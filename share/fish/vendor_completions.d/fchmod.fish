@@ -78,7 +78,7 @@ complete -c fchmod -l error-log -d 'write a line of JSON for each failed entry' 
 complete -c fchmod -l syslog -d 'log a line to syslog at the end'
 complete -c fchmod -l version -d 'show the version'
 complete -c fchmod -l list-out -d 'list the changed entries, as --files-from reads them' -r -F
-complete -c fchmod -l json-lines -d 'write a line of JSON for each action; - is standard output' -r -F
+complete -c fchmod -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
 complete -c fchmod -s c -l changes -d 'list changed entries'
 complete -c fchmod -s f -l silent -d 'no messages for EPERM (twice: and no exit code 1)'
 complete -c fchmod -n 'not string match -qv -- \'-*\' - (commandline -poc)[2..-1]' -f

@@ -73,7 +73,7 @@ complete -c fchown -l error-log -d 'write a line of JSON for each failed entry' 
 complete -c fchown -l syslog -d 'log a line to syslog at the end'
 complete -c fchown -l version -d 'show the version'
 complete -c fchown -l list-out -d 'list the changed entries, as --files-from reads them' -r -F
-complete -c fchown -l json-lines -d 'write a line of JSON for each action; - is standard output' -r -F
+complete -c fchown -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
 complete -c fchown -s c -l changes -d 'list changed entries'
 complete -c fchown -s f -l silent -d 'no messages for EPERM (twice: and no exit code 1)'
 complete -c fchown -n 'not string match -qv -- \'-*\' - (commandline -poc)[2..-1]' -f -a '(__pcircle_owner)'

@@ -80,5 +80,5 @@ complete -c fcp -l error-log -d 'write a line of JSON for each failed entry' -r 
 complete -c fcp -l syslog -d 'log a line to syslog at the end'
 complete -c fcp -l version -d 'show the version'
 complete -c fcp -l list-out -d 'list the copied entries, as --files-from reads them' -r -F
-complete -c fcp -l json-lines -d 'write a line of JSON for each action; - is standard output' -r -F
+complete -c fcp -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
 complete -c fcp -s s -l signature -d 'print the signature of the copy: xxh128 (default), sha256, sha512, blake2b, blake3' -f -a 'xxh128 sha256 sha512 blake2b blake3'

@@ -68,4 +68,4 @@ complete -c fdiff -s i -l itemize -l itemize-changes -d 'list each entry of dire
 complete -c fdiff -l format -d 'lines (default), or the counts that dcmp prints' -x -a 'rsync dcmp'
 complete -c fdiff -s o -l output -d 'list entries that match an expression of dcmp' -x
 complete -c fdiff -l list-out -d 'list the differing entries, as --files-from reads them' -r -F
-complete -c fdiff -l json-lines -d 'write a line of JSON for each action; - is standard output' -r -F
+complete -c fdiff -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F

@@ -84,4 +84,4 @@ complete -c fls -l error-log -d 'write a line of JSON for each failed entry' -r 
 complete -c fls -l syslog -d 'log a line to syslog at the end'
 complete -c fls -l version -d 'show the version'
 complete -c fls -l list-out -d 'list the listed entries, as --files-from reads them' -r -F
-complete -c fls -l json-lines -d 'write a line of JSON for each action; - is standard output' -r -F
+complete -c fls -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F

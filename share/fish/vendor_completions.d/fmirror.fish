@@ -108,5 +108,5 @@ complete -c fmirror -l plan -d 'change nothing, but write a plan for --apply' -r
 complete -c fmirror -l apply -d 'do what a plan lists, unless it has changed' -r -F
 complete -c fmirror -s i -l itemize -d 'list changes in the columns of rsync -i'
 complete -c fmirror -l list-out -d 'list the copied entries, as --files-from reads them' -r -F
-complete -c fmirror -l json-lines -d 'write a line of JSON for each action; - is standard output' -r -F
+complete -c fmirror -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
 complete -c fmirror -s s -l signature -d 'print the signature of the copy: xxh128 (default), sha256, sha512, blake2b, blake3' -f -a 'xxh128 sha256 sha512 blake2b blake3'

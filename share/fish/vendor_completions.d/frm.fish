@@ -72,4 +72,4 @@ complete -c frm -l error-log -d 'write a line of JSON for each failed entry' -r 
 complete -c frm -l syslog -d 'log a line to syslog at the end'
 complete -c frm -l version -d 'show the version'
 complete -c frm -l list-out -d 'list the removed entries, as --files-from reads them' -r -F
-complete -c frm -l json-lines -d 'write a line of JSON for each action; - is standard output' -r -F
+complete -c frm -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
