@@ -17,7 +17,10 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from pcircle.mounts import type_of_mount
+
 ROOT_INODE: Final = 256
+_EMPTY_SUBVOLUME_INODE = 2
 _MAGIC = 0x94 << 8
 _READ, _BOTH = 2 << 30, 3 << 30
 _INFO = struct.Struct("<Q256sQQQQ16s16s16sQQQQQI")
@@ -95,6 +98,14 @@ def subvolume_of(fd: int) -> Subvolume | None:
     is_touched = is_snapshot and ctransid > otransid
     changed = ctransid, seconds * 10**9 + nanoseconds
     return Subvolume(uuid.hex(), origin, generation, read_only, is_touched, changed)
+
+
+def is_empty_subvolume(fd: int, status: os.stat_result) -> bool:
+    """Return whether an open directory stands for a subvolume that a snapshot does not have.
+
+    Nothing can change it, and its times are those at which the kernel met it.
+    """
+    return status.st_ino == _EMPTY_SUBVOLUME_INODE and type_of_mount(fd) == b"btrfs"
 
 
 def sync(fd: int) -> None:

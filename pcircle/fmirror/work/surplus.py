@@ -24,6 +24,7 @@ from pcircle.copying.collisions import has_two_names, key_of
 from pcircle.encoding import text_of, to_scan
 from pcircle.fmirror.plan import Deleting, MirrorPlan
 from pcircle.fmirror.work.absence import Absence, source_of
+from pcircle.fs.btrfs import is_empty_subvolume
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, Steadiness, all_names, blocks, encoded, listed_first, rewound
 from pcircle.fs.trouble import Changed, trying
@@ -238,7 +239,9 @@ class Finder:
         if self._began_ns is None:
             return False
         status = os.fstat(source_fd)
-        return status.st_ctime_ns >= self._began_ns - self._stamps.error_ns(status.st_dev)
+        if status.st_ctime_ns < self._began_ns - self._stamps.error_ns(status.st_dev):
+            return False
+        return not is_empty_subvolume(source_fd, status)
 
     def _leave_own(self, block: Block, path: bytes, target_fd: int) -> None:
         """Leave out of a block of the target's directory what this run has made there itself."""
