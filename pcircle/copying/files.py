@@ -136,6 +136,7 @@ class Copier:
         return count, tally
 
     def _slowly(self, name: bytes, source_fd: int, target_fd: int, tally: Tally) -> None:
+        before = self._counts.copied()
         try:
             outcome = self.file(source_fd, name, target_fd, name)
             if outcome == COPIED:
@@ -145,6 +146,7 @@ class Copier:
             elif outcome == LINKED and self.status is not None:
                 tally.linked.append((name, self.status))
         except OSError as error:
+            self._counts.take_back(before)  # closing its source may fail after it was counted
             tally.failed.append((name, tried(error, "copy"), error))
 
     def file(

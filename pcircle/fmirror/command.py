@@ -94,6 +94,8 @@ def _carried_out(
             told = copied.console.tell_moved(moved, options.json_lines, options.list_out)
             code = worst((code, told))
         moved.close()
+    if code == EntriesFailed.exit_code and not copied.has_begun:
+        return code, None  # A could not be read: nothing was compared, so nothing may be removed
     removed = _removed_during(copied, code) if options.deleting.during else Removed(code)
     removes = (options.deleting.wanted and not options.deleting.during) or options.apply is not None
     if removes and code in (0, EntriesFailed.exit_code):
@@ -197,13 +199,13 @@ def _entries(copied: MirrorProgram) -> int:
 
 def _remember_moving(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -> None:
     """Before anything goes from the source: --delete would remove it from the target later."""
-    if copied.console is None:
+    if copied.console is None or copied.identity is None:
         return
     place, now_ns = state.place_of(options.kept_at, options.state_dir), state.now_ns()
     try:
         known = copied.known
         if known is None:
-            sides = require(copied.identity), state.identity_of(options.kept_at)
+            sides = copied.identity, state.identity_of(options.kept_at)
             known = state.State(encode(options.sources[0]), *sides, frozenset(), began_ns, 0)
         copied.known = known._replace(touched_ns=now_ns, moved_ns=now_ns)
         state.write(place, copied.known)
@@ -249,8 +251,10 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
     is_whole = proof.is_whole(options) and not copied.goes_on and not copied.is_named
     if not is_whole and copied.known is not None:
         return False  # it says nothing of this run, and what it says is still so
+    if copied.identity is None:
+        return False  # A could not be read when it began, so a later A cannot be recognised
     try:
-        sides = require(copied.identity), state.identity_of(there)
+        sides = copied.identity, state.identity_of(there)
         kept = frozenset(kept_words(options.keep) if is_whole else ())
         if is_whole and (options.upkeep.ctime or options.upkeep.look in ("content", "none")):
             kept |= {state.READ}

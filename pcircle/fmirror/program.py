@@ -6,11 +6,12 @@ import argparse
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import changes, proof, state
 from pcircle.fmirror.earlier.lock import Lock
@@ -37,7 +38,7 @@ from pcircle.fmirror.work.surplus import Finder, Meant, kept_rules, packed
 from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.fs.lists import Lists, sort
 from pcircle.guards import require, require_type
-from pcircle.runtime import Observer
+from pcircle.runtime import Observer, Task
 from pcircle.tool.actions import Wanted
 from pcircle.tool.inputs import read_paths
 from pcircle.tool.planned import Planned
@@ -77,6 +78,7 @@ class MirrorProgram(CopyProgram):
         self.sides = Side(b""), Side(b"")
         self.decision: MirrorPlan | None = None  # on rank 0
         self.identity: state.Identity | None = None
+        self.has_begun = False  # known to all ranks
         self.known: state.State | None = None
         self.session = state.Session()
         self.has_mark = False  # the target, from the last run
@@ -172,14 +174,14 @@ class MirrorProgram(CopyProgram):
         if options.reflink_dest:
             refuse_without_clones(target, self.complain)
         there = self.sides[0].path
-        self.identity = state.identity_of(there)
-        self.session = state.session_of(there)
         self.known = state.read(state.place_of(options.kept_at, options.state_dir))
-        if self.known is not None and os.path.isdir(target):
+        self.identity = state.identity_if_readable(there)
+        with suppress(OSError):  # the walk reports a root that cannot be read
+            self.session = state.session_of(there)
+            self.snapshot = proof.snapshot_of(changes.source_of(there))
+        if self.identity is not None and self.known is not None and os.path.isdir(target):
             self.has_mark = state.has_mark(target, self.known)
             self.devices = os.stat(there).st_dev, os.stat(target).st_dev
-        now = changes.source_of(there)
-        self.snapshot = proof.snapshot_of(now)
 
     def _told_changes(self, source: bytes, target: bytes) -> Lists | None:
         """What the file system says has changed; None if it can't, or may have missed something."""
@@ -294,13 +296,11 @@ class MirrorProgram(CopyProgram):
             self.planned.append(planning.begun(require(self.typed), *self._sides()))
 
     def _sides(self) -> tuple[list[bytes], list[str]]:
-        """A and B, and what they are known by. OSError."""
+        """A and B, and what they are known by."""
         paths, known_by = [self._mirror.sources[0], self._mirror.target], []
         for path in paths:
-            try:
-                known_by.append("{0.filesystem} {0.root}".format(state.identity_of(path)))
-            except (FileNotFoundError, NotADirectoryError):
-                known_by.append("-")
+            known = state.identity_if_readable(path)
+            known_by.append("-" if known is None else f"{known.filesystem} {known.root}")
         return paths, known_by
 
     @property
@@ -326,7 +326,7 @@ class MirrorProgram(CopyProgram):
     def _refuse_source(self, source: bytes) -> None:
         """UsageError if the source is not what it was, or has nothing: it may not be mounted."""
         options = self._mirror
-        is_empty = not has_entries(self.sides[0].path)
+        is_empty = not has_entries(self.sides[0].path, source)
         if is_empty and not options.allow_empty and has_entries(options.kept_at):
             raise UsageError(
                 f"'{show(source)}' is empty and '{show(options.kept_at)}' is not: nothing is "
@@ -341,6 +341,8 @@ class MirrorProgram(CopyProgram):
             )
         if known is None or options.allow_foreign:
             return
+        if self.identity is None:
+            raise EntriesFailed(f"cannot read '{show(source)}': nothing is removed")
         if known.identity != self.identity:
             raise UsageError(
                 f"'{show(source)}' is another directory or file system than at the last complete "
@@ -353,6 +355,10 @@ class MirrorProgram(CopyProgram):
                 f"'{inner}' was a mount point at the last complete run and is none now: nothing is "
                 "removed; if this is meant, add --allow-foreign"
             )
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        self.has_begun = True
+        return super().task(plan, rank, size)
 
     def observer(self, plan: bytes) -> Observer[Any]:
         decided = msgspec.msgpack.decode(plan, type=MirrorPlan)

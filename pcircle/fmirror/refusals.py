@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from pcircle.errors import UsageError
+from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fs.data import Mover
 from pcircle.fs.directories import at_and_above
 from pcircle.mounts import place_of
@@ -42,11 +42,11 @@ def held(path: bytes) -> Iterator[Side]:
 
 
 def _opened(path: bytes) -> int:
-    """Open a directory, for its path alone if it must not be read. OSError."""
+    """Open a directory, for its path alone if it cannot be read. OSError."""
     flags = os.O_DIRECTORY | os.O_CLOEXEC
     try:
         return os.open(path, os.O_RDONLY | flags)  # which mounts it, if that is to be done
-    except PermissionError:
+    except OSError:
         return os.open(path, os.O_PATH | flags)
 
 
@@ -60,7 +60,11 @@ def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> Non
     except OSError:
         return
     try:
-        above = set(at_and_above(fd))
+        try:
+            above = set(at_and_above(fd))
+        except OSError as error:
+            error.filename = path
+            raise
         for other in others:
             with suppress(OSError):  # which is not there
                 there = os.stat(other)
@@ -152,14 +156,15 @@ def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
             os.close(fd)
 
 
-def has_entries(path: bytes) -> bool:
+def has_entries(path: bytes, said: bytes | None = None) -> bool:
+    """Return whether a directory has entries; `said` is the path that the message names."""
     try:
         with os.scandir(path) as entries:
             return next(entries, None) is not None
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
+        raise EntriesFailed(f"cannot read '{show(said or path)}': {error.strerror}") from None
 
 
 def warn_of_slash(source: bytes, target: bytes, say: Callable[[str], None]) -> None:

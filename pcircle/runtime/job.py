@@ -9,6 +9,7 @@ exist on any rank.
 
 from __future__ import annotations
 
+import errno
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -19,7 +20,15 @@ import msgspec
 
 from pcircle.circle.settings import Settings
 from pcircle.circle.topology import Places, Tree
-from pcircle.errors import EXIT_OK, Defect, PcircleError, StoppedEarly, UsageError, error_of
+from pcircle.errors import (
+    EXIT_OK,
+    Defect,
+    EntriesFailed,
+    PcircleError,
+    StoppedEarly,
+    UsageError,
+    error_of,
+)
 from pcircle.runtime.defect import Mishaps, Tracebacks, once
 from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.loop import Rank
@@ -48,6 +57,10 @@ class Program(ABC):
         with suppress(OSError, ValueError, AttributeError):
             print(f"{self.name}: {text}", file=sys.stderr, flush=True)
 
+    def explain_unreadable(self, error: OSError) -> str:
+        """Return the message of a job that ends because `prepare` met this error."""
+        return f"cannot prepare the job: {error.strerror}"
+
     def mishaps(self) -> Mishaps:
         """How exceptions that nobody expects are reported; asked on every rank."""
         return Mishaps()
@@ -56,7 +69,8 @@ class Program(ABC):
     def prepare(self, nodes: Sequence[int]) -> bytes:
         """On rank 0: decide what is to be done, for all ranks; `nodes` says where each is.
 
-        May raise a `PcircleError`: the job ends with its code before it began.
+        May raise a `PcircleError`: the job ends with its code before it began. An OSError of the
+        file system ends it as a failed entry does.
         """
 
     def withdraw(self) -> None:  # noqa: B027
@@ -77,6 +91,10 @@ class Program(ABC):
             progress_period_s=None if observer is None else observer.period_s,
             epoch_period_s=task.epoch_period_s,
         )
+
+
+# No file system returns these; None is an OSError that no system call returned.
+_DEFECTS = (None, errno.EBADF, errno.EFAULT)
 
 
 class _Opening(msgspec.Struct, frozen=True, array_like=True):
@@ -186,7 +204,10 @@ def _open(
         except Exception as error:
             program.withdraw()
             mishaps = program.mishaps()
-            if problem := mishaps.package_problem(error):
+            if isinstance(error, OSError) and error.errno not in _DEFECTS:
+                program.complain(program.explain_unreadable(error))
+                opening = _Opening(EntriesFailed.exit_code, b"")
+            elif problem := mishaps.package_problem(error):
                 program.complain(problem)
                 opening = _Opening(UsageError.exit_code, b"")
             else:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 from pcircle.errors import UsageError
+from pcircle.names import show
 from pcircle.runtime import Program, run_program
 from pcircle.transport.launch import TransportOption, choose, launched
 from pcircle.ui.errorlog import LogFile, open_log
@@ -37,6 +38,12 @@ class ToolProgram(Program):
     def __init__(self) -> None:
         self.close: Callable[[], None] = _nothing
         self.log: LogFile | None = None
+
+    def explain_unreadable(self, error: OSError) -> str:
+        """See `Program`: with the name of the entry."""
+        if error.filename is None or isinstance(error.filename, int):
+            return super().explain_unreadable(error)
+        return f"cannot read '{show(os.fsencode(error.filename))}': {error.strerror}"
 
     def begin_log(self, path: str | None) -> None:
         """Open the error log, last of all: a refused run leaves the old one alone. UsageError."""

@@ -164,7 +164,7 @@ class Survey(TreeProgram):
         if known is None:
             return "there was no complete run before", 0
         why = proof.overdue(options, known) or proof.other_target(options, known)
-        identity = state.identity_of(options.sources[0])
+        identity = state.identity_if_readable(options.sources[0])
         quiet_ns = proof.source_quiet_ns(options, known, identity)
         if not why and quiet_ns is None:
             why = "the source is not known from the last complete run, or that was without --ctime"

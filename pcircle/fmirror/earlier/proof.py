@@ -39,7 +39,7 @@ def is_whole(options: MirrorOptions) -> bool:
 def other_target(options: MirrorOptions, known: State) -> str:
     """Why the target is not what the last complete run has left; empty if it may be."""
     target = options.target
-    if not os.path.isdir(target) or state.identity_of(target) != known.target:
+    if state.identity_if_readable(target) != known.target:
         return "the target is another directory than at the last complete run"
     if not frozenset(kept_words(options.keep)) <= known.kept:
         return "the last complete run has kept less"

@@ -170,6 +170,14 @@ def has_mark(target: bytes, known: State) -> bool:
     return known.mark_ns != 0 and os.stat(target).st_ctime_ns == known.mark_ns
 
 
+def identity_if_readable(path: bytes) -> Identity | None:
+    """The identity of a directory, None if it cannot be read: the walk reports why."""
+    try:
+        return identity_of(path)
+    except OSError:
+        return None
+
+
 def place_of(target: bytes, directory: bytes | None) -> bytes:
     """The path of the state of a target, which need not exist: beside it, or in `directory`."""
     real = os.path.realpath(target)
