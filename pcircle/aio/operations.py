@@ -33,7 +33,9 @@ class Operation(Generic[T]):
 
     `kind` is METADATA or DATA, which are kept apart when concurrency is
     adapted. `path` is for failures; `fd` the descriptor that it is on, or -1.
-    `undo` is given a value that came too late, when nobody wants it any more.
+    `moves` is true of one that uses the position of `fd`, or replaces the descriptor: these run in
+    the order of their submission. `undo` is given a value that came too late, when nobody wants
+    it any more.
     One that is `tidying` is carried out although its composite was cancelled.
     """
 
@@ -43,6 +45,7 @@ class Operation(Generic[T]):
         "function",
         "keywords",
         "kind",
+        "moves",
         "name",
         "path",
         "tidying",
@@ -57,6 +60,7 @@ class Operation(Generic[T]):
         kind: str = METADATA,
         path: Path | None = None,
         fd: int = -1,
+        moves: bool = False,
         undo: Callable[[T], None] | None = None,
         **keywords: Any,
     ) -> None:
@@ -67,6 +71,7 @@ class Operation(Generic[T]):
         self.kind = kind
         self.path = path
         self.fd = fd
+        self.moves = moves
         self.undo = undo
         self.tidying = False
 
@@ -126,12 +131,12 @@ def creat(path: Path, mode: int = 0o666, *, dir_fd: int | None = None) -> Operat
 
 def close(fd: int) -> Operation[None]:
     """Close a descriptor."""
-    return tidying(Operation("close", os.close, fd, fd=fd))
+    return tidying(Operation("close", os.close, fd, fd=fd, moves=True))
 
 
 def read(fd: int, size: int) -> Operation[bytes]:
     """At most so many bytes from where the descriptor stands."""
-    return Operation("read", os.read, fd, size, kind=DATA, fd=fd)
+    return Operation("read", os.read, fd, size, kind=DATA, fd=fd, moves=True)
 
 
 def pread(fd: int, size: int, offset: int) -> Operation[bytes]:
@@ -142,13 +147,13 @@ def pread(fd: int, size: int, offset: int) -> Operation[bytes]:
 def readv(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operation[int]:
     """Into buffers; how many bytes."""
     if offset is None:
-        return Operation("readv", os.readv, fd, buffers, kind=DATA, fd=fd)
+        return Operation("readv", os.readv, fd, buffers, kind=DATA, fd=fd, moves=True)
     return Operation("readv", os.preadv, fd, buffers, offset, kind=DATA, fd=fd)
 
 
 def write(fd: int, data: Any) -> Operation[int]:
     """All of the data where the descriptor stands; how many bytes."""
-    return Operation("write", write_all, fd, data, kind=DATA, fd=fd)
+    return Operation("write", write_all, fd, data, kind=DATA, fd=fd, moves=True)
 
 
 def pwrite(fd: int, data: Any, offset: int) -> Operation[int]:
@@ -159,23 +164,23 @@ def pwrite(fd: int, data: Any, offset: int) -> Operation[int]:
 def writev(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operation[int]:
     """From buffers, at most as many bytes as the kernel takes at once; how many."""
     if offset is None:
-        return Operation("writev", os.writev, fd, buffers, kind=DATA, fd=fd)
+        return Operation("writev", os.writev, fd, buffers, kind=DATA, fd=fd, moves=True)
     return Operation("writev", os.pwritev, fd, buffers, offset, kind=DATA, fd=fd)
 
 
 def lseek(fd: int, offset: int, whence: int = os.SEEK_SET) -> Operation[int]:
     """Where the descriptor stands now."""
-    return Operation("lseek", os.lseek, fd, offset, whence, fd=fd)
+    return Operation("lseek", os.lseek, fd, offset, whence, fd=fd, moves=True)
 
 
 def seek_hole(fd: int, offset: int) -> Operation[int]:
     """Where the next hole begins. OSError ENXIO behind the end."""
-    return Operation("seek_hole", os.lseek, fd, offset, os.SEEK_HOLE, fd=fd)
+    return Operation("seek_hole", os.lseek, fd, offset, os.SEEK_HOLE, fd=fd, moves=True)
 
 
 def seek_data(fd: int, offset: int) -> Operation[int]:
     """Where the next data begins. OSError ENXIO if there is none."""
-    return Operation("seek_data", os.lseek, fd, offset, os.SEEK_DATA, fd=fd)
+    return Operation("seek_data", os.lseek, fd, offset, os.SEEK_DATA, fd=fd, moves=True)
 
 
 def ftruncate(fd: int, size: int) -> Operation[None]:
@@ -297,7 +302,7 @@ def readdir(fd: int, max_names: int = 0) -> Operation[list[str]]:
             found = [exact(entry.name) for entry in entries]
         return found[:max_names] if max_names else found
 
-    return Operation("readdir", names, fd=fd)
+    return Operation("readdir", names, fd=fd, moves=True)
 
 
 def unlink(path: Path, *, dir_fd: int | None = None) -> Operation[None]:

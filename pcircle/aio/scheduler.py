@@ -21,6 +21,7 @@ import errno
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
@@ -60,6 +61,7 @@ class Scheduler:
         self._busy = _Count()  # jobs and continuations
         self._continuations = _Continuations(self._busy)
         self._deadlines = _Deadlines()
+        self._orders = _Orders()
         kinds = (METADATA, DATA)
         self._lanes = {kind: _Lane(kind, threads, max_threads, self._busy) for kind in kinds}
 
@@ -85,7 +87,11 @@ class Scheduler:
         if kind is None:
             kind = work.kind if isinstance(work, Operation) else DATA
         future: Future[T] = Future(self._continuations.run)
-        self._lanes[kind].put(_Job(self, work, future))
+        job = _Job(self, work, future)
+        if isinstance(work, Operation) and work.moves:
+            self._orders.put(work.fd, job, self._lanes[kind])
+        else:
+            self._lanes[kind].put(job)
         if deadline_s is not None:
             path = work.path if isinstance(work, Operation) else None
             self._deadlines.add(time.monotonic() + deadline_s, future, path)
@@ -205,6 +211,68 @@ class _Job:
                 error = failure
 
 
+class _Orders:
+    """Jobs that use a descriptor's position: of each descriptor one at a time, in order.
+
+    The lanes have one turn for each job, and a turn runs the first job of its descriptor that has
+    not run. A turn that finds another one at work leaves its job to that one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[int, deque[_Job]] = {}
+        self._running: set[int] = set()
+
+    def put(self, fd: int, job: _Job, lane: _Lane) -> None:
+        """Queue a job. RuntimeError if the scheduler is closed."""
+        with self._lock:  # a turn is queued together with its job
+            lane.put(_Turn(self, fd))
+            self._waiting.setdefault(fd, deque()).append(job)
+
+    def run(self, fd: int) -> None:
+        """Run the jobs of a descriptor until none waits, unless another thread does."""
+        with self._lock:
+            if fd in self._running:
+                return
+            self._running.add(fd)
+        while (job := self._next(fd)) is not None:
+            job.run()
+
+    def cancel(self, fd: int) -> None:
+        """Cancel the last job of a descriptor that has not begun."""
+        with self._lock:
+            waiting = self._waiting.get(fd)
+            job = waiting.pop() if waiting else None
+        if job is not None:
+            job.cancel()
+
+    def _next(self, fd: int) -> _Job | None:
+        with self._lock:
+            waiting = self._waiting.get(fd)
+            if waiting:
+                return waiting.popleft()
+            self._waiting.pop(fd, None)
+            self._running.discard(fd)
+            return None
+
+
+class _Turn:
+    """What a lane has of a job that waits for its turn at a descriptor."""
+
+    __slots__ = ("_fd", "_orders")
+
+    def __init__(self, orders: _Orders, fd: int) -> None:
+        self._orders = orders
+        self._fd = fd
+
+    def run(self) -> None:
+        self._orders.run(self._fd)
+
+    def cancel(self) -> None:
+        """Cancel a job that has not begun."""
+        self._orders.cancel(self._fd)
+
+
 class _Lane:
     """The queue of one kind of operations, and the threads that run them."""
 
@@ -213,7 +281,7 @@ class _Lane:
         self.kind = kind
         self.climb = None if threads is not None else Climb(max_threads)
         self.limit = threads or 1
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | _Turn | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._state = threading.Condition()
         self._submitted = 0
@@ -223,7 +291,7 @@ class _Lane:
         self._seen = 0
         self._spent = (0.0, 0.0)
 
-    def put(self, job: _Job) -> None:
+    def put(self, job: _Job | _Turn) -> None:
         with self._state:
             if self._closing:
                 raise RuntimeError("the scheduler is closed")

@@ -390,3 +390,18 @@ def test_who_has_hung_up_does_not_hold_up_the_end(fuse: Mount) -> None:
     while _open_files() != before and time.monotonic() < until_s:
         time.sleep(0.001)
     _check_place(place, before)
+
+
+def test_positions_of_a_descriptor_move_in_the_order_of_submission(tmp_path: Path) -> None:
+    """Not those of calls with an offset; with many threads, which would overtake each other."""
+    path, count = tmp_path / "numbers", 4000
+    with Files(threads=16) as io:
+        fd = io.open(str(path), os.O_RDWR | os.O_CREAT).result(HANG_S)
+        writes = [io.write(fd, b"%07d\n" % number) for number in range(count)]
+        start = io.lseek(fd, 0)
+        reads = [io.read(fd, 8) for _ in range(count)]
+        closed = io.close_fd(fd)
+        assert [write.result(HANG_S) for write in writes] == [8] * count
+        assert start.result(HANG_S) == 0
+        assert [int(read.result(HANG_S)) for read in reads] == list(range(count))
+        closed.result(HANG_S)
