@@ -25,7 +25,7 @@ def test_what_the_target_accepts_is_kept(
         os.setxattr(path, "btrfs.compression", b"zstd")
     program, *options = tool
     for target in (home + b"/target", place + b"/target"):
-        line = (*options, "--json", place + b"/json", source, target)
+        line: tuple[str | bytes, ...] = (*options, "--json", place + b"/json", source, target)
         with Run(TWO, *line, program=(program,)) as run:
             finished = run.finish()
         assert finished.code == 0, finished.said
@@ -53,7 +53,7 @@ def test_more_names_than_the_kernel_lists(place: bytes) -> None:
     target = place + b"/target"
     for tool, *options in TOOLS:
         for _ in range(2):
-            line = (*options, "--json", place + b"/json", source, target)
+            line: tuple[str | bytes, ...] = (*options, "--json", place + b"/json", source, target)
             with Run(ONE, *line, program=(tool,)) as run:
                 finished = run.finish()
             assert finished.code == 0, finished.said
