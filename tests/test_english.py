@@ -121,6 +121,9 @@ def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) 
         (tmp_path / name / "file").write_bytes(b"content" * 1000)
     if tool == "fsum":
         (tmp_path / "archive" / "data").mkdir()
+    if tool == "frm":
+        (tmp_path / "scratch" / "old").mkdir()
+        (tmp_path / "scratch" / "tmp").mkdir()
     profile = [sys.executable, str(ROOT / "bin" / "fprof"), "-q", "--save", "last.profile", "data"]
     assert run(profile, cwd=tmp_path).returncode == 0
     for line in _examples(tool):

@@ -29,6 +29,8 @@ NOT_RUN = {
     "fchown": "needs root",
     "--group users": "needs a group of that name, and its membership",
     "fchmod --apply before": "needs the one above",
+    "before > readable": "needs the one above",
+    "fchmod --apply readable": "needs the one above",
     "--changed=fs": "needs btrfs and root",
     "fbench /scratch": "takes minutes, and has tests of its own",
     "fbench --": "takes minutes, and has tests of its own",

@@ -10,7 +10,7 @@ import pytest
 from .running import ONE, TWO, Run, copy, document
 from .trees import MIB, make_directory, write_file
 
-TOOLS = (("pcircle.fcp", "-a", "-T"), ("pcircle.fmirror", "-q"))
+TOOLS: tuple[tuple[str, ...], ...] = (("pcircle.fcp", "-a", "-T"), ("pcircle.fmirror", "-q"))
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool[0][8:])

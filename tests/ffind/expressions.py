@@ -112,6 +112,17 @@ def _of_status() -> list[st.SearchStrategy[Words]]:
     ]
 
 
+_REFERENCES = (
+    b"plain",
+    b"sparse",
+    b"d",
+    b"links/to file",
+    b"links/nowhere",
+    b"every/a",
+    b"links/through",
+)
+
+
 def _tests() -> list[st.SearchStrategy[Words]]:
     number = st.integers(0, 12).map(lambda n: b"%d" % n)
     signed = st.builds(
@@ -126,18 +137,7 @@ def _tests() -> list[st.SearchStrategy[Words]]:
     kinds = st.lists(st.sampled_from(b"bcdpfls"), min_size=1, max_size=4, unique=True).map(
         lambda letters: b",".join(bytes([letter]) for letter in letters)
     )
-    files = st.sampled_from(
-        [
-            b"plain",
-            b"sparse",
-            b"d",
-            b"links/to file",
-            b"links/nowhere",
-            b"every/a",
-            b"links/through",
-        ]
-    )
-
+    files = st.sampled_from(_REFERENCES)
     bare = b"-empty -nouser -nogroup -readable -writable -executable -true".split()
     return [
         *_of_names(),
