@@ -96,10 +96,7 @@ def _carried_out(
         moved.close()
     if code == EntriesFailed.exit_code and not copied.has_begun:
         return code, None  # A could not be read: nothing was compared, so nothing may be removed
-    removed = _removed_during(copied, code) if options.deleting.during else Removed(code)
-    removes = (options.deleting.wanted and not options.deleting.during) or options.apply is not None
-    if removes and code in (0, EntriesFailed.exit_code):
-        removed = _remove(typed, options, copied, code)
+    removed = _removals(typed, options, copied, code)
     code = removed.code
     if options.snapshot is not None:
         code = _keep_snapshots(typed, options, copied, code)
@@ -117,6 +114,17 @@ def _carried_out(
     code = _renewed(typed, options, copied, code)
     console.found.close()
     return code, console.report
+
+
+def _removals(
+    typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
+) -> Removed:
+    """Return what was removed during the copy, or remove now what the options want removed."""
+    removed = _removed_during(copied, code) if options.deleting.during else Removed(code)
+    removes = (options.deleting.wanted and not options.deleting.during) or options.apply is not None
+    if removes and code in (0, EntriesFailed.exit_code):
+        removed = _remove(typed, options, copied, code)
+    return removed
 
 
 def _renewed(
