@@ -78,7 +78,8 @@ class MirrorProgram(CopyProgram):
         self.sides = Side(b""), Side(b"")
         self.decision: MirrorPlan | None = None  # on rank 0
         self.identity: state.Identity | None = None
-        self.has_begun = False  # known to all ranks
+        # Known to all ranks: if not, nothing was compared, and nothing may be removed.
+        self.has_begun = False
         self.known: state.State | None = None
         self.session = state.Session()
         self.has_mark = False  # the target, from the last run
