@@ -132,7 +132,9 @@ class RankLost(StoppedEarly):
 class Defect(PcircleError):
     """Internal error.
 
-    Something happened that should never happen; the report file that is named has the details.
+    Something happened that should never happen. A report file has the details, and the message
+    names it: ``pcircle-defect-*.txt`` below ``~/.local/state/pcircle``, or below ``pcircle`` in
+    ``XDG_STATE_HOME`` if that is set. If none can be written, the message has the traceback.
     """
 
     exit_code: ClassVar[int] = 70

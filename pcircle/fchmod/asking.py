@@ -14,6 +14,7 @@ from pcircle.errors import UsageError
 from pcircle.fchmod.entries.lists import Edit, read_edits
 from pcircle.fchmod.entries.wish import Wish
 from pcircle.modes import parse_mode
+from pcircle.ui.arguments import refuse_remote
 from pcircle.ui.ids import Owner, group_of, number_of, read_map, read_owner, user_of
 from pcircle.ui.names import show
 
@@ -38,6 +39,7 @@ def asked_of(tool: str, typed: argparse.Namespace) -> Asked:
         return Asked(Wish(), list(map(os.fsencode, operands)))
     make: Callable[[argparse.Namespace, list[str]], Wish] = _MAKERS[tool]
     wish = make(typed, operands)
+    refuse_remote(operands)
     found = Owner(None, None)
     if typed.from_owner is not None:
         found = read_owner("--from", typed.from_owner, login=False)

@@ -60,6 +60,7 @@ _EXAMPLES = {
 def _add(p: Parser) -> None:
     """The options of all three."""
     _free_h(p)
+    p.takes_only_paths = False  # the first one may be OWNER:GROUP
     add = p.add_argument_group("Change").add_argument
     add("-R", "--recursive", action="store_true", help="change what is in directories, too")
     if p.prog == "fchmod":

@@ -17,6 +17,7 @@ from pcircle.removing.remover import RemoveTask
 from pcircle.runtime import Outcome
 from pcircle.tool.changing import ChangeConsole, refuse_twice
 from pcircle.tool.trees import resolve
+from pcircle.ui.arguments import refuse_remote
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.units import format_size
@@ -156,6 +157,8 @@ class RemoveProgram(OutlivingRemoval):
 def program_of(typed: argparse.Namespace) -> RemoveProgram:
     """What a parsed command line asks for. UsageError if it makes no sense."""
     _refuse(typed)
+    if not typed.force:
+        refuse_remote(typed.operands)
     is_listed = typed.files_from is not None
     if typed.empty_dirs:
         typed.kind = "d"

@@ -190,7 +190,7 @@ class Console(base.Console[Done]):
             self.note(f"fsum: {verdict(self._differences.kinds, report, self._plan.mode)}")
         if self.verbose:
             self.note(self.shown_shares(report, report.entries).rstrip("\n"))
-            self.note(summary(report))
+            self.note(f"fsum: {summary(report)}")
         return worst((report.exit_code, self.results.code))
 
     def _lines(self, report: Report) -> Iterator[bytes]:

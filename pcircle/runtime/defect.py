@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from pcircle.errors import Defect, package_problem
+from pcircle.transport._exit import say
 from pcircle.writing import write_all
 
 
@@ -24,7 +25,9 @@ def write_report(error: BaseException, doing: str) -> str:
     facts = f"python {platform.python_version()} on {platform.platform()}\n{sys.argv!r}\n"
     summary = f"{type(error).__name__}: {error}"
     try:
-        descriptor, path = tempfile.mkstemp(prefix="pcircle-defect-", suffix=".txt")
+        directory = report_directory()
+        os.makedirs(directory, 0o700, exist_ok=True)
+        descriptor, path = tempfile.mkstemp(".txt", "pcircle-defect-", directory)
         try:
             whole = f"{facts}while {doing}\n\n{text}"
             write_all(descriptor, whole.encode(errors="backslashreplace"))
@@ -33,6 +36,14 @@ def write_report(error: BaseException, doing: str) -> str:
     except OSError as trouble:
         return f"{summary} (no report could be written: {trouble})\n{text}"
     return f"{summary}; a report is in {path}"
+
+
+def report_directory() -> str:
+    """Return the directory of reports, which does not depend on the working directory."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "pcircle")
 
 
 class Mishaps:
@@ -48,7 +59,7 @@ class Mishaps:
 
     def late(self, rank: int, reason: str, code: int) -> None:
         """A reason that came up too late for rank 0; `code` is the job's so far as is known."""
-        print(f"rank {rank}: {reason}", file=sys.stderr)
+        say(f"rank {rank}: {reason}")
 
 
 _MAX_DOING = 300  # characters: an item may be long

@@ -13,7 +13,6 @@ import errno
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -35,6 +34,7 @@ from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Observer, Outcome, Task
 from pcircle.runtime.wire import by_value
+from pcircle.transport._exit import say
 from pcircle.transport.contract import Delivery, Lost, Transport
 from pcircle.transport.launch import TransportOption, choose, launched
 from pcircle.transport.start import is_importable, remark_stale, start
@@ -53,9 +53,7 @@ class Program(ABC):
 
     def complain(self, text: str) -> None:
         """Say on standard error why the job ends; for a front end with better means to replace."""
-        # Nobody may be listening, which must not change the exit code.
-        with suppress(OSError, ValueError, AttributeError):
-            print(f"{self.name}: {text}", file=sys.stderr, flush=True)
+        say(text, self.name)
 
     def explain_unreadable(self, error: OSError) -> str:
         """Return the message of a job that ends because `prepare` met this error."""

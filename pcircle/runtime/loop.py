@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -57,6 +56,7 @@ from pcircle.runtime.spill import SpillFile
 from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, wire_types
 from pcircle.runtime.threads import Parts, Tuner, max_threads
 from pcircle.runtime.wire import Codec, with_results
+from pcircle.transport._exit import say
 from pcircle.transport.contract import Delivery, Lost, Transport
 from pcircle.workers.pool import Future, Pool
 
@@ -504,7 +504,7 @@ class Rank:
         except Exception as error:
             # The other ranks must still be told to stop, and nobody else would say why.
             code, reason = self._explain(error, "concluding the job")
-            print(reason, file=sys.stderr)
+            say(reason)
             return worst((outcome.code, code))
 
     # ---- the end ---------------------------------------------------------------

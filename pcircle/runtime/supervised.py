@@ -56,7 +56,7 @@ def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
     status = _reaped(child, _GRACE_S if told else None)
     if told:
         if status is None:
-            say(f"{name}: process {child} stays behind until the file system answers")
+            say(f"process {child} stays behind until the file system answers", name)
         return told[0]
     code = os.waitstatus_to_exitcode(status or 0)
     return code if code > 0 else RankLost.exit_code

@@ -33,6 +33,7 @@ from typing import (
 import msgspec
 
 from pcircle.circle import Sums
+from pcircle.transport._exit import say
 
 if TYPE_CHECKING:  # only jobs of very many ranks have one
     from pcircle.runtime.summary import Summary
@@ -376,8 +377,8 @@ class Observer(Generic[R]):
     def conclude(self, outcome: Outcome[R]) -> int:
         """The job has ended: report, and say the exit code that all ranks end with."""
         for reason in outcome.reasons:
-            print(reason, file=sys.stderr)
+            say(reason)
         if outcome.silent:
             names = ", ".join(map(str, outcome.silent))
-            print(f"not heard from at the end: rank {names} and its subtree", file=sys.stderr)
+            say(f"not heard from at the end: rank {names} and its subtree")
         return outcome.code

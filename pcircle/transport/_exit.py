@@ -19,7 +19,14 @@ from contextlib import suppress
 
 from pcircle.errors import Defect, Interrupted, PcircleError, StoppedEarly, package_problem
 
-__all__ = ["explain_escape", "flush_standard_streams", "let_go", "say", "wait_until_read"]
+__all__ = [
+    "explain_escape",
+    "flush_standard_streams",
+    "let_go",
+    "program_name",
+    "say",
+    "wait_until_read",
+]
 
 _READ_WITHIN_S = 1.0
 _STANDARD = 3  # descriptors
@@ -48,11 +55,20 @@ def explain_escape(error: BaseException, rank: int) -> int:
     return Defect.exit_code
 
 
-def say(text: str) -> None:
-    """Print a line on standard error, if anybody listens."""
-    # Whether somebody does must not change how a process ends.
+def program_name() -> str:
+    """Return the name of the command, or of the script that runs jobs of its own."""
+    path = sys.argv[0] if sys.argv else ""
+    folder, name = os.path.split(path)
+    if name == "__main__.py":  # python -m pcircle.fcp
+        name = os.path.basename(folder)
+    return name.removesuffix(".py") if name not in ("", "-c", "-m") else "pcircle"
+
+
+def say(text: str, name: str = "") -> None:
+    """Print a line on standard error that begins with *name*, by default the program's."""
+    # A closed standard error must not change how a process ends.
     with suppress(OSError, ValueError, AttributeError):
-        print(text, file=sys.stderr, flush=True)
+        print(f"{name or program_name()}: {text}", file=sys.stderr, flush=True)
 
 
 def flush_standard_streams() -> None:

@@ -35,7 +35,7 @@ def is_importable(main: ModuleType) -> bool:
 def remark_stale(name: str) -> None:
     """Print, once, that the environment is of a launcher that did not start this process."""
     if stale := launched().stale:
-        say(f"{name}: using local processes: the environment names {stale}")
+        say(f"using local processes: the environment names {stale}", name)
 
 
 def start(

@@ -88,6 +88,8 @@ class Parser(argparse.ArgumentParser):
     """
 
     elsewhere: Mapping[str, str] = {}
+    takes_only_paths = True
+    """Whether all operands are paths; a tool where some are not calls `refuse_remote` itself."""
 
     def __init__(self, prog: str, usage: str, description: str, epilog: str) -> None:
         super().__init__(
@@ -405,6 +407,8 @@ def run(
             if not is_left(error):
                 _complain(name, f"cannot write standard output: {error.strerror}")
             return EntriesFailed.exit_code
+        if built.takes_only_paths:
+            refuse_remote(typed.operands)
         return carry_out(typed)
     except UsageError as error:
         if speaks:
@@ -414,6 +418,22 @@ def run(
     except PcircleError as error:
         _complain(name, str(error))
         return error.exit_code
+
+
+def refuse_remote(paths: Sequence[str]) -> None:
+    """Raise UsageError for a path that other tools take for a remote one and that is not here.
+
+    As to rsync, a colon before the first slash makes a path remote: `host:path`, `s3://bucket`.
+    """
+    for path in paths:
+        if ":" in path.split("/", 1)[0] and not os.path.lexists(path):
+            from pcircle.ui.names import show
+
+            shown = show(os.fsencode(path))
+            raise UsageError(
+                f"'{shown}': no remote paths; mount the file system, "
+                f"or type './{shown}' for a local name"
+            )
 
 
 def _name_of(action: argparse.Action) -> str:

@@ -196,7 +196,7 @@ def test_a_write_that_takes_nothing_is_an_error(
                 told[writer.__name__] = "nothing was said"
     wrong = {name: what for name, what in told.items() if "no more data could be" not in what}
     assert wrong == {}
-    monkeypatch.setattr(tempfile, "tempdir", os.fsdecode(mount.path))
+    monkeypatch.setenv("XDG_STATE_HOME", os.fsdecode(mount.path))
     with _ending():
         assert "no report could be written" in write_report(ValueError("wrong"), "testing")
 

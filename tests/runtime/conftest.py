@@ -55,7 +55,7 @@ class Ended(NamedTuple):
     @property
     def reports(self) -> list[str]:
         """The texts of the reports of defects that the job has left."""
-        paths = sorted(self.folder.glob("pcircle-defect-*.txt"))
+        paths = sorted(self.folder.glob("pcircle/pcircle-defect-*.txt"))
         assert all(str(path) in self.said for path in paths), "a report is not named"
         return [path.read_text() for path in paths]
 
@@ -80,7 +80,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "TMPDIR": str(folder)}
+    return {**os.environ, "TMPDIR": str(folder), "XDG_STATE_HOME": str(folder)}
 
 
 @pytest.fixture
