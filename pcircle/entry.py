@@ -66,7 +66,7 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
         problem = package_problem(error)
         if not problem:
             raise
-        say(f"{name}: {problem}")
+        say(problem, name)
         code = UsageError.exit_code
     from pcircle.transport.launch import launched
 

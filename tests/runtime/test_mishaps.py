@@ -73,7 +73,7 @@ def test_an_error_with_a_code(
 ) -> None:
     ended = job(ranks, "failing", where, kind)
     assert ended.code == code
-    assert ended.said == f"{reason}\n"  # once, although several ranks may have met it
+    assert ended.said == f"tasks: {reason}\n"  # once, although several ranks may have met it
     assert ended.known.reasons == (reason,)
     assert ended.reports == []
 

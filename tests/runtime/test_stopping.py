@@ -78,7 +78,7 @@ def test_a_signal_stops_all_ranks(
             os.kill(ranks[0] if whom == "first" else ranks[-1], number)
         _, said = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == code
-    assert said.decode() == f"stopped by {number.name}\n"
+    assert said.decode() == f"tasks: stopped by {number.name}\n"
     assert_all_undone(tmp_path, size)
     assert not any(os.path.exists(f"/proc/{rank}") for rank in ranks)
 
