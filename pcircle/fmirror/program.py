@@ -369,6 +369,7 @@ class MirrorProgram(CopyProgram):
         console.place = None if snapshot is None else show(snapshot.path)
         console.rules = kept_rules(decided)
         console.look, console.itemizes = decided.upkeep.look, decided.itemize
+        console.keeps_times = decided.keep.timestamps
         console.plans, console.applies = decided.acts.plan, self.applied is not None
         console.renamed = Paths(self._mirror.renamed.old)
         self._touch()

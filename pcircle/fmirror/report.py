@@ -75,6 +75,7 @@ class MirrorConsole(Console):
         self.rules: tuple[Rule, ...] = ()  # what they leave out of the surplus stays
         self._groups = Groups()
         self.look: Look = "time"
+        self.keeps_times = True
         self.itemizes = self.plans = False
         self.applies = False  # a plan, which does not fit what has changed
         self.place: str | None = None  # which B will have in the end, if it is made under another
@@ -106,7 +107,7 @@ class MirrorConsole(Console):
     def conclude(self, outcome: Outcome[Done]) -> int:
         linked = Counters()
         unplanned: StoppedEarly | None = None
-        for change in self._groups.changes(self.look):
+        for change in self._groups.changes(self.look, keeps_times=self.keeps_times):
             if self.plans and unplanned is None:
                 try:
                     self.add_to_plan(change.planned)

@@ -145,7 +145,7 @@ def _becoming(
     directory = stat.S_ISDIR(status.st_mode)
     holder, name = _split(target)
     if existing is None and not name:
-        raise UsageError(f"cannot create '{show(target)}': No such file or directory")
+        raise _uncreatable(target, target.rstrip(b"/"))
     if directory:
         if existing is not None and stat.S_ISDIR(existing.st_mode):
             return _root(source, status, target, target, b"")
@@ -161,9 +161,19 @@ def _becoming(
         _refuse_kind(source, target, at_name if links else existing)
     parent = _status(holder, follow=True)
     if parent is None or not stat.S_ISDIR(parent.st_mode):
-        reason = "No such file or directory" if parent is None else "Not a directory"
-        raise UsageError(f"cannot create '{show(target)}': {reason}")
+        raise _uncreatable(target, holder)
     return _root(source, status, target, holder, name)
+
+
+def _uncreatable(target: bytes, holder: bytes) -> UsageError:
+    """Return the error that names the first directory that the path of a target lacks."""
+    at = holder
+    while above := os.path.dirname(at.rstrip(b"/")):
+        if _status(above, follow=True) is not None:
+            break
+        at = above
+    reason = "does not exist" if _status(at, follow=True) is None else "is not a directory"
+    return UsageError(f"cannot create '{show(target)}': '{show(at)}' {reason}")
 
 
 def _refuse_kind(source: bytes, target: bytes, existing: os.stat_result | None) -> None:

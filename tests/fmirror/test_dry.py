@@ -76,6 +76,29 @@ def test_names_what_rsync_names(shared: bytes, seed: int) -> None:
     assert told(None, "-j1", "--dry-run", "-v", source, target) == set()
 
 
+def test_times_that_are_not_kept_are_shown_as_by_rsync(place: bytes) -> None:
+    """A replaced entry gets the current time: `T` in place of `t`, if it is replaced at all."""
+    source, target = place + b"/source", place + b"/target"
+    for number, top in enumerate((source, target)):
+        os.makedirs(top + b"/d")
+        write_file(top + b"/longer", b"1" * (number + 1))
+        write_file(top + b"/later", b"1")
+        write_file(top + b"/mode", b"1")
+        os.symlink(b"to %d" % number, top + b"/link")
+        for name in (b"longer", b"mode"):
+            os.utime(top + b"/" + name, (1, 1))
+        os.utime(top + b"/later", (number, number))
+        os.chmod(top + b"/mode", 0o600 + number)
+        os.chmod(top + b"/d", 0o700 + number)
+    write_file(source + b"/new", b"1")
+    line: list[str | bytes] = ["rsync", "-nrlpgoDi", source + b"/", target + b"/"]
+    expected = subprocess.run(line, capture_output=True, check=True).stdout
+    wanted = [each.split(b" -> ")[0].replace(b".L", b"cL") for each in expected.splitlines()]
+    for words in (["--dry-run"], []):
+        finished = mirrored(None, "-j1", "-i", "--preserve=mode,ownership", *words, source, target)
+        assert sorted(finished.out.splitlines()) == sorted(wanted)
+
+
 _OF_DIRECTORIES = "directories", "directories_created", "directories_touched"
 _COUNTS = "files", "links", "special", *_OF_DIRECTORIES, "touched", "skipped", "removed", "bytes"
 

@@ -334,6 +334,8 @@ def test_refusals(pair: tuple[bytes, bytes], place: bytes) -> None:
     _refused(["-c", "--size-only", *pair], "cannot be combined")
     _refused(["--max-delete", "1", *pair], "requires --delete")
     _refused(["--delete", "--backup-dir", target + b"/old", *pair], "lies in")
+    missing = place + b"/missing"
+    _refused([source, missing + b"/below/copy"], f"'{os.fsdecode(missing)}' does not exist")
     assert surplus(target) == 10
 
 

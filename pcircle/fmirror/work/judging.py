@@ -29,6 +29,7 @@ from pcircle.tool.planned import entry
 from pcircle.transfer.counters import Counters
 
 _COLUMNS = 11
+_TIME_COLUMN = 4
 _TOGETHER = 256
 _INODE_DIGITS = 32
 _NEW = fields.KIND | fields.CONTENT
@@ -88,16 +89,25 @@ class Change(NamedTuple):
 
 
 def line_of(
-    different: int, mode: int, path: bytes, *, look: str = "", linked: bool = False
+    different: int,
+    mode: int,
+    path: bytes,
+    *,
+    look: str = "",
+    keeps_times: bool = True,
+    linked: bool = False,
 ) -> bytes:
     """The line of an entry; what is new has `KIND`, what is copied anew `CONTENT`.
 
-    Where contents are not looked at nobody knows that they differ.
+    Where contents are not looked at nobody knows that they differ. Where times are not kept,
+    replacing an entry gives it the current time, which rsync shows as `T`.
     """
     known = different if look == "content" else different & ~fields.CONTENT
     shown = itemized(known, mode)[:_COLUMNS]
     if stat.S_ISREG(mode):
         shown = (">" if different & _NEW else ".") + shown[1:]
+    if not (keeps_times or different & fields.KIND):
+        shown = shown[:_TIME_COLUMN] + ("." if shown[0] == "." else "T") + shown[_TIME_COLUMN + 1 :]
     if linked:
         shown = "h" + shown[1:]
     slash = "/" if stat.S_ISDIR(mode) else ""
@@ -158,8 +168,9 @@ class Judge:
             number = source.st_dev if self._plan.one_node else 0
             self._linked.append(_record(number, path, (source, old), different, near, marks))
         elif different and self._plan.itemize:
-            look = self._plan.upkeep.look
-            self._said.append(line_of(different, source.st_mode, path, look=look))
+            look, keeps_times = self._plan.upkeep.look, self._plan.keep.timestamps
+            line = line_of(different, source.st_mode, path, look=look, keeps_times=keeps_times)
+            self._said.append(line)
         if len(self._said) + len(self._linked) >= _TOGETHER:
             self.tell(context)
 
@@ -228,7 +239,7 @@ class Groups:
         for record in linked.records:
             self._sorter.add(record)
 
-    def changes(self, look: str) -> Iterator[Change]:
+    def changes(self, look: str, *, keeps_times: bool) -> Iterator[Change]:
         """What becomes of names of inodes of which one does not stay as it is; once."""
         for _, group in groupby(self._sorter.sorted(), lambda record: record[:_INODE_DIGITS]):
             names = [_read(record) for record in group]
@@ -237,7 +248,14 @@ class Groups:
             for each in names if changed else ():
                 linked, line = each is not first, b""
                 if each in changed:
-                    line = line_of(each.different, each.mode, each.path, look=look, linked=linked)
+                    line = line_of(
+                        each.different,
+                        each.mode,
+                        each.path,
+                        look=look,
+                        keeps_times=keeps_times,
+                        linked=linked,
+                    )
                 yield Change(each, line, linked=linked)
         self._sorter.close()
 

@@ -168,16 +168,12 @@ class MirrorVisitor(CopyVisitor):
         self._counters.done_at_once(len(names) - len(rest), files, above.weight)
         return rest
 
-    def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
-        """See `Visitor`."""
-        lease = super().enter(opened, source, holder)
+    def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
         if self._judge is not None:
-            target_fd = None if opened.own.created else require(lease).fd
-            status = source.opened.status
+            target_fd, status = None if lease is None else lease.fd, source.opened.status
             with suppress(OSError):  # which is met again
                 context = require(self._context)
                 self._judge.directory(opened.path, (source.fd, status), target_fd, context)
-        return lease
 
     def _make_in(
         self,

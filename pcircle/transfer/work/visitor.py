@@ -257,9 +257,10 @@ class CopyVisitor(Visitor[Part]):
             own = self._between(source.fd, status, target_side, holder, created=created)
             if not created:
                 own = self._take_up(opened, target_side, own)
-                differs = self._differs(own, target_side)
-                differs = self._withdraw(own, target_side) or differs
-                own = own._replace(differs=differs)
+                own = own._replace(differs=self._differs(own, target_side))
+            self._itemize(opened, source, None if own.created else target_side)
+            if not created and self._withdraw(own, target_side):
+                own = own._replace(differs=True)
             opened.own = own
             opened.place = self._place(opened, source, target_side, holder, made=created)
             if opened.place.epoch > self._floor:
@@ -316,6 +317,12 @@ class CopyVisitor(Visitor[Part]):
     def _differs(self, own: Directory, lease: Lease) -> bool:
         """Whether a directory that was there gets other attributes than it has."""
         return self._differing.of(own.source, own.held, lease)
+
+    def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
+        """Report the differences of a directory, whose copy is None if it was just created.
+
+        An existing copy is as it was found: its rights are withdrawn afterwards. OSError.
+        """
 
     def _withdraw(self, own: Directory, lease: Lease) -> bool:
         """Withdraw what the source does not grant before anything is put into a directory.
