@@ -197,7 +197,7 @@ class Copier:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is no longer a regular file")
-            self.status = status
+            self.status, self._size = status, status.st_size
             if not claimed and self.means.is_one_of_several(status, source_fd):
                 return LINKED
             if not early and self.means.stays(source_fd, source, target_fd, name):
@@ -216,6 +216,7 @@ class Copier:
                 # moved may be what it was, or a new version as a whole.
                 os.lseek(fd, 0, os.SEEK_SET)
                 self.status = status = os.fstat(fd)
+                self._size = status.st_size
                 self._whole(fd, status, target_fd, name)
             return status
         finally:
@@ -314,8 +315,7 @@ class Copier:
         watch.end_file(os.fstat(out).st_size)
 
     def _moved(self, fd: int, out: int, status: os.stat_result) -> None:
-        self._size = size = status.st_size
-        pair = None
+        size, pair = status.st_size, None
         if self._mover.must_clone or size > ONE_READ_BYTES:
             pair = (status.st_dev, os.fstat(out).st_dev)
             if self._mover.clone(fd, out, pair):
