@@ -55,7 +55,8 @@ def has_ordinary() -> bool:
     """Return whether an ordinary user can run this Python, and we can become one."""
     if os.geteuid() or shutil.which("setpriv") is None:
         return False
-    probe = [*_SETUID_TO, sys.executable, "-c", "import pcircle.fmirror.cli"]
+    # Through a shell: setpriv itself may still reach a directory that the user cannot enter.
+    probe = [*_SETUID_TO, "sh", "-c", '"$0" -c "import pcircle.fmirror.cli"', sys.executable]
     return not subprocess.run(probe, check=False, capture_output=True).returncode
 
 

@@ -134,6 +134,7 @@ def test_a_second_run_changes_nothing_by_any_call(place: bytes, tmp_path: Path) 
 def test_random_options_and_kinds(shared: bytes) -> None:
     """As rsync has it: other seeds each time, which a failure prints."""
     ordinary, wrong = has_ordinary(), []
+    os.chmod(shared, 0o755)  # an ordinary user reaches the trees
     first = secrets.randbelow(10**9)
     print(f"python -m tests.fmirror.judge --launchers j1 j2 --seeds {first}..{first + _DRAWN}")
     for seed in range(first, first + _DRAWN):
@@ -147,6 +148,7 @@ def test_random_options_and_kinds(shared: bytes) -> None:
 @pytest.mark.mpi
 def test_random_options_and_kinds_under_mpi(shared: bytes) -> None:
     first, ordinary = secrets.randbelow(10**9), has_ordinary()
+    os.chmod(shared, 0o755)
     print(f"python -m tests.fmirror.judge --launchers np3 --seeds {first}..{first + 2}")
     for seed in range(first, first + 2):
         case = case_of(seed, [Launcher(ranks=3)], ordinary=ordinary)
