@@ -384,10 +384,10 @@ def test_accounts_that_agree() -> None:
 def test_accounts_that_differ_name_a_report(
     total: Counters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     said = account(total, (), ())
     assert said is not None
     assert "accounted for" in said
-    (report,) = tmp_path.iterdir()
+    (report,) = (tmp_path / "pcircle").iterdir()
     assert str(report) in said
     assert str(total) in report.read_text()
