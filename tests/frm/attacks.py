@@ -48,7 +48,7 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 FOLLOWING = """
 import os
 from pcircle.fs import beneath
-def opener(*, cross=False):
+def opener(*, cross=False, no_atime=False):
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     return lambda name, fd: os.open(name, flags, dir_fd=fd)
 beneath.opener = opener
