@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Programs import the pcircle of this checkout, as the tests do, installed or not.
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ["TERM"] = "xterm"  # a bar needs a terminal that is known, and CI has none
     # They start thousands of times: what is compiled is kept, also where the user wants none of it
     # beside the sources. Once for all workers of pytest-xdist, which are started with this.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from pcircle.copying import target
 from pcircle.copying.existing import Existing, Taken, is_same_special
 from pcircle.copying.extras import held_by_path
 from pcircle.copying.means import Means
 from pcircle.fs.metadata import settle_link
-from pcircle.fs.trouble import Changed, trying
+from pcircle.fs.trouble import MISMATCH, Changed, Trouble, trying
 from pcircle.fs.xattrs import FORBIDDING, give_attributes, give_flags, read_flags
 
+_BLOCK_BYTES = 512 << 10
 _FLAG_ATTEMPTS = 100
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class LinkCopier:
@@ -109,14 +111,21 @@ class LinkCopier:
         return existing.stays or (existing.same and target.is_link(text, target_fd, name))
 
 
-def link_again(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
+def link_again(
+    means: Means,
+    first: tuple[int, bytes],
+    new: tuple[int, bytes],
+    made: int,
+    is_copy: Callable[[], bool],
+) -> int:
     """Give a copy one more name, a directory's and its own; returns the mode of what is linked.
 
     It must be what has the mark `made` (`target.mark_of`). Inode flags that forbid it are lifted
-    for it. Taken if something else is to stay; OSError.
+    for it. `is_copy` compares its content with the source's, which is needed where a file of its
+    size and time is replaced. Taken if something else is to stay; OSError.
     """
     try:
-        return _make_link(means, first, new, made)
+        return _make_link(means, first, new, made, is_copy)
     except PermissionError as error:
         if error.errno != errno.EPERM or not means.settings.keep.flags:
             raise
@@ -126,14 +135,20 @@ def link_again(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], m
     for attempt in range(_FLAG_ATTEMPTS):
         with _lifted_flags(*first, made):
             try:
-                return _make_link(means, first, new, made)
+                return _make_link(means, first, new, made, is_copy)
             except PermissionError:  # another rank has just put the flags back
                 if attempt == _FLAG_ATTEMPTS - 1:
                     raise
     raise AssertionError  # the last attempt returned or raised
 
 
-def _make_link(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
+def _make_link(
+    means: Means,
+    first: tuple[int, bytes],
+    new: tuple[int, bytes],
+    made: int,
+    is_copy: Callable[[], bool],
+) -> int:
     """Link, and return the mode of what is linked."""
     (first_fd, first_name), (fd, name) = first, new
     written = name
@@ -155,6 +170,10 @@ def _make_link(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], m
         first_status = os.stat(first_name, dir_fd=first_fd, follow_symlinks=False)
         if not is_same_special(first_status, old):
             target.replaceable(fd, name, means.names)
+            alike = _looks_like(first_status, old)
+            if alike and not (same_content(first, new) or is_copy()):
+                why = "the copy that it is a link to has its size and time, but other content"
+                raise Trouble(MISMATCH, why) from None
         written = means.names.next()
         _link(first_fd, first_name, fd, written)
     except OSError as error:
@@ -172,11 +191,40 @@ def _make_link(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], m
     return status.st_mode
 
 
+def _looks_like(copy: os.stat_result, old: os.stat_result) -> bool:
+    """Return whether two files have one size, not zero, and one time.
+
+    Where that decides which files are right, the file that a link replaces can be the only right
+    one: if two inodes of the source have one size and time, and names of both are one inode in the
+    target.
+    """
+    regular = stat.S_ISREG(copy.st_mode) and stat.S_ISREG(old.st_mode)
+    same = (copy.st_size, copy.st_mtime_ns) == (old.st_size, old.st_mtime_ns)
+    return regular and same and copy.st_size > 0
+
+
+def same_content(*names: tuple[int, bytes], follow: bool = False) -> bool:
+    """Return whether files have the same bytes up to their ends; each a directory and a name."""
+    flags = _READ & ~(os.O_NOFOLLOW * follow)
+    with ExitStack() as stack:
+        fds = []
+        for directory_fd, name in names:
+            fds.append(os.open(name, flags, dir_fd=directory_fd))
+            stack.callback(os.close, fds[-1])
+        offset = 0
+        while True:
+            first, *others = (os.pread(fd, _BLOCK_BYTES, offset) for fd in fds)
+            if any(each != first for each in others):
+                return False
+            if not first:
+                return True
+            offset += len(first)
+
+
 @contextmanager
 def _lifted_flags(directory_fd: int, name: bytes, made: int) -> Iterator[None]:
     """Take the flags that forbid links from a finished copy, and give them back."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    fd = os.open(name, flags, dir_fd=directory_fd)
+    fd = os.open(name, _READ, dir_fd=directory_fd)
     try:
         if target.mark_of(os.fstat(fd)) != made:
             raise Changed("its copy was replaced while it was made")

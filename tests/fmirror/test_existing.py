@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -157,3 +158,34 @@ def test_a_killed_run_leaves_no_part_that_stays(place: bytes, option: str) -> No
     assert not os.path.exists(target + b"/big")
     mirrored(None, option, source, target)
     assert differences(source, target, "--exclude=.fcp-*") == ""
+
+
+@every_launcher
+def test_a_right_file_is_no_link_to_one_that_only_looks_right(
+    place: bytes, launcher: Launcher
+) -> None:
+    """Two inodes of A with one size and time, of which names are one inode in B."""
+    source, target = Path(os.fsdecode(place), "a"), Path(os.fsdecode(place), "b")
+    for top in (source, target):
+        top.mkdir()
+    for name, text in (("f", "XX"), ("g", "YY")):
+        (source / f"{name}1").write_text(text)
+        (source / f"{name}2").hardlink_to(source / f"{name}1")
+    (target / "f1").write_text("XX")
+    (target / "g1").hardlink_to(target / "f1")
+    (target / "g2").write_text("YY")
+    for path in [*source.iterdir(), *target.iterdir()]:
+        os.utime(path, (10**9, 10**9))
+    sides = os.fsencode(source), os.fsencode(target)
+    # Whichever name comes first decides; the one that only looks right is no copy to link to.
+    finished = run_fmirror(launcher, *sides)
+    if finished.code:
+        assert finished.code == 1, finished.said
+        assert "cannot link" in finished.said
+        assert "other content" in finished.said
+    else:
+        assert (target / "g1").read_text() == "YY"
+    assert (target / "g2").read_text() == "YY"
+    mirrored(launcher, "-c", *sides)
+    assert differences(*sides) == ""
+    assert (target / "g1").read_text() == "YY"

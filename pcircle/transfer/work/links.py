@@ -35,6 +35,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias, overload
 
@@ -45,7 +46,7 @@ from pcircle.copying import target
 from pcircle.copying.counts import HARD_LINKS
 from pcircle.copying.existing import Taken, is_copied_special
 from pcircle.copying.files import COPIED, LARGE
-from pcircle.copying.links import link_again
+from pcircle.copying.links import link_again, same_content
 from pcircle.copying.settings import Stamp
 from pcircle.fs.directories import join_path
 from pcircle.fs.registry import Key, Registry, home_of
@@ -486,7 +487,8 @@ class HardLinks:
                 self._directory.enter_names(one.root, one.path, made=one.place.made)
                 stays = self._stays(one, lease.fd, name)
                 names = (first.fd, first_name), (lease.fd, name)
-                mode = link_again(self._copier.means, *names, item.made)
+                is_copy = partial(self._has_content, one, *names[0])
+                mode = link_again(self._copier.means, *names, item.made, is_copy)
                 self._sides.sync_holder(one.path, lease)
                 if stays:
                     raise Taken
@@ -516,6 +518,12 @@ class HardLinks:
         else:
             self._counters.special += 1
         return Done()
+
+    def _has_content(self, one: One, directory_fd: int, name: bytes) -> bool:
+        """Return whether a file of the target has the content of a name of the source. OSError."""
+        with self._sides.sources.lease(one.root, one.path, source_of(one.place)) as source:
+            files = (source.fd, one.name), (directory_fd, name)
+            return same_content(*files, follow=self._plan.follow)
 
     def _still(self, item: Links, context: Context[Item]) -> Links | Done | None:
         """The item, if its name was what was copied, or is; else what `link` returns."""
