@@ -37,6 +37,7 @@ WRITERS = {
 }
 # Who reads into bytes objects: what is small, or wanted as bytes in the end.
 READERS = {
+    "copying/links.py",
     "aio/operations.py",  # what its users ask for
     "checkpoint/hashes.py",  # hashes of NumPy, in blocks
     "checkpoint/index.py",  # rows of NumPy, which it keeps
