@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+from contextlib import suppress
 from typing import IO, Any
 
-__all__ = ["WholeFile", "is_left", "left", "write_all", "write_at", "write_stream"]
+__all__ = ["WholeFile", "discard", "is_left", "left", "write_all", "write_at", "write_stream"]
 
 
 def left(data: Any, written: int) -> memoryview:
@@ -55,6 +56,12 @@ class WholeFile(io.FileIO):
         if memoryview(data).nbytes:
             left(data, written)
         return written
+
+
+def discard(file: IO[Any]) -> None:
+    """Close a temporary file that nobody reads any more, whatever it still has to write."""
+    with suppress(OSError):
+        file.close()
 
 
 def is_left(error: OSError) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 
 from pcircle.checkpoint.store import Checkpoint, Unusable, Why
 from pcircle.errors import StoppedEarly
+from pcircle.fs.directories import close_open
 
 _BEAT_S = 5.0
 _DEAD_AFTER_S = 3 * _BEAT_S
@@ -53,8 +54,7 @@ class Guard:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             locked = True
         except BlockingIOError:
-            os.close(self._fd)
-            self._fd = None
+            self._let_go()
             raise Unusable(Why.BUSY, checkpoint.path) from None
         except OSError:
             pass  # a file system without locks: the heartbeat must do
@@ -85,9 +85,12 @@ class Guard:
         self._ended.set()
         if self._thread is not None:
             self._thread.join(_BEAT_S)
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        self._let_go()
+
+    def _let_go(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            close_open(fd)
 
     def end(self) -> None:
         """Give the lock up."""

@@ -18,6 +18,7 @@ from contextlib import suppress
 from math import isqrt
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from pcircle.fs.directories import close_open
 from pcircle.writing import write_all
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ class Places:
     def close(self) -> None:
         """Let go of all."""
         self._rows.clear()
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            close_open(fd)  # nobody reads it any more
 
     def _put_away(self) -> None:
         if self._fd is None:
@@ -233,6 +234,6 @@ class Index:
 
     def close(self) -> None:
         """Nothing is known any more."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self._count = -1, 0
+        fd, self._fd, self._count = self._fd, -1, 0
+        if fd >= 0:
+            close_open(fd)

@@ -301,28 +301,34 @@ class Journal:
             self.committed = epoch
             fd = os.dup(require(self._fd))  # it may be closed while others are waited for
         try:
-            self._end.sync(lambda: os.fdatasync(fd))
+            try:
+                self._end.sync(lambda: os.fdatasync(fd))
+            finally:
+                os.close(fd)
         except OSError as error:
             raise _cannot(error) from error
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         """Write what was added, as far as possible, and close the file.
 
         It is opened again for what may come: an abort as late as the ranks' accounts brings a
-        commit.
+        commit. NoSpace if it cannot be closed, as on NFS without quota: a file system that loses
+        what was written to a journal cannot be relied on.
         """
         with self._lock:
             with suppress(NoSpace):  # it was not committed anyhow
                 self._flush()
-            if self._fd is not None:
-                os.close(self._fd)
-                self._fd = None
+            fd, self._fd = self._fd, None
+            if fd is not None:
+                try:
+                    os.close(fd)
+                except OSError as error:
+                    raise _cannot(error) from error
 
     def leave(self) -> None:
-        """Close it for good."""
-        self.close()
+        """Close it for good. What was committed is on disk, whatever becomes of the rest."""
+        with suppress(NoSpace):
+            self.close()
         self._end.close()
 
     def _flush(self) -> None:

@@ -47,6 +47,7 @@ from pcircle.checkpoint.journal import (
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.store import Checkpoint
 from pcircle.encoding import text_of
+from pcircle.fs.directories import close_open
 from pcircle.fs.scan import Block, rewound
 
 _NAME = re.compile(rb"journal-([0-9]{4,9})-([0-9]{1,9})")
@@ -112,7 +113,7 @@ def read_history(checkpoint: Checkpoint, keys: Keys, places: Places | None = Non
             for found in read_frames(fd, keys):
                 reader.take(found)
         finally:
-            os.close(fd)
+            close_open(fd)
         commits[run] = max(commits.get(run, 0), reader.committed)
         counts[run] = add_named(counts.get(run, {}), reader.counts)
         if reader.lost_bytes:
@@ -309,7 +310,7 @@ class Resumed:
     def let_go(self) -> None:
         """Have no file open; nothing is known any more."""
         for fd in self._journals.values():
-            os.close(fd)
+            close_open(fd)
         self._journals.clear()
         self._index.close()
 
@@ -338,7 +339,7 @@ class Resumed:
         if fd is None:
             fd = os.open(journal_name(run, rank), _READ, dir_fd=self._fd)
             if len(self._journals) == _MAX_OPEN:
-                os.close(self._journals.pop(next(iter(self._journals))))
+                close_open(self._journals.pop(next(iter(self._journals))))
         self._journals[run, rank] = fd
         return fd
 

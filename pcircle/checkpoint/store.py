@@ -31,6 +31,7 @@ import msgspec
 from pcircle.checkpoint.blake import blake2b
 from pcircle.checkpoint.journal import Named
 from pcircle.checkpoint.mark import remove_from
+from pcircle.fs.directories import close_open
 from pcircle.fs.scan import rewound
 from pcircle.writing import write_all
 
@@ -201,15 +202,18 @@ class Checkpoint:
             fd = os.open(name, _READ, dir_fd=self.fd)
         except OSError:
             return b""
-        with os.fdopen(fd, "rb") as file:
-            return file.read(64 << 20)
+        try:
+            with os.fdopen(fd, "rb", closefd=False) as file:
+                return file.read(64 << 20)
+        finally:
+            close_open(fd)
 
     def now_ns(self) -> int:
         """The time as the checkpoint's file system has it."""
         probe = b"now.new"
         with suppress(FileNotFoundError):
             os.unlink(probe, dir_fd=self.fd)
-        os.close(os.open(probe, _WRITE, 0o600, dir_fd=self.fd))
+        close_open(os.open(probe, _WRITE, 0o600, dir_fd=self.fd))
         status = os.stat(probe, dir_fd=self.fd)
         os.unlink(probe, dir_fd=self.fd)
         return status.st_ctime_ns

@@ -274,11 +274,11 @@ class Place:
         try:
             self._clear()
         finally:
-            for fd in self._work.values():
-                os.close(fd)
+            opened = [*self._work.values(), self._fd]
             self._work.clear()
-            os.close(self._fd)
             self._fd = -1
+            for fd in opened:
+                os.close(fd)
 
     # ---- the store of a collective operation --------------------------------------
 

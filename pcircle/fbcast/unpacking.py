@@ -29,7 +29,7 @@ from pcircle.fbcast.frames import (
     decode,
 )
 from pcircle.fbcast.signing import Beat, digest_of
-from pcircle.fs.directories import open_below
+from pcircle.fs.directories import close_open, open_below
 from pcircle.fs.metadata import Keep, settle_file, settle_link
 from pcircle.fs.xattrs import Held
 from pcircle.names import show
@@ -163,9 +163,9 @@ class Tree(Stream):
 
     def close(self) -> None:
         """See `Stream`."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            close_open(fd)  # of a file that is not complete
         while self._stack:
             os.close(self._stack.pop().fd)
 
@@ -213,8 +213,8 @@ class Tree(Stream):
             raise Damaged("content without a file")
         held = Held([*file.about.lists], alone=True)
         settle_file(fd, file.about.status(), KEEP, held)
-        os.close(fd)
         self._file, self._fd = None, -1
+        os.close(fd)
 
     def _leave(self) -> None:
         entered = self._stack.pop()

@@ -47,6 +47,7 @@ from pcircle.walk.globs import Rule
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
+from pcircle.writing import discard
 
 if TYPE_CHECKING:
     from pcircle.tool.plan_file import PlanFile
@@ -82,7 +83,7 @@ class Found:
     def close(self) -> None:
         """Give the space back."""
         if self._stream is not None:
-            self._stream.close()
+            discard(self._stream)
 
 
 class Deletions(Actions):

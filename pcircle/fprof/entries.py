@@ -87,7 +87,10 @@ def _unwritable(error: OSError) -> StoppedEarly:
 
 
 def place_for(save: str, plan: Plan) -> bytes:
-    """Where the parts of an index go: beside the profile. UsageError if that can't be."""
+    """Where the parts of an index go: beside the profile. UsageError if that can't be.
+
+    StoppedEarly if the file system takes back what it has accepted.
+    """
     holder = os.path.realpath(os.path.dirname(os.fsencode(save)) or b".")
     for root in plan.roots:
         top = os.path.realpath(os.path.join(plan.directory, root.shown))
@@ -96,10 +99,16 @@ def place_for(save: str, plan: Plan) -> bytes:
             raise UsageError(f"--entries: the index would lie in '{shown}' and be a part of itself")
     place = os.path.join(holder, b".fprof-" + os.urandom(4).hex().encode())
     try:
-        os.close(create(place, 0o600))
+        fd = create(place, 0o600)
     except OSError as error:
         reason = f"cannot write '{show(os.fsencode(save))}': {error.strerror}"
         raise UsageError(f"--entries: {reason}") from None
+    try:
+        os.close(fd)
+    except OSError as error:
+        with suppress(OSError):  # the first error is the one to report
+            os.unlink(place)
+        raise _unwritable(error) from error
     return place
 
 

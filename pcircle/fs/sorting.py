@@ -9,13 +9,12 @@ whatever is sorted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from heapq import merge
 from itertools import chain, islice
 from typing import IO
 
 from pcircle.names import show
-from pcircle.writing import write_all
+from pcircle.writing import discard, write_all
 
 RUN_BYTES = 32 << 20
 FAN_IN = 64
@@ -93,8 +92,7 @@ def _merged(runs: Sequence[IO[bytes]]) -> Iterator[bytes]:
 
 def _close(runs: list[IO[bytes]]) -> None:
     for run in runs:
-        with suppress(OSError):  # it may still have something to write
-            run.close()
+        discard(run)
     runs.clear()
 
 

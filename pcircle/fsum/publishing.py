@@ -13,7 +13,7 @@ import msgspec
 from pcircle import acls
 from pcircle.errors import UsageError
 from pcircle.fsum.items import Difference, Done
-from pcircle.fsum.ledger import has_rotted
+from pcircle.fsum.ledger import has_rotted, unwritable
 from pcircle.fsum.plan import Own, Plan
 from pcircle.guards import require
 from pcircle.signature import algorithm, entries_of
@@ -114,7 +114,10 @@ def _may_be_replaced(destination: bytes) -> bool:
 
 
 def place_for(destination: bytes) -> bytes:
-    """Where the parts of a manifest go: beside it. UsageError if nothing can be written there."""
+    """Where the parts of a manifest go: beside it. UsageError if nothing can be written there.
+
+    StoppedEarly if the file system takes back what it has accepted.
+    """
     holder = os.path.dirname(destination)
     place = os.path.join(holder, b".fsum-" + os.urandom(4).hex().encode())
     try:
@@ -129,7 +132,12 @@ def place_for(destination: bytes) -> bytes:
     if old is not None:
         with suppress(OSError):  # then it is nobody else's
             acls.give_access(fd, S_IMODE(old.st_mode), acls.read_list(destination))
-    os.close(fd)
+    try:
+        os.close(fd)
+    except OSError as error:
+        with suppress(OSError):  # the first error is the one to report
+            os.unlink(place)
+        raise unwritable(error) from error
     return place
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import groupby
 from typing import IO
 
-from pcircle.writing import write_all
+from pcircle.writing import discard, write_all
 
 _MOST_BYTES = 256 << 20  # of all; as hashes of short lines two thirds as much memory
 _IN_MEMORY_BYTES = 1 << 20  # of a stream
@@ -61,8 +60,7 @@ class _Kept:
 
     def close(self) -> None:
         if self._file is not None:
-            with suppress(OSError):
-                self._file.close()
+            discard(self._file)
 
 
 class _Hashes:

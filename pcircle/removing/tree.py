@@ -60,8 +60,8 @@ class _Level:
         if self.fd >= 0:
             status = os.fstat(self.fd)
             self.identity = status.st_dev, status.st_ino
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1
+            os.close(fd)
 
     def open_from(self, inner: int) -> None:
         """Open it again from a directory in it. OSError, Changed if that was moved."""

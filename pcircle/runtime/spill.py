@@ -12,7 +12,7 @@ import os
 from typing import IO
 
 from pcircle.guards import require
-from pcircle.writing import write_at
+from pcircle.writing import discard, write_at
 
 
 class SpillFile:
@@ -63,7 +63,7 @@ class SpillFile:
     def close(self) -> None:
         """Give the space back."""
         if self._file is not None:
-            self._file.close()
+            discard(self._file)
             self._file = None
         self._places.clear()
         self._order.clear()

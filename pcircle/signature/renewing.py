@@ -24,6 +24,7 @@ from pcircle.signature.manifest import (
     parse,
 )
 from pcircle.signature.runs import COUNT, pack_entry
+from pcircle.writing import discard
 
 _END = b"/"  # in no record: names have none, and paths are keys
 _APART = b"\0\0"
@@ -112,7 +113,7 @@ class Renewal:
     def close(self) -> None:
         """Give the space back."""
         self._sorter.close()
-        self._events.close()
+        discard(self._events)
 
     def write(self, out: BinaryIO) -> None:
         """Write the new manifest. OSError."""

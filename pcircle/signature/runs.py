@@ -26,7 +26,7 @@ from typing import IO, NamedTuple, TypeAlias
 
 from pcircle.guards import require
 from pcircle.signature.algorithms import Algorithm
-from pcircle.writing import write_at
+from pcircle.writing import discard, write_at
 
 LOT_BYTES = 16 << 20
 _READ_BYTES = 256 << 10
@@ -150,7 +150,7 @@ class Shelf:
     def close(self) -> None:
         """Give the space back."""
         if self._file is not None:
-            self._file.close()
+            discard(self._file)
             self._file = None
 
     def _keep(self, lot: bytes) -> int:

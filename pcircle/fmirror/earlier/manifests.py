@@ -36,6 +36,7 @@ from pcircle.tool.treetool import TreeConsole, TreeProgram
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
+from pcircle.writing import discard
 
 QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
 UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
@@ -110,7 +111,7 @@ class Survey(TreeProgram):
 
     def close_all(self) -> None:
         """Give the space back."""
-        self._records.close()
+        discard(self._records)
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`: what of the manifest is compared, if it may stand for the target."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from pcircle.comparing.manifests import Digests
-from pcircle.errors import EntriesFailed, worst
+from pcircle.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.fmirror.earlier.manifests import QUIET, UNTOLD, Survey
 from pcircle.fmirror.options import MirrorOptions
 from pcircle.fs.directories import Lease, join_path
@@ -231,7 +231,7 @@ def renew(
     except OSError as error:
         shown = show(os.fsencode(require(options.new_manifest)))
         complain(f"cannot write the manifest '{shown}': {error.strerror}")
-        done = EntriesFailed.exit_code
+        done = StoppedEarly.exit_code
     finally:
         program.renewal.close()
     return worst((code, done))

@@ -43,6 +43,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 import xxhash
@@ -55,6 +56,7 @@ from pcircle.owners import Given
 from pcircle.trusted import create, opened, replace
 from pcircle.trusted import place_of as trusted_place
 from pcircle.ui.errorlog import encode
+from pcircle.writing import write_all
 
 READ = "ctime"
 """Among what was kept: no file had other content with the same size and time."""
@@ -258,9 +260,16 @@ def write(path: bytes, run: State) -> None:
     )
     temporary = path + b".%d" % os.getpid()
     fd = create(temporary, 0o600)
-    with open(fd, "wb") as stream:
-        stream.write("".join(f"{line}\n" for line in lines).encode())
-    replace(temporary, path)
+    try:
+        try:
+            write_all(fd, "".join(f"{line}\n" for line in lines).encode())
+        finally:
+            os.close(fd)
+        replace(temporary, path)
+    except OSError:
+        with suppress(OSError):  # the first error is the one to report
+            os.unlink(temporary)
+        raise
 
 
 def _time(ns: int) -> str:

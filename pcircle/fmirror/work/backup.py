@@ -177,8 +177,8 @@ class Backup:
     def close(self) -> None:
         """Let the directory go."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
 
 def going(path: bytes, top_fd: int, choose: Choose) -> list[bytes]:
@@ -309,19 +309,20 @@ def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
         status = os.fstat(old)
         new = os.open(written, _NEW_FILE, 0o600, dir_fd=fd)
         try:
-            mover, done = Mover(), 0
-            while part := mover.move(old, new, done, _AT_ONCE):
-                done += part
-            size = os.fstat(old).st_size  # which somebody may have made less meanwhile
-            if done < size:  # the rest is a hole
-                os.ftruncate(new, size)
-            _give_attributes(old, new, status)
-            os.fsync(new)
+            try:
+                mover, done = Mover(), 0
+                while part := mover.move(old, new, done, _AT_ONCE):
+                    done += part
+                size = os.fstat(old).st_size  # which somebody may have made less meanwhile
+                if done < size:  # the rest is a hole
+                    os.ftruncate(new, size)
+                _give_attributes(old, new, status)
+                os.fsync(new)
+            finally:
+                os.close(new)
         except OSError:
             os.unlink(written, dir_fd=fd)
             raise
-        finally:
-            os.close(new)
     finally:
         os.close(old)
 
