@@ -13,6 +13,7 @@ A leaf of the package: it imports nothing of it.
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "Terminated",
     "UsageError",
     "error_of",
+    "operand_error",
     "package_problem",
     "worst",
 ]
@@ -182,6 +184,20 @@ def worst(codes: Iterable[int]) -> int:
     if not seen.issubset(_PRECEDENCE):
         return Defect.exit_code
     return next((code for code in _PRECEDENCE if code in seen), EXIT_OK)
+
+
+_OF_FILE_SYSTEMS = frozenset(
+    {errno.EIO, errno.ENOTCONN, errno.EREMOTEIO, errno.ESTALE, errno.ETIMEDOUT, errno.EUCLEAN}
+)
+
+
+def operand_error(text: str, error: OSError) -> PcircleError:
+    """Return the error that ends a job of which an operand cannot be looked up.
+
+    A wrong operand is refused. A file system that fails does not make the command wrong: it fails
+    the entry.
+    """
+    return (EntriesFailed if error.errno in _OF_FILE_SYSTEMS else UsageError)(text)
 
 
 def error_of(code: int) -> type[PcircleError]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pcircle.errors import EntriesFailed, UsageError, worst
+from pcircle.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.fchmod import telling
 from pcircle.fchmod.asking import asked_of
 from pcircle.fchmod.entries.state import check_mark
@@ -143,7 +143,7 @@ class ModeProgram(ChangeProgram):
             )
         except OSError as error:
             reason = error.strerror or str(error)
-            raise UsageError(f"cannot access '{show(path)}': {reason}") from None
+            raise operand_error(f"cannot access '{show(path)}': {reason}", error) from None
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.errors import UsageError, operand_error
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
@@ -86,4 +86,4 @@ def _root(path: bytes) -> tuple[Root, os.stat_result]:
     try:
         return root_of(path)
     except OSError as error:
-        raise UsageError(f"cannot profile '{show(path)}': {error.strerror}") from None
+        raise operand_error(f"cannot profile '{show(path)}': {error.strerror}", error) from None

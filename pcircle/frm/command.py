@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.errors import EntriesFailed, UsageError, worst
+from pcircle.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.frm.operands import opened, root_of
 from pcircle.removing import trash
 from pcircle.removing.again import OutlivingRemoval
@@ -104,7 +104,7 @@ class RemoveProgram(OutlivingRemoval):
             if typed.force and not typed.keep_root and error.errno == errno.ENOTDIR:
                 return None  # as for rm, what is below a file does not exist
             text = f"cannot remove '{show(path)}': {error.strerror or error}"
-            raise UsageError(text) from None
+            raise operand_error(text, error) from None
         if found is not None and typed.trash is not None:  # moved as it is, whatever it is
             root, held = found
             return Root(root.holder, root.name or root.within, path), held

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.errors import operand_error
 from pcircle.fs.directories import Directories
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY, Attributes
@@ -120,4 +120,4 @@ def _root(path: bytes) -> tuple[Root, os.stat_result]:
     try:
         return root_of(path)
     except OSError as error:
-        raise UsageError(f"cannot sign '{show(path)}': {error.strerror}") from None
+        raise operand_error(f"cannot sign '{show(path)}': {error.strerror}", error) from None

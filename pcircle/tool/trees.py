@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.errors import operand_error
 from pcircle.fs.directories import (
     Directories,
     Lease,
@@ -86,7 +86,7 @@ def _root(path: bytes) -> Root:
     try:
         return root_of(path)[0]
     except OSError as error:
-        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
+        raise operand_error(f"cannot read '{show(path)}': {error.strerror}", error) from None
 
 
 class TreeCounters(Entries):

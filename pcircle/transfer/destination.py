@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.errors import UsageError, operand_error
 from pcircle.fs.directories import at_and_above
 from pcircle.transfer.plan import DIRECTORY, FILE, LINK, SPECIAL, Root
 from pcircle.trusted import Untrusted, place_of, refuse_pseudo
@@ -77,7 +77,7 @@ def _status(path: bytes, *, follow: bool) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"cannot use '{show(path)}': {error.strerror}") from None
+        raise operand_error(f"cannot use '{show(path)}': {error.strerror}", error) from None
 
 
 def _target_status(path: bytes) -> os.stat_result | None:
@@ -93,9 +93,12 @@ def _target_status(path: bytes) -> os.stat_result | None:
 def _source_status(source: bytes, *, follow: bool) -> os.stat_result:
     try:
         return os.stat(source, follow_symlinks=follow)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"cannot use source '{show(source)}': {reason}") from None
+    except ValueError as error:
+        raise UsageError(f"cannot use source '{show(source)}': {error}") from None
+    except OSError as error:
+        raise operand_error(
+            f"cannot use source '{show(source)}': {error.strerror}", error
+        ) from None
 
 
 def _kind(mode: int) -> str:
