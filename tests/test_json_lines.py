@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -39,3 +40,21 @@ def test_a_dash_is_standard_output(run: Run, tmp_path: Path, words: tuple[str, .
     if tool == "fmirror":
         assert {each["action"] for each in actions} >= {"copy", "delete"}
     assert not (tmp_path / "-").exists()
+
+
+def test_what_was_renamed_is_on_standard_output(run: Run, tmp_path: Path) -> None:
+    """A job of its own renames, and its lines follow those of the copy."""
+    for name in ("a/new", "b/old"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"content")
+        os.utime(tmp_path / name, (10**9, 10**9))
+    (tmp_path / "a/more").write_bytes(b"more")
+    words = ["-q", "-j1", "--moved", "--delete", "--json-lines", "-", "--list-out", "list"]
+    done = run([sys.executable, str(ROOT / "bin/fmirror"), *words, "a", "b"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    actions = [json.loads(row) for row in done.stdout.splitlines()]
+    done_with = {each["path"]: each["action"] for each in actions if each["action"] != "skip"}
+    assert done_with == {"new": "move", "more": "copy", ".": "touch"}
+    assert {"new", "more"} <= set((tmp_path / "list").read_text().split())
+    assert not (tmp_path / "-").exists()
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["more", "new"]

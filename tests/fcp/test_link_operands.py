@@ -135,3 +135,24 @@ def test_links_copied_twice(place: bytes) -> None:
             assert finished.code == 0, finished.said
     assert state(target) == state(source)
     assert os.listdir(outer) == [b"file"]
+
+
+@pytest.mark.parametrize(("source", "target"), [("a", "hard"), ("a", "soft"), ("soft", "a")])
+def test_a_file_and_a_link_to_it_are_the_same_file(
+    place: bytes, source: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With cp's message; refused before anything is touched, so with 2 in place of cp's 1."""
+    monkeypatch.chdir(os.fsdecode(place))
+    write_file(b"a", b"content")
+    os.link("a", "hard")
+    os.symlink("a", "soft")
+    words = ["-a", "-H", source, target]
+    environment = {**os.environ, "LC_ALL": "C"}
+    by_cp = subprocess.run(
+        ["cp", *words], capture_output=True, text=True, env=environment, check=False
+    )
+    finished = run_fcp(None, *words)
+    assert (finished.code, by_cp.returncode) == (2, 1)
+    assert finished.said == by_cp.stderr.replace("cp: ", "fcp: ", 1)
+    assert os.stat("hard").st_ino == os.stat("a").st_ino
+    assert os.readlink("soft") == "a"
