@@ -16,6 +16,7 @@ from pcircle.comparing.fields import CONTENT, CTIME, KIND, MTIME, NOTHING, RDEV,
 from pcircle.comparing.statuses import Comparer
 from pcircle.errors import UsageError
 from pcircle.fs.data import data_ranges
+from pcircle.fs.directories import close_open
 from pcircle.fs.stats import Row
 from pcircle.fs.trouble import Changed
 from pcircle.names import show
@@ -49,9 +50,12 @@ def is_manifest(path: bytes) -> bool:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
-        with open(path, "rb") as stream:
-            return stream.read(len(_MAGIC)) == _MAGIC
-    except OSError:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, len(_MAGIC)) == _MAGIC
+        finally:
+            close_open(fd)
+    except OSError:  # also where it has nothing to read yet, as some files of /proc
         return False
 
 

@@ -371,7 +371,12 @@ def remove_tree(root: bytes) -> None:
         below = _unlink_files(here)
         if below is not None:
             entered.append(below)
-            inner = os.open(below, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+            try:
+                inner = os.open(below, flags, dir_fd=here)
+            except PermissionError:  # of an ordinary user, who may not read it
+                os.chmod(below, 0o700, dir_fd=here)
+                inner = os.open(below, flags, dir_fd=here)
             os.close(here)
             here = inner
         elif entered:

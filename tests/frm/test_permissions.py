@@ -12,6 +12,7 @@ from tests.fcp.running import ONE, TWO, Launcher, without_rights
 
 from .running import every_launcher, grow, paths, removed, run_frm
 
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="looks into directories without rights")
 BOUND = ("dac_override", "dac_read_search", "fowner")
 
 
@@ -43,6 +44,7 @@ def test_empty_directories_that_can_not_be_listed_count(place: bytes, launcher: 
     assert paths(top) == []
 
 
+@as_root
 def test_a_plan_has_directories_that_can_not_be_listed(place: bytes, tmp_path: Path) -> None:
     """Of which one is another one by then, and one is not empty."""
     top, prefix, plan = unlisted(place), without_rights(*BOUND), str(tmp_path / "plan")
@@ -57,6 +59,7 @@ def test_a_plan_has_directories_that_can_not_be_listed(place: bytes, tmp_path: P
     assert sorted(os.listdir(top)) == [b"1", b"2"]
 
 
+@as_root
 @pytest.mark.parametrize("option", ["--dry-run", "--plan=plan"])
 def test_who_only_looks_changes_no_mode(place: bytes, option: str) -> None:
     """Neither of what can't be listed nor of what can't be searched, which a plan looks up."""

@@ -62,8 +62,9 @@ ALL = {**BUILDERS, "bytes": add_every_byte, "special": add_specials, "hard": add
 
 def build(top: bytes) -> bytes:
     os.mkdir(top)
-    for add in ALL.values():
-        add(top)
+    for name, add in ALL.items():
+        if name != "modes" or os.geteuid() == 0:  # nor can rm empty read-only directories
+            add(top)
     return top
 
 
@@ -145,6 +146,8 @@ remove_one = partial(removed, ONE, "-r")
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_each_family_alone(place: bytes, name: str) -> None:
+    if name == "modes" and os.geteuid() != 0:
+        pytest.skip("nor can rm empty read-only directories as an ordinary user")
     os.mkdir(place + b"/tree")
     ALL[name](place + b"/tree")
     remove_one(place + b"/tree")

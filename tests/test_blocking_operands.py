@@ -1,0 +1,68 @@
+"""What blocks who reads it (a FIFO without a writer, a device without end) stops no tool."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.fcp.running import Finished, Run
+from tests.fmirror.running import needs_strace
+
+WORDS = {
+    "p file": ["fdiff", "p", "file"],
+    "file p": ["fdiff", "file", "p"],
+    "-c p p": ["fdiff", "-c", "p", "p"],
+    "-c trees": ["fdiff", "-c", "a", "b"],
+    "fsum p": ["fsum", "-q", "p"],
+    "fsum tree": ["fsum", "-q", "-o", "manifest", "a"],
+    "fsum against": ["fsum", "-q", "--check", "manifest", "a"],
+    "fbcast p": ["fbcast", "-q", "p", "copied"],
+    "-c zero file": ["fdiff", "-c", "zero", "file"],
+    "-c file zero": ["fdiff", "-c", "file", "zero"],
+    "fsum zero": ["fsum", "-q", "zero"],
+}
+CODES = {"-c p p": 0, "fbcast p": 2, "fsum p": 0, "fsum tree": 0, "fsum against": 0, "fsum zero": 0}
+
+
+def run(words: list[str], *prefix: str) -> Finished:
+    with Run(None, "-j1", *words[1:], program=(f"pcircle.{words[0]}",), prefix=prefix) as started:
+        return started.finish()
+
+
+@pytest.fixture
+def cage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for top in ("a", "b"):
+        os.mkdir(top)
+        os.mkfifo(f"{top}/same")
+    os.mkfifo("p")
+    os.mkfifo("a/kind")
+    for path in ("file", "b/kind", "a/file"):
+        Path(path).write_text("content")
+    os.mkfifo("b/file")
+    return tmp_path
+
+
+def test_no_tool_waits_for_the_content_of_what_is_no_file(cage: Path) -> None:
+    """They are told by their kinds, as `diff -r` tells them within trees."""
+    if os.geteuid() == 0:
+        os.mknod("zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    for name, words in WORDS.items():
+        if "zero" in words and not os.path.lexists("zero"):
+            continue
+        finished = run(words, "timeout", "-s", "INT", "60")
+        assert finished.code == CODES.get(name, 3), (name, finished.said)
+
+
+@needs_strace
+def test_an_operand_is_opened_without_waiting_for_it(cage: Path) -> None:
+    """Files of /proc and the like are regular, and may block who reads them all the same."""
+    Path("other").write_text("contents")
+    assert run(["fdiff", "-c", "file", "other"], "strace", "-f", "-o", "calls").code == 3
+    opened = re.findall(r'openat\([^"]*"(?:file|other)", ([A-Z_|]+)', Path("calls").read_text())
+    assert len(opened) >= 2
+    assert all("O_NONBLOCK" in flags or "O_PATH" in flags for flags in opened), opened
