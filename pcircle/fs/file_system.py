@@ -103,6 +103,11 @@ def size_is_nominal(fd: int, status: Any) -> bool:
     """
     if status.st_size:
         return not status.st_blocks and is_pseudo(fd)
+    return may_hide_content(fd)
+
+
+def may_hide_content(fd: int) -> bool:
+    """Return whether files of size 0 may have content, in the file system of an open directory."""
     return _type_of(fd) not in _SIZED
 
 

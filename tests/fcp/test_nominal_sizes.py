@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import zlib
 
 import pytest
 
@@ -143,3 +144,14 @@ def test_a_view_of_the_source(
     assert "the same file" in finished.said
     assert read_file(path) == data
     assert os.stat(path).st_mtime == 20
+
+
+def test_fprof_samples_content_that_has_no_size(place: bytes) -> None:
+    """And takes a file that is empty for no piece that could not be read."""
+    sources = made_up()
+    run("fprof", "-q", "--compress", "--json", place + b"/json", *sources)
+    contents = [read_file(path) for path in sources]
+    packed = sum(min(len(data), len(zlib.compress(data, 1))) for data in contents)
+    found = document(place + b"/json")["compression"]
+    assert (found["pieces"], found["unread"]) == (len(sources), 0)
+    assert found["ratio"] == pytest.approx(packed / sum(map(len, contents)), abs=1e-6)

@@ -59,7 +59,7 @@ def build_tree(top: bytes) -> bytes:
     os.truncate(_file(top + b"/sparse", 0), 3 << 20)
     _links(top)
     _specials(top)
-    os.chmod(top + b"/shut", 0o1000)
+    os.chmod(top + b"/shut", 0o1000 if os.geteuid() == 0 else 0o1500)  # which its owner may list
     os.chmod(top + b"/B", 0o2750)
     ages_s = [0.5, 1.5, 2.5, 10.5, 200.5, 400.5, 4000.5]
     for number, path in enumerate(sorted(_all(top))):

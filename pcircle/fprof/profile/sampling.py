@@ -30,6 +30,7 @@ from pcircle.fprof.profile.collect import Files, Tell
 from pcircle.fprof.profile.model import Piece, Profile
 from pcircle.fs.data import Recalls
 from pcircle.fs.directories import open_without_atime
+from pcircle.fs.file_system import may_hide_content
 
 PIECE_BYTES = 64 << 10
 METHOD = "zlib, level 1, pieces of 64 KiB"
@@ -70,20 +71,25 @@ class Sampler:
         if self._recalls is not None:
             self._recalls.place = files.root, files.path
         columns = [files.column(name) for name in ("inode", "links", "mtime")]
+        hidden: bool | None = None
         for place, (size, *identity) in enumerate(zip(files.sizes, *columns, strict=True)):
             if not size:
-                continue
+                hidden = may_hide_content(directory_fd) if hidden is None else hidden
+                if not hidden:
+                    continue
             # By each of its names a file draws the same lots, which count once.
             seed = b"%d %d %d %d" % (size, *identity)
             raw = packed = 0
             is_first = True
-            for lot, piece in _drawn(seed, -(-size // PIECE_BYTES)):
+            for lot, piece in _drawn(seed, max(1, -(-size // PIECE_BYTES))):
                 if lot >= self._bar:
                     break
                 if lot not in self._drawn:
                     name = files.names[place]
                     offset = piece * PIECE_BYTES
                     found = self._read(directory_fd, name, offset, lot, is_first=is_first)
+                    if not (size or found.raw_bytes):
+                        break  # it is empty
                     self._add(lot, found)
                     is_first = False
                     raw, packed = raw + found.raw_bytes, packed + found.packed_bytes
