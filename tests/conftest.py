@@ -25,6 +25,7 @@ from typing import Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import fork_server
 from tests.mpi import mpirun_prefix
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,6 +69,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
+def pytest_unconfigure() -> None:
+    """End what was started for all tests."""
+    fork_server.close()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than processors: for a fifth of their time tests wait."""
@@ -94,7 +100,7 @@ def _run(
     cwd: str | os.PathLike[str] | None = None,
     deadline_s: float = DEADLINE_S,
 ) -> subprocess.CompletedProcess[bytes]:
-    with subprocess.Popen(
+    with fork_server.start(
         command,
         env=env,
         cwd=cwd,
@@ -167,7 +173,8 @@ def _nothing_left_behind() -> Iterator[None]:
 
 def _held() -> set[str]:
     """What this process holds that a test could leave behind, described."""
-    return {*_descriptors(), *_children(), *_threads()}
+    held = {*_descriptors(), *_children(), *_threads()}
+    return {each for each in held if not fork_server.is_kept(each)}
 
 
 def _descriptors() -> Iterator[str]:

@@ -7,7 +7,6 @@ left. Nothing here waits without a limit: a run that hangs is killed and fails i
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conftest import SOAK
+from tests.fork_server import TAG, start
 from tests.mpi import LAUNCHER_VARIABLES, mpirun_prefix
 
 # Ends what hangs; no measure of speed. The longest healthy run takes a dozen seconds where nothing
@@ -32,7 +32,6 @@ from tests.mpi import LAUNCHER_VARIABLES, mpirun_prefix
 HANG_S = 240.0
 KILL = signal.SIGKILL
 FCP = ("pcircle.fcp",)
-TAG = "FCP_TEST_RUN"
 # Of MPI: two seconds of two processors each time they are started.
 MANY_RANKS = 8
 OF_CHECKPOINTS = (b".fcp-checkpoint-", b".fcp-mark-")
@@ -92,13 +91,8 @@ some_launchers = pytest.mark.parametrize("launcher", launchers([1, 4], [2]))
 
 
 def clean_environment() -> dict[str, str]:
-    """Our environment without a launcher's variables, and with the package on the path."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
-    found = importlib.util.find_spec("pcircle")
-    if found is not None and found.submodule_search_locations:
-        home = str(Path(next(iter(found.submodule_search_locations))).parent)
-        kept["PYTHONPATH"] = os.pathsep.join(filter(None, (home, kept.get("PYTHONPATH"))))
-    return kept
+    """Our environment, which has the package on the path, without a launcher's variables."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
 
 
 def command(
@@ -132,7 +126,7 @@ class Run:
     ) -> None:
         """With `line` that is the command, whatever the launcher."""
         self.tag = f"{TAG}={uuid.uuid4()}".encode()
-        self.process = subprocess.Popen(
+        self.process = start(
             line or [*prefix, *command(launcher, arguments, program)],
             cwd=cwd,
             umask=umask,
