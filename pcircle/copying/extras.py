@@ -30,6 +30,7 @@ from pcircle.fs.xattrs import (
     Held,
     Refused,
     give_flags,
+    kind_of,
     lists_all,
     read_attributes,
     read_flags,
@@ -274,9 +275,13 @@ class Extras:
             self._too_large[device] = refused.size_bytes
 
     def demand(self, refused: Iterable[Refused]) -> None:
-        """NotKept if something was asked for by name that could not be kept."""
-        if any(each.kind in self._demanded for each in refused):
-            raise NotKept(refused)
+        """NotKept if something was asked for by name that could not be kept.
+
+        What no copy can have is counted, and demanded of none.
+        """
+        wanted = [each for each in refused if kind_of(each.name) is not None]
+        if any(each.kind in self._demanded for each in wanted):
+            raise NotKept(wanted)
 
     def protect(self, fd: int, held: Held | None) -> None:
         """Give an open, otherwise finished file or directory the inode flags."""

@@ -11,10 +11,11 @@ are read in one step and given in another, since what is copied by many ranks,
 and every directory, gets them long after the source was looked at.
 
 Left out on purpose: `security.selinux`, which the target's policy sets, and
-`lustre.*`, `system.nfs4_acl` and the like, which describe how a file is
-stored and not what it is. Lustre shows some of that to root as `trusted` too,
-and XFS its access control lists, which would be kept past all that is said of
-these; layouts are kept by `pcircle.fs.lustre`.
+`lustre.*`, `system.nfs4_acl` and the like, which only mean something on the file
+system that they are of: such an entry counts as one whose attributes are not
+kept. Lustre shows some of that to root as `trusted` too, and XFS its access
+control lists, which would be kept past all that is said of these; layouts are
+kept by `pcircle.fs.lustre`.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class Held(NamedTuple):
     """What a source has of these: attributes and access control lists by name, and inode flags.
 
     With `alone` a target keeps no access control list that the source has
-    not: it may have inherited one, or was there before. `unread` attributes could not be read.
+    not: it may have inherited one, or was there before. `unread` attributes could not be read, or
+    belong to a namespace that is left out.
     """
 
     values: list[tuple[str, bytes]]
@@ -139,6 +141,14 @@ def kind_of(name: str) -> str | None:
     return None if name.startswith(_STORAGE) or name in _NOT_COPIED else XATTR
 
 
+def _is_lost(name: str) -> bool:
+    """Return whether a copy lacks what an attribute that is not copied says, and nothing gives it.
+
+    Layouts are kept, and counted, by `pcircle.fs.lustre`; the target's policy sets the others.
+    """
+    return name.startswith(_STORAGE) and name != "lustre.lov"
+
+
 def read_attributes(
     source: int | bytes,
     *,
@@ -152,7 +162,7 @@ def read_attributes(
 
     `listed`: they are looked for by one call, which is cheaper where several lists are wanted. It
     is not where one is, which Lustre has at hand. What can't be read is added to `unread`, or is an
-    OSError.
+    OSError; so is what no copy can have.
     """
     names: Sequence[str] = lists
     if xattr or listed:
@@ -181,6 +191,8 @@ def read_attributes(
                 if unread is None or error.errno not in _UNREADABLE:
                     raise
                 unread.append(Refused(XATTR, name, error))
+        elif xattr and unread is not None and _is_lost(name):
+            unread.append(Refused(XATTR, name))
     return found
 
 
@@ -200,7 +212,7 @@ def give_attributes(target: int | bytes, held: Held) -> list[Refused]:
 
 def drop_attributes(target: int | bytes, held: Held) -> None:
     """Take from an open file, or what a path leads to, attributes that its source has not."""
-    if held.unread:
+    if any(kind_of(each.name) == XATTR for each in held.unread):
         return  # the source may have them
     wanted = {name for name, _ in held.values}
     for name, _ in read_attributes(target, xattr=True, lists=(), unread=[]):

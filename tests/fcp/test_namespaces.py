@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ..fusefs.fixture import Mount
 from .running import ONE, TWO, Run, copy, document
 from .trees import MIB, make_directory, write_file
 
@@ -37,6 +38,21 @@ def test_what_the_target_accepts_is_kept(
                 assert run.finish().code == 3
         else:
             assert document(place + b"/json")["not_kept"] == {"extended attributes": 2}
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool[0][8:])
+def test_what_is_left_out_is_counted(tool: tuple[str, ...], place: bytes, fuse: Mount) -> None:
+    """Of a namespace that is never copied; layouts on Lustre have a count of their own."""
+    source, target = make_directory(fuse().path, b"source"), place + b"/target"
+    for path in (write_file(source + b"/f", b"x"), make_directory(source, b"d")):
+        os.setxattr(path, "lustre.other", b"value")
+    program, *options = tool
+    line: tuple[str | bytes, ...] = (*options, "--json", place + b"/json", source, target)
+    with Run(ONE, *line, program=(program,)) as run:
+        finished = run.finish()
+    assert finished.code == 0, finished.said
+    assert document(place + b"/json")["not_kept"] == {"extended attributes": 2}
+    copy(ONE, "--preserve=xattr", "-T", source, place + b"/demanded")  # it can't be demanded
 
 
 def test_more_names_than_the_kernel_lists(place: bytes) -> None:
