@@ -231,7 +231,9 @@ def renew(
     except OSError as error:
         shown = show(os.fsencode(require(options.new_manifest)))
         complain(f"cannot write the manifest '{shown}': {error.strerror}")
-        done = StoppedEarly.exit_code
+        is_wrong = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+        # A path that cannot be used will not be usable later, as a disk without room may be.
+        done = (EntriesFailed if is_wrong else StoppedEarly).exit_code
     finally:
         program.renewal.close()
     return worst((code, done))
