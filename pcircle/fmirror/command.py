@@ -22,7 +22,9 @@ from pcircle.fmirror.removal import Found, Removal, moved
 from pcircle.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, Removed
 from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fmirror.work.surplus import packed
+from pcircle.fs.write_access import WriteAccess
 from pcircle.guards import require
+from pcircle.tool.failures import Failure
 from pcircle.tool.planned import tail
 from pcircle.tool.program import run_tool
 from pcircle.transfer.program import run_copy
@@ -324,6 +326,7 @@ def _remove(
         applied=None if applied is None else partial(planning.removals, applied),
         decision=copied.decision,
         known=copied.sides[1].known,
+        flags=options.keep.flags,
     )
     code = worst((code, run_tool(removal, options)))
     if console is None:
@@ -334,15 +337,7 @@ def _remove(
         code = worst((code, EntriesFailed.exit_code))
     kept_back: list[FailedEntry] = []
     if backup is not None and code in (0, EntriesFailed.exit_code) and not options.dry:
-        paths, strict = require(found).paths(), options.strict_operands
-        rules, absence = require(console).rules, Absence(source_of(require(copied.decision)))
-        known = copied.sides[1].known
-        try:
-            failed, stay = moved(
-                backup, options.target, paths, rules, absence, known=known, strict=strict
-            )
-        finally:
-            absence.close()
+        failed, stay = _back_up(options, copied, require(found))
         for failure in failed:
             copied.complain(failure.said("fmirror").removeprefix("fmirror: "))
             kept_back.append(failure.reported())
@@ -352,6 +347,26 @@ def _remove(
             copied.complain(f"{plural(removed, 'entry', 'entries')} moved to the backup")
     failures = [*(() if report is None else report.failures), *kept_back]
     return Removed(code, removed, withheld, failures, removal.entries_planned, kept_back)
+
+
+def _back_up(
+    options: MirrorOptions, copied: MirrorProgram, found: Found
+) -> tuple[list[Failure], int]:
+    """Move what was found to the backup; return as `moved`."""
+    absence = Absence(source_of(require(copied.decision)))
+    try:
+        return moved(
+            require(options.deleting.backup),
+            options.target,
+            found.paths(),
+            require(copied.console).rules,
+            absence,
+            known=copied.sides[1].known,
+            strict=options.strict_operands,
+            access=WriteAccess(owner=True, flags=options.keep.flags),
+        )
+    finally:
+        absence.close()
 
 
 def _removed_during(copied: MirrorProgram, code: int) -> Removed:
@@ -393,7 +408,8 @@ def _keep_snapshots(
         for name in old:
             found.add(packed(0, [name]))
     typed = argparse.Namespace(**vars(typed) | {"max_delete": None})
-    removal = Removal(typed, snapshot.directory, found, 0, dry=options.dry, keeps=False)
+    directory, flags = snapshot.directory, options.keep.flags
+    removal = Removal(typed, directory, found, 0, dry=options.dry, keeps=False, flags=flags)
     removal.verb = "of old snapshots " + removal.verb
     code = worst((code, run_tool(removal, options)))
     if found is not None:

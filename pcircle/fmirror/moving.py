@@ -132,7 +132,8 @@ class MoveProgram(ToolProgram):
         shares = (None if rate is None else rate / ranks for rate in rates)
         where = options.sources[0], options.target, working_directory()
         acts = Wanted(options.json_lines is not None, end)
-        plan = MovePlan(*where, options.keep.links, acts, options.dry, *shares)
+        keep = options.keep
+        plan = MovePlan(*where, keep.links, acts, options.dry, keep.flags, *shares)
         return msgspec.msgpack.encode(plan)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:

@@ -21,16 +21,17 @@ from pcircle.errors import StoppedEarly
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.absence import Absence, Present, Source, source_of
 from pcircle.fmirror.work.alike import Paths
-from pcircle.fmirror.work.backup import Backup, going
+from pcircle.fmirror.work.backup import Backup, Way, going
 from pcircle.fmirror.work.surplus import DELETING, Surplus, deletion_line
-from pcircle.fs.directories import Lease, join_path, open_below
+from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.sorting import pieces
 from pcircle.fs.trouble import kind_of, told, tried, trying
+from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.guards import require, require_type
 from pcircle.removing.plan import Counters, RemovalPlan
-from pcircle.removing.remover import Remover, RemoveTask
+from pcircle.removing.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
 from pcircle.tool.actions import Actions, Lines
 from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
@@ -118,6 +119,9 @@ class DeletionCounters(Counters):
 class _Returned:
     """In place of what is known of a directory that stays, since the source has it again."""
 
+    def __init__(self, obstacle: Obstacle | None) -> None:
+        self.obstacle = obstacle
+
 
 class Deleter(Remover):
     """Removes what is left when files were renamed, if only in a dry run."""
@@ -139,7 +143,7 @@ class Deleter(Remover):
                 found = self._absence.has(above, [name], directories=True)
             if found.names:
                 self._count_kept(found)
-                opened.entered, opened.own = False, _Returned()
+                opened.entered, opened.own = False, _Returned(opened.own.obstacle)
         return lease
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
@@ -150,7 +154,11 @@ class Deleter(Remover):
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
         """See `Visitor`."""
-        return 1 if isinstance(opened.own, _Returned) else super().leave(opened, context)
+        if not isinstance(opened.own, _Returned):
+            return super().leave(opened, context)
+        with suppress(OSError):  # the next run meets it again
+            restore(opened, self.task.directories)
+        return 1
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
@@ -273,7 +281,7 @@ class Removal(ChangeProgram):
     has, which its `decision` and the directories of both `sides` tell, as they were when it began.
     With `plan` what would go is added to that
     file, and `applied` gives what a plan has of what was found: nothing else goes then. `renamed`
-    is as of `DeletionPlan`.
+    is as of `DeletionPlan`. With `flags` entries lose inode flags that forbid it.
     """
 
     name, said = "fmirror", "removed"
@@ -294,6 +302,7 @@ class Removal(ChangeProgram):
         applied: Callable[[Iterable[bytes], Mapping[bytes, bytes]], Planned] | None = None,
         decision: MirrorPlan | None = None,
         known: tuple[int, int] | None = None,
+        flags: bool = False,
     ) -> None:
         self.verb = "would be removed" if dry else "removed"
         self.keeps = keeps and not dry
@@ -310,6 +319,9 @@ class Removal(ChangeProgram):
             keep_root=True,
             listed=True,
             keep_times=True,
+            force_modes=not dry,
+            restores=not dry,
+            lifts_flags=flags and not dry,
             renamed=renamed,
             source=None if decision is None else source_of(decision),
         )
@@ -432,13 +444,15 @@ def moved(
     *,
     known: tuple[int, int] | None,
     strict: bool,
+    access: WriteAccess,
 ) -> tuple[list[Failure], int]:
     """Move what is surplus to the backup, each path as a whole.
 
     Return what failed, and how many entries stay for that.
 
     What `rules` leave out stays, and so does what the source has again. The target must be the
-    directory that is `known`; `strict`: it is reached along no link.
+    directory that is `known`; `strict`: it is reached along no link. `access` is what is taken away
+    that keeps entries from being moved.
     """
     backup, stay = Backup(place), 0
     failed: list[Failure] = []
@@ -455,29 +469,31 @@ def moved(
             fail(b"", "back up from", OSError(errno.ESTALE, "it was replaced by another directory"))
             return failed, -1
         for path in paths:
-            try:
-                for each in [path] if choose is None else going(path, top, choose):
-                    if _is_absent(each, top, absence):
-                        backup.move(each, top)
-                    else:
-                        stay += _entries_of(each, top)
-            except OSError as error:
-                fail(path, tried(error, "back up"), error)
-                stay += _entries_of(path, top)
+            with Admissions(access) as admissions:
+                way = Way(top, admissions)
+                try:
+                    for each in [path] if choose is None else going(path, way, choose):
+                        if _is_absent(each, way, absence):
+                            backup.move(each, way)
+                        else:
+                            stay += _entries_of(each, way)
+                except OSError as error:
+                    fail(path, tried(error, "back up"), error)
+                    stay += _entries_of(path, way)
     finally:
         os.close(top)
         backup.close()
     return failed, stay
 
 
-def _entries_of(path: bytes, top_fd: int) -> int:
+def _entries_of(path: bytes, way: Way) -> int:
     """Return how many entries there are at a path and below."""
     found, waiting = 0, [path]
     while waiting:
         here = waiting.pop()
         found += 1
         with suppress(OSError):
-            fd = open_below(top_fd, here)
+            fd = way.open(here)
             try:
                 for block in blocks(fd):
                     found += len(block) - len(block.directories)
@@ -487,9 +503,9 @@ def _entries_of(path: bytes, top_fd: int) -> int:
     return found
 
 
-def _is_absent(path: bytes, top_fd: int, absence: Absence) -> bool:
+def _is_absent(path: bytes, way: Way, absence: Absence) -> bool:
     """Return whether the source lacks what the target has under a path. OSError."""
-    fd = open_below(top_fd, os.path.dirname(path))
+    fd = way.open(os.path.dirname(path))
     try:
         return absence.lacks(path, fd)
     finally:

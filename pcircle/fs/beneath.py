@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import stat
 from collections.abc import Callable
 
 from pcircle.fs.directories import open_without_atime
@@ -25,19 +24,6 @@ _RESOLVE_NO_XDEV, _RESOLVE_BENEATH = 0x01, 0x08
 def is_same_mount(fd: int, directory_fd: int) -> bool:
     """Whether two open files are on one mount. OSError."""
     return mount_of(fd) == mount_of(directory_fd)
-
-
-def let_owner(fd: int) -> bool:
-    """Give the owner of a directory all access, however it is open; whether that has changed it."""
-    try:
-        mode = stat.S_IMODE(os.fstat(fd).st_mode)
-        if mode & stat.S_IRWXU == stat.S_IRWXU:
-            return False
-        # A descriptor for a path alone can't be changed by itself.
-        os.chmod(b"/proc/self/fd/%d" % fd, mode | stat.S_IRWXU)
-    except OSError:
-        return False
-    return True
 
 
 def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, int], int]:

@@ -130,8 +130,9 @@ class Directories:
     also none is on procfs, sysfs or devtmpfs; where `linkless`, through no link at all: Untrusted.
     `below` opens a directory in another one
     in its own way, see `pcircle.fs.beneath`, and `unlock` may make one readable that is not, by a
-    descriptor for its path alone; it tells whether it has. With `no_atime` reading a directory
-    leaves its access time as it is, where the system permits that; `below` must do so itself.
+    descriptor for its path alone; it tells whether it has. The status is that of before. With
+    `no_atime` reading a directory leaves its access time as it is, where the system permits that;
+    `below` must do so itself.
     """
 
     def __init__(
@@ -339,6 +340,7 @@ class Directories:
             finally:
                 os.close(above)
         searched = False
+        found: os.stat_result | None = None
         try:
             if beneath is None or dir_fd is None:
                 flags = _FLAGS | follow
@@ -351,10 +353,12 @@ class Directories:
         except PermissionError:
             fd = os.open(name, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=dir_fd)
             searched = True
-            if self._unlock is not None and not locked and self._unlock(fd):
-                fd, searched = _readable(fd), False
+            if self._unlock is not None and not locked:
+                found = os.fstat(fd)
+                if self._unlock(fd):
+                    fd, searched = _readable(fd), False
         try:
-            status = os.fstat(fd)
+            status = os.fstat(fd) if found is None else found
             if self._pseudo is not None:
                 self._pseudo.refuse(status)
             opened = _Open(fd, status, self._identify(status), searched=searched)

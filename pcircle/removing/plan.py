@@ -12,8 +12,10 @@ class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
     """With `recursive` what is in directories goes, too. `enter_mounts`: also on other mounts.
 
     `listed`: only what a list names goes. `keep_root`: each PATH itself stays. `keep_times`:
-    directories that stay keep their times. `force_modes`: the owner gets access to directories.
-    With `trash` each PATH is moved to that directory of this run. `sized`: files are looked up.
+    directories that stay keep their times. `force_modes`: the owner gets access to directories,
+    with `restores` only until they are complete. `lifts_flags`: inode flags that forbid to remove
+    entries are taken away. With `trash` each PATH is moved to that directory of this run. `sized`:
+    files are looked up.
     `holders` are device and inode of what each PATH is in, where that is known. `gone` are the
     numbers of PATHs that a run of this job has removed which was not the last one.
     """
@@ -22,6 +24,8 @@ class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
     keep_root: bool = False
     keep_times: bool = False
     force_modes: bool = False
+    restores: bool = False
+    lifts_flags: bool = False
     listed: bool = False
     sized: bool = False
     holders: tuple[tuple[int, int], ...] = ()

@@ -11,16 +11,18 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pcircle.encoding import text_of
-from pcircle.fs.beneath import let_owner, opener
+from pcircle.fs.beneath import opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.scan import Block, Steadiness, blocks, encoded, few, files_of, listed_first, rewound
 from pcircle.fs.trouble import BUSY, Changed, Trouble
+from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.guards import require
 from pcircle.removing.plan import WHOLE, Counters, RemovalPlan
 from pcircle.removing.trash import move
@@ -42,7 +44,6 @@ _TOGETHER = 256  # names between two looks at whether to stop
 _TRIES = 3
 _MAX_LEVELS = 32  # of directories that were made in one that had been listed
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-_DENIED = (errno.EACCES, errno.EPERM)
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _GONE = "gone"
 _OTHER = "it is no longer what was planned"
@@ -51,15 +52,16 @@ _OTHER = "it is no longer what was planned"
 class _Seen:
     """A directory as it was when it was opened, and whether something of what it held was meant.
 
-    `wanted` tells whether it is what the filters want.
+    `wanted` tells whether it is what the filters want. If it stays, it gets its `obstacle` back.
     """
 
-    __slots__ = ("held_some", "status", "wanted")
+    __slots__ = ("held_some", "obstacle", "status", "wanted")
 
     def __init__(self, status: os.stat_result, *, wanted: bool) -> None:
         self.status = status
         self.wanted = wanted
         self.held_some = False
+        self.obstacle: Obstacle | None = None
 
     def held(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """The blocks of the directory, which are noted."""
@@ -90,7 +92,7 @@ class Remover(EntryVisitor):
         self._stays = 0
         self._open = task.open_beneath
         self._action = "move" if plan.trash else "delete"
-        self._unlocks = plan.force_modes and not self._dry
+        self._access = WriteAccess() if self._dry else task.access
         self._notes: Notes | None = None
         self._is_ready = self._dry  # it is known whether there are notes
 
@@ -124,6 +126,8 @@ class Remover(EntryVisitor):
         plan, status = self._plan, source.opened.status
         opened.entered = plan.recursive or plan.listed
         opened.own = self._seen(opened, source)
+        if plan.restores:
+            opened.own.obstacle = self.task.access.obstacle(source.fd, status)
         if plan.applies:
             mark = mark_in(require(opened.only), self.task.lists)
             if mark and mark != mark_of(status):
@@ -193,9 +197,13 @@ class Remover(EntryVisitor):
         stays = stays or self._stays_empty(opened, opened.own)
         doing = "remove directory"
         try:
-            if stays or self._busy(opened, context):
+            stays = stays or self._busy(opened, context)
+            if stays:
                 doing = "keep the times of"
                 self._keep_times(opened)
+            if stays or self._dry:
+                restore(opened, self.task.directories)
+            if stays:
                 counters.kept += 1
                 return 1
         except FileNotFoundError:
@@ -204,6 +212,8 @@ class Remover(EntryVisitor):
             return 0
         except OSError as error:
             self.fail(opened.root, path, doing, error, context)
+            with suppress(OSError):  # it has failed already
+                restore(opened, self.task.directories)
             return 1
         counters.directories += 1
         self._tell(opened.root, path, "d", context, opened.own.status)
@@ -254,15 +264,14 @@ class Remover(EntryVisitor):
     def _rmdir(self, name: bytes, fd: int, root: int, path: bytes) -> None:
         """Remove a directory, by its path below a root; what a root itself is in is not changed."""
         self._intend("d", root, path.rpartition(b"/")[0] if path else HOLDER, [name])
+        remove = partial(os.rmdir, name, dir_fd=fd)
         try:
-            os.rmdir(name, dir_fd=fd)
+            remove()
         except OSError as error:
-            if not (path and self._unlocked(fd, error)):
+            if not (path and self._access.helps(error)):
                 raise
-            os.rmdir(name, dir_fd=fd)
-
-    def _unlocked(self, fd: int, error: OSError) -> bool:
-        return self._unlocks and error.errno in _DENIED and let_owner(fd)
+            self._access.admit(fd)
+            self._access.change(remove, name, fd)
 
     def _sweep(self, root: int, path: bytes, fd: int, levels: int, context: Any) -> bool:
         """Remove what is in a directory now; whether there was something."""
@@ -304,8 +313,17 @@ class Remover(EntryVisitor):
     def _keep_times(self, opened: Open[int]) -> None:
         if self._plan.keep_times and not self._dry and opened.place is not None:
             status, identity = opened.own.status, opened.place.source
-            with self.task.directories.lease(opened.root, opened.path, identity) as lease:
-                os.utime(lease.fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+            times = status.st_atime_ns, status.st_mtime_ns
+            with (
+                self.task.directories.lease(opened.root, opened.path, identity) as lease,
+                Admissions(self._access) as admissions,
+            ):
+                try:
+                    os.utime(lease.fd, ns=times)
+                except PermissionError as error:
+                    if not (self._access.helps(error) and admissions.admit(lease.fd)):
+                        raise
+                    os.utime(lease.fd, ns=times)
 
     def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`. One that can't be listed goes if it is empty.
@@ -355,7 +373,13 @@ class Remover(EntryVisitor):
 
     def lost(self, opened: Open[int]) -> int:
         """See `Visitor`."""
+        with suppress(OSError):  # it has failed already
+            restore(opened, self.task.directories)
         return int(opened.own is not _GONE)
+
+    def stopped(self, opens: Sequence[Open[int]]) -> None:
+        """See `Visitor`."""
+        restore_all(opens, self.task.directories)
 
     # ---- names -----------------------------------------------------------------
 
@@ -441,7 +465,7 @@ class Remover(EntryVisitor):
         self.task.due(len(names), context.is_stopping)
         self._intend(kind, where.root, where.path, names)
         gone, rest = len(names), iter(names)
-        remove, tells = self._way(where), self._acts is not None
+        remove, tells, is_changed = self._way(where), self._acts is not None, False
         while True:
             try:
                 for name in rest:
@@ -458,12 +482,24 @@ class Remover(EntryVisitor):
                 gone -= 1
                 self._tell_vanished(where.root, _path(where, name), kind)
             except OSError as error:
-                if where.path != HOLDER and self._unlocked(fd, error):
-                    rest = chain([name], rest)
-                    continue
+                if where.path != HOLDER and self._access.helps(error):
+                    if self._access.admit(fd) is not None:
+                        rest = chain([name], rest)
+                        continue
+                    if not is_changed and self._access.flags:
+                        remove, is_changed = partial(self._change, remove), True
+                        rest = chain([name], rest)
+                        continue
                 gone -= 1
                 self._stays = 1
                 self.fail(where.root, _path(where, name), "remove", error, context)
+
+    def _change(
+        self, remove: Callable[..., os.stat_result | None], name: bytes, *, dir_fd: int
+    ) -> os.stat_result | None:
+        """Remove a name whose flags may forbid it, in a way as of `_way`. OSError."""
+        act = partial(remove, name, dir_fd=dir_fd)
+        return self._access.change(act, parted(name)[0], dir_fd)
 
     def _is_plan(self, status: os.stat_result) -> bool:
         """Whether an entry is the file that the plan is written to."""
@@ -539,6 +575,23 @@ class Remover(EntryVisitor):
             self._acts.tell(context)
 
 
+def restore(opened: Open[int], directories: Directories) -> None:
+    """Put back what kept this run from changing a directory, which is not removed. OSError."""
+    obstacle: Obstacle | None = getattr(opened.own, "obstacle", None)
+    if obstacle is not None:
+        opened.own.obstacle = None
+        identity = require(opened.place).source
+        with directories.lease(opened.root, opened.path, identity) as lease:
+            obstacle.restore(lease.fd)
+
+
+def restore_all(opens: Sequence[Open[int]], directories: Directories) -> None:
+    """Restore the directories that a job has not completed, deepest first."""
+    for opened in reversed(opens):
+        with suppress(OSError):  # the job has ended
+            restore(opened, directories)
+
+
 def _nothing(name: bytes, *, dir_fd: int) -> None:
     """Remove nothing, as in a dry run."""
 
@@ -581,12 +634,29 @@ class RemoveTask(ChangeTask):
             else:
                 yield item
 
+    @property
+    def access(self) -> WriteAccess:
+        """What keeps this run from removing entries, and is taken away."""
+        plan = self.plan
+        acts = plan.restores or not plan.dry
+        return WriteAccess(plan.force_modes and acts, plan.lifts_flags and acts)
+
+    def abandon(self, item: Any, own: Any) -> None:
+        """See `Task`."""
+        if isinstance(own, list):
+            restore_all(own, self.directories)
+
+    def _admit(self, fd: int) -> bool:
+        return self.access.admit(fd) is not None
+
     def reach(self, *, is_first: bool) -> Directories:
         """See `TreeTask`."""
         plan = self.plan
         self.open_beneath = opener(cross=plan.enter_mounts, no_atime=self.walks_twice)
         self.identify = device_and_inode if plan.one_node else inode_alone
-        unlock = let_owner if plan.force_modes and not plan.dry else None
+        unlock: Callable[[int], bool] | None = None
+        if self.access.owner:
+            unlock = self._admit
         below = self.open_beneath
         return open_roots(
             self.reached,

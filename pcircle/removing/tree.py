@@ -10,13 +10,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from pcircle.fs.beneath import opener
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Steadiness, blocks, encoded, listed_first, rewound
 from pcircle.fs.trouble import BUSY, Changed, Trouble
+from pcircle.fs.write_access import Obstacle, WriteAccess, open_admitted
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.choosing import Choose
 
@@ -44,17 +47,33 @@ class Listener(Protocol):
 
 
 class _Level:
-    """A directory that is being emptied; `below` are those in it that are left to be."""
+    """A directory that is being emptied; `below` are those in it that are left to be.
 
-    __slots__ = ("below", "fd", "identity", "path", "stays", "tries")
+    If it stays it gets its `obstacle` back.
+    """
 
-    def __init__(self, path: bytes, fd: int) -> None:
+    __slots__ = ("below", "fd", "identity", "obstacle", "path", "stays", "tries")
+
+    def __init__(self, path: bytes, fd: int, obstacle: Obstacle | None = None) -> None:
         self.path = path
         self.fd = fd
+        self.obstacle = obstacle
         self.identity: tuple[int, int] | None = None  # once it was closed
         self.below: list[bytes] = []
         self.stays = False
         self.tries = 0
+
+    def admit(self, access: WriteAccess) -> bool:
+        """Let its entries be removed; return whether it was in the way."""
+        found = access.admit(self.fd)
+        self.obstacle = self.obstacle or found
+        return found is not None
+
+    def restore(self) -> None:
+        """It stays."""
+        if self.obstacle is not None:
+            with suppress(OSError):  # what keeps it has been reported
+                self.obstacle.restore(self.fd)
 
     def close(self) -> None:
         if self.fd >= 0:
@@ -73,10 +92,17 @@ class _Level:
 
 
 class TreeRemover:
-    """One thread's. What `choose` leaves out of a directory stays, and so does the directory."""
+    """One thread's. What `choose` leaves out of a directory stays, and so does the directory.
 
-    def __init__(self, listener: Listener, choose: Choose | None = None) -> None:
+    `access` says what is taken away that keeps entries from being removed. Of the directory in
+    which the first one lies it is not put back.
+    """
+
+    def __init__(
+        self, listener: Listener, choose: Choose | None = None, access: WriteAccess | None = None
+    ) -> None:
         self._listener = listener
+        self._access = access or WriteAccess()
         self._choose = choose
         self._open = opener()
         self._steadiness = Steadiness()
@@ -109,7 +135,9 @@ class TreeRemover:
                 else:
                     self._leave(levels)
         finally:
-            for level in levels[1:]:
+            for level in reversed(levels[1:]):
+                if level.fd >= 0:
+                    level.restore()
                 level.close()
 
     def _enter(self, levels: list[_Level]) -> None:
@@ -117,7 +145,7 @@ class TreeRemover:
         name = above.below.pop()
         path = join_path(above.path, name)
         try:
-            level = _Level(path, self._open(name, above.fd))
+            level = self._level(name, path, above)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -128,6 +156,16 @@ class TreeRemover:
         if len(levels) > _MOST_OPEN:
             levels[1 - _MOST_OPEN].close()
         self._empty(level)
+
+    def _level(self, name: bytes, path: bytes, above: _Level) -> _Level:
+        """Open a directory of another one. OSError."""
+        try:
+            return _Level(path, self._open(name, above.fd))
+        except PermissionError as error:
+            if not self._access.helps(error):
+                raise
+        above.admit(self._access)
+        return _Level(path, *open_admitted(name, above.fd, self._access))
 
     def _goes_empty(self, name: bytes, path: bytes, directory_fd: int) -> bool:
         """Whether a directory that can't be listed could be removed, as it was empty."""
@@ -166,7 +204,7 @@ class TreeRemover:
             for name in some:
                 path = join_path(level.path, name)
                 try:
-                    os.unlink(name, dir_fd=fd)
+                    self._change(partial(os.unlink, name, dir_fd=fd), name, level)
                 except FileNotFoundError:
                     continue
                 except OSError as error:
@@ -194,9 +232,10 @@ class TreeRemover:
         try:
             if level.stays:
                 above.stays = True
+                level.restore()
             else:
                 self._listener.due(1)
-                os.rmdir(name, dir_fd=above.fd)
+                self._change(partial(os.rmdir, name, dir_fd=above.fd), name, above)
                 self._listener.gone(level.path, "d")
         except FileNotFoundError:
             pass  # somebody else has removed it
@@ -207,8 +246,19 @@ class TreeRemover:
                 return
             if error.errno in _NOT_EMPTY:
                 error = Trouble(BUSY, "someone is writing here")
+            level.restore()
             self._fail(above, level.path, error)
         levels.pop().close()
+
+    def _change(self, remove: Callable[[], None], name: bytes, level: _Level) -> None:
+        """Remove a name of a directory, and what keeps this run from it. OSError."""
+        try:
+            remove()
+        except PermissionError as error:
+            if not self._access.helps(error):
+                raise
+            level.admit(self._access)
+            self._access.change(remove, name, level.fd)
 
     def _fail(self, stays: _Level, path: bytes, error: OSError) -> None:
         """A directory can't be removed, so another one stays."""

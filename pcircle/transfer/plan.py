@@ -53,7 +53,8 @@ class Plan(Settings, frozen=True, kw_only=True):
     `verify`: read every copy again. `sign` is the algorithm of the signature that is wanted.
     `threads` is how many worker threads each rank has, None: adaptive. `wanted` is what entries
     must be, with times counted from `now_ns`. `acts` is what is reported of each action. With
-    `strict` the ways to the roots lead through no link.
+    `strict` the ways to the roots lead through no link. `retries`: what an earlier copy failed to
+    do is done.
     """
 
     roots: tuple[Root, ...]
@@ -75,6 +76,7 @@ class Plan(Settings, frozen=True, kw_only=True):
     now_ns: int = 0
     acts: Wanted = Wanted()
     strict: bool = False
+    retries: bool = False
 
     def shown(self, root: int, path: bytes) -> bytes:
         """The path of an entry of the source, as the user knows it."""

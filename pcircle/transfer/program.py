@@ -239,6 +239,7 @@ class CopyProgram(ToolProgram):
             now_ns=now_ns(),
             acts=self._acts(roots),
             strict=options.strict_operands,
+            retries=options.retry_from is not None,
             **self.decided(roots),
         )
         return plan

@@ -145,6 +145,9 @@ class Visitor(ABC, Generic[P]):
     def stays(self, opened: Open[P]) -> None:
         """A directory waits for what others do: it is left, or lost, in the item's join."""
 
+    def stopped(self, opens: Sequence[Open[P]]) -> None:
+        """The job stops, and these directories of an item will not be complete."""
+
     @abstractmethod
     def failed(self, opened: Open[P], error: OSError, context: Context[Any]) -> None:
         """A directory can't be reached, made or read; what was found by then is resumed.

@@ -184,12 +184,17 @@ class Walker(Generic[P]):
             self._enter_root(item, base, stack, context)
         try:
             self._descend(stack, until_s, at_ease_until_s, context)
+        except BaseException:  # the job ends
+            visitor.stopped(opens)
+            raise
         finally:
             self._held.release()
         self._give_all(stack, context, at_ease=bool(item.names) and not context.is_hungry())
         while len(stack) > 1:
             self._settle(stack.pop(), stack[-1], context)
         visitor.end(context, opens)
+        if context.is_stopping():
+            visitor.stopped(opens)
         context.flush()
         line.spawned += context.spawned
         return opens if context.spawned else base.part

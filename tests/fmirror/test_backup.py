@@ -75,7 +75,8 @@ def test_what_cannot_be_moved_is_not_counted(place: bytes) -> None:
         pytest.skip("no file can be made immutable here")
     try:
         words = ("--delete", "--allow-empty", "--backup-dir", kept, "--json", "-", source, target)
-        finished = run_fmirror(ONE, *words)
+        # Flags that are not kept are respected.
+        finished = run_fmirror(ONE, "--preserve=mode,timestamps", *words)
     finally:
         subprocess.run(["chattr", "-i", target + b"/d"], check=True)
     assert finished.code == 1, finished.said

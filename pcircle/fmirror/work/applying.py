@@ -89,7 +89,8 @@ class ApplyVisitor(MirrorVisitor):
             plan = self._plan
             made = made_with(source, plan.umask, closed=plan.keep.mode)
             wanted = plan.keep.status(source)
-            modes = {stat.S_IMODE(mode) & 0o777 for mode in (made, wanted.st_mode)}
+            mode = wanted.st_mode
+            modes = {stat.S_IMODE(each) & 0o777 for each in (made, mode, mode | stat.S_IRWXU)}
             owners = os.geteuid(), wanted.st_uid
             mode = stat.S_IMODE(old.st_mode) & 0o777
             return stat.S_ISDIR(old.st_mode) and mode in modes and old.st_uid in owners
@@ -107,6 +108,12 @@ class ApplyVisitor(MirrorVisitor):
         moved = now.st_mtime_ns != source.st_mtime_ns
         if step is not None and self._plan.keep.timestamps and moved and not lease.searched:
             os.utime(lease.fd, ns=(source.st_atime_ns, source.st_mtime_ns))
+
+    def _is_settled(self, opened: Open[Part]) -> bool:
+        """See `CopyVisitor`."""
+        step = self._step(opened)
+        is_changed = step is not None and step.word != steps.WITHIN
+        return is_changed and super()._is_settled(opened)
 
     def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`. One that is gone, or a directory no more, is another than was planned."""

@@ -20,13 +20,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
+from typing import NamedTuple
 
 from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.fs.data import Mover
-from pcircle.fs.directories import join_path, open_below
+from pcircle.fs.directories import join_path
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange, rename_to_free
 from pcircle.fs.scan import blocks, encoded
 from pcircle.fs.trouble import trying
+from pcircle.fs.write_access import Admissions
 from pcircle.trusted import directory
 from pcircle.walk.choosing import Choose
 
@@ -163,13 +165,19 @@ class Backup:
         finally:
             os.close(fd)
 
-    def move(self, path: bytes, top_fd: int) -> None:
+    def move(self, path: bytes, way: Way) -> None:
         """As `take`, of a path below an open directory; what it is in keeps its times. OSError."""
         above, name = os.path.split(path)
-        fd = open_below(top_fd, above)
+        fd = way.open(above)
         try:
             before = os.fstat(fd)
-            self.take(path, name, fd)
+            try:
+                self.take(path, name, fd)
+            except PermissionError:
+                # A directory that moves is written to, since what it lies in is another one.
+                if not (way.admissions.admit(fd) | way.admissions.admit_entry(name, fd)):
+                    raise
+                self.take(path, name, fd)
             os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
         finally:
             os.close(fd)
@@ -181,7 +189,18 @@ class Backup:
             os.close(fd)
 
 
-def going(path: bytes, top_fd: int, choose: Choose) -> list[bytes]:
+class Way(NamedTuple):
+    """The way to paths below an open directory, on which directories are admitted if need be."""
+
+    top_fd: int
+    admissions: Admissions
+
+    def open(self, path: bytes) -> int:
+        """Open the directory of a path, reached through no link. OSError."""
+        return self.admissions.open_below(self.top_fd, path)
+
+
+def going(path: bytes, way: Way, choose: Choose) -> list[bytes]:
     """What goes of a path below an open directory, each as a whole. OSError.
 
     What `choose` leaves out stays, and so do the directories that lead to it.
@@ -189,7 +208,7 @@ def going(path: bytes, top_fd: int, choose: Choose) -> list[bytes]:
     found, stays, inner = [], set(), [path]
     for here in inner:  # which grows
         try:
-            fd = open_below(top_fd, here)
+            fd = way.open(here)
         except NotADirectoryError:
             continue
         try:

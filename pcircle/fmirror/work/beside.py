@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from functools import partial
 
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.keeping import Keeping
 from pcircle.fmirror.work.others import Others
+from pcircle.fs.write_access import WriteAccess
 
 
 class Beside:
@@ -22,6 +24,7 @@ class Beside:
 
     def __init__(self, plan: MirrorPlan, keeping: Keeping, *, dry: bool = False) -> None:
         self._links = plan.keep.links
+        self._access = WriteAccess(flags=plan.keep.flags)
         self._keeping = keeping
         self._dry = dry
         self._others = Others((*plan.link_dest, *plan.compare_dest))
@@ -49,8 +52,11 @@ class Beside:
                 self._keeping.enter(root, path)
                 if self._keeping.differences(source, there, (fds[0], name, fd, name)):
                     continue
-                if not links or self._dry or _linked(name, fd, fds[1], there):
+                if not links or self._dry:
                     return links
+                link = partial(_linked, name, fd, fds[1], there)
+                if self._access.change(link, name, fd):
+                    return True
         return None
 
 

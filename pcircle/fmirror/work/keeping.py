@@ -13,6 +13,8 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pcircle.comparing import fields
@@ -32,6 +34,7 @@ from pcircle.fs.metadata import settle_file, settle_link
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.stats import Stats
 from pcircle.fs.trouble import Changed, trying
+from pcircle.fs.write_access import Admissions, WriteAccess
 from pcircle.fs.xattrs import drop_attributes, give_attributes
 from pcircle.owners import giver_of
 from pcircle.transfer.counters import Counters
@@ -72,6 +75,7 @@ class Keeping:
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
         backup = plan.deleting.backup
         self._backup = None if backup is None else Backup(backup)
+        self._access = WriteAccess(owner=True, flags=plan.keep.flags)
         self._near = Near(plan, self._is_same)
         self._compared: tuple[tuple[Any, ...], bool] = (), False
         self._root, self._path = 0, b""
@@ -130,7 +134,8 @@ class Keeping:
         if different & fields.CONTENT or old.st_nlink > 1:
             return False
         with trying("set the attributes of the copy of"):
-            self._touch(source, old, names)
+            touch = partial(self._touch, source, old, names)
+            self._access.change(touch, names[3], names[2])
         self._counters.touched += 1
         return True
 
@@ -251,7 +256,22 @@ class Keeping:
                 raise Changed(steps.OTHER)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """See `Keeper`. What was there is in the backup before its name is another's, or then."""
+        """See `Keeper`. What was there is in the backup before its name is another's, or then.
+
+        It may be immutable, or a directory that its owner must not write, and then does not move.
+        """
+        with Admissions(self._access) as admissions:
+            if self._backup is not None and self._access.flags:  # else it would only be copied
+                with suppress(FileNotFoundError):
+                    admissions.admit_entry(name, directory_fd)
+            try:
+                self._replace(written, name, directory_fd)
+            except PermissionError:
+                if not admissions.admit_entry(name, directory_fd):
+                    raise
+                self._replace(written, name, directory_fd)
+
+    def _replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
         path = join_path(self._path, name)
         backup = self._backup
         if backup is not None and not backup.hold(path, directory_fd):

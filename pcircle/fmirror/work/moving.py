@@ -28,6 +28,7 @@ from pcircle.fmirror.work.surplus import Surplus
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.naming import rename_to_free
 from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.write_access import Admissions, WriteAccess
 from pcircle.guards import require_type
 from pcircle.names import show
 from pcircle.runtime import Context, Task
@@ -118,7 +119,10 @@ class LookTask(DryMirrorTask):
 
 
 class MovePlan(msgspec.Struct, frozen=True):
-    """What all ranks are told. The rates are of each rank. With `dry` nothing is renamed."""
+    """What all ranks are told. The rates are of each rank. With `dry` nothing is renamed.
+
+    With `flags` files that are immutable or append-only are renamed as well.
+    """
 
     source: bytes
     target: bytes
@@ -126,6 +130,7 @@ class MovePlan(msgspec.Struct, frozen=True):
     links: bool
     acts: Wanted
     dry: bool = False
+    flags: bool = False
     bytes_per_s: float | None = None
     operations_per_s: float | None = None
 
@@ -148,6 +153,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         sides = bases([(plan.source, b""), (plan.target, b"")], plan.directory)
         self._directories = Directories(sides, capacity_of(is_first=True), written=True)
         self._links = plan.links
+        self._access = WriteAccess(owner=True, flags=plan.flags)
         rates = plan.bytes_per_s, plan.operations_per_s
         limits = [None if rate is None else Throttle(rate, BURST_S) for rate in rates]
         self._read, self._done = limits
@@ -212,11 +218,17 @@ class MoveTask(Task[bytes, tuple[int, int]]):
                 return False
             if self._dry:
                 return self._has_room(above, name)
-            with self._made(above) as there:
-                rename_to_free(old_name, name, target.fd, there.fd)
-            if os.fstat(fds[1]).st_ctime_ns == statuses[1].st_ctime_ns:
-                # It tells the copy that attributes have to be looked at.
-                os.utime(fds[1], ns=(statuses[1].st_atime_ns, statuses[1].st_mtime_ns))
+            with Admissions(self._access) as admissions, self._made(above, admissions) as there:
+                try:
+                    rename_to_free(old_name, name, target.fd, there.fd)
+                except PermissionError:
+                    found = [admissions.admit(fd) for fd in (target.fd, there.fd, fds[1])]
+                    if True not in found:
+                        raise
+                    rename_to_free(old_name, name, target.fd, there.fd)
+                if os.fstat(fds[1]).st_ctime_ns == statuses[1].st_ctime_ns:
+                    # It tells the copy that attributes have to be looked at.
+                    os.utime(fds[1], ns=(statuses[1].st_atime_ns, statuses[1].st_mtime_ns))
         return True
 
     def _is_one(
@@ -255,7 +267,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
                 break
         return True
 
-    def _made(self, path: bytes) -> Lease:
+    def _made(self, path: bytes, admissions: Admissions) -> Lease:
         """A directory of the target, made if need be, as are those that lead there. OSError."""
         missing: list[bytes] = []
         while True:
@@ -269,7 +281,12 @@ class MoveTask(Task[bytes, tuple[int, int]]):
                 missing.append(name)
         for name in reversed(missing):
             with lease, suppress(FileExistsError):  # another rank may have made it
-                os.mkdir(name, 0o700, dir_fd=lease.fd)
+                try:
+                    os.mkdir(name, 0o700, dir_fd=lease.fd)
+                except PermissionError:
+                    if not admissions.admit(lease.fd):
+                        raise
+                    os.mkdir(name, 0o700, dir_fd=lease.fd)
             path = join_path(path, name)
             lease = self._directories.lease(1, path)
         return lease

@@ -28,6 +28,7 @@ from pcircle.fs.btrfs import is_empty_subvolume
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, Steadiness, all_names, blocks, encoded, listed_first, rewound
 from pcircle.fs.trouble import Changed, trying
+from pcircle.fs.write_access import WriteAccess
 from pcircle.guards import require
 from pcircle.mounts import type_of_device
 from pcircle.names import show
@@ -304,8 +305,9 @@ class Disposal:
         self._actions = Actions("fmirror", Wanted(plan.acts.lines), worker.rank, first)
         self._is_told = plan.deleting.told
         rules = kept_rules(plan)
-        self._remover = TreeRemover(self, choosing(rules) if rules else None)
-        self._whole = TreeRemover(self)
+        access = WriteAccess(owner=True, flags=plan.keep.flags)
+        self._remover = TreeRemover(self, choosing(rules) if rules else None, access)
+        self._whole = TreeRemover(self, access=access)
         self._context: Context[Any] | None = None
         self._absence = Absence(source_of(plan), plan.identify)
         self._root = 0

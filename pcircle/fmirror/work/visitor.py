@@ -38,11 +38,12 @@ from pcircle.fs.file_system import is_pseudo
 from pcircle.fs.scan import Block, rewound
 from pcircle.fs.stats import CAPACITY, divide
 from pcircle.fs.trouble import tried
+from pcircle.fs.write_access import WriteAccess
 from pcircle.fs.xattrs import drop_attributes
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.transfer.items import Item, Part
-from pcircle.transfer.plan import scope_of
+from pcircle.transfer.plan import Plan, scope_of
 from pcircle.transfer.work.directory import Directory
 from pcircle.transfer.work.entries import BATCH_S, Entries
 from pcircle.transfer.work.task import threads_of
@@ -95,6 +96,11 @@ class MirrorVisitor(CopyVisitor):
             self._quick.ask_in_bulk(plan.told_by_inode)
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
+
+    @staticmethod
+    def access_of(plan: Plan) -> WriteAccess:
+        """See `CopyVisitor`: as with rsync, modes of the target do not hold, nor flags if kept."""
+        return WriteAccess(owner=True, flags=plan.keep.flags)
 
     # ---- items -----------------------------------------------------------------
 
@@ -315,24 +321,32 @@ class MirrorVisitor(CopyVisitor):
         if not opened.path:  # the mark would move its times
             self._mark_changed()
         if not (own.created or lease.searched):
+            lifted = 0 if own.obstacle is None else own.obstacle.flags
             is_held = self._is_held(own, lease)
-            opened.own = own._replace(differs=own.differs or not is_held)
+            differs = not (is_held if not lifted else self._is_held(own, lease, lifted))
+            opened.own = own._replace(differs=own.differs or differs)
             status = os.fstat(lease.fd)
             if is_held and not (own.begun or self._keeper.status_differences(own.source, status)):
                 return
+            if lifted:
+                self._access.admit(lease.fd)  # attributes could not be set
         if own.held is not None and self._plan.keep.xattr and not lease.searched:
             drop_attributes(lease.fd, own.held)
         super()._finish_open(opened, lease, missing)
 
-    def _is_held(self, own: Any, lease: Lease) -> bool:
-        """Whether a directory that was there has the attributes that it is to have."""
+    def _is_held(self, own: Any, lease: Lease, lifted: int = 0) -> bool:
+        """Whether a directory that was there has the attributes that it is to have.
+
+        Flags that this run has `lifted` count as those that it has.
+        """
         wanted = self._plan.keep.held(own.source, own.held)
         if wanted is None:
             return True
         held = self._extras.of_directory(lease.fd, alone=False)
         if held is None:
-            return not (wanted.values or wanted.flags)
-        return sorted(held.values) == sorted(wanted.values) and held.flags == wanted.flags
+            return not wanted.values and wanted.flags == lifted
+        same_flags = held.flags | lifted == wanted.flags
+        return sorted(held.values) == sorted(wanted.values) and same_flags
 
     def _action(self, own: Directory) -> str:
         return "copy" if own.created else "touch" if own.differs else ""
@@ -349,6 +363,8 @@ class MirrorVisitor(CopyVisitor):
         if self._skips and not place.made and not is_pseudo(fds[0]):
             names.files = self._left(where, names.files, fds, OF_FILES)
             names.links = self._left(where, names.links, fds, fields.ALL)
+        if len(names):
+            self._admit(where, fds[1])
         if self._beside is not None:
             for some in (names.files, names.links, names.specials):
                 some[:] = self._without(where, some, fds)

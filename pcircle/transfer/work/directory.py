@@ -15,6 +15,7 @@ from pcircle.copying.extras import Extras
 from pcircle.copying.precision import Precision
 from pcircle.fs.directories import Lease
 from pcircle.fs.metadata import Keep
+from pcircle.fs.write_access import Obstacle
 from pcircle.fs.xattrs import ACL, Held, kind_of
 from pcircle.guards import require
 
@@ -35,6 +36,7 @@ class Directory(NamedTuple):
     bare: bool = False  # it was made, and hands down no access control list
     due: bool = False  # something else is to be done of it when all that is in it is
     differs: bool = False  # it was there with other attributes
+    obstacle: Obstacle | None = None  # it was there, and kept this run from changing it
     quiet: bool = False  # it was there, and nothing of it has changed since the last complete run
 
 

@@ -95,7 +95,9 @@ class JournaledCopy(CopyTask):
         return b"" if signer is None else signer.seal_of(part)
 
     def abandon(self, item: Item, own: Any) -> None:
-        """Nothing: what there is of a large file is resumed."""
+        """What there is of a large file stays, and is resumed."""
+        if isinstance(own, list):
+            super().abandon(item, own)
 
     def finish(self) -> None:
         """Let go of the checkpoint's files: NFS keeps what is removed while a process has it."""

@@ -268,6 +268,8 @@ class CopyTask(PartedTask[Item, Done]):
 
     def abandon(self, item: Item, own: Any) -> None:
         value = own.value if isinstance(own, Own) else own
+        if isinstance(value, list):
+            self._visitor.stopped(value)
         if isinstance(value, LargeFile) and isinstance(item, Large):
             self._large.abandon(item, value)
 

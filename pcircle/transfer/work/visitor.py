@@ -31,6 +31,7 @@ from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import LOOP, Changed, Trouble, had_tried, tried, trying
+from pcircle.fs.write_access import WriteAccess
 from pcircle.fs.xattrs import FORBIDDING, read_flags
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -42,6 +43,7 @@ from pcircle.transfer.items import (
     Skipped,
     floor_of,
 )
+from pcircle.transfer.plan import Plan
 from pcircle.transfer.work.directory import Differing, Directory
 from pcircle.transfer.work.entries import Entries
 from pcircle.transfer.work.follow import ancestors_of, below, refuse_cycle
@@ -90,6 +92,16 @@ class CopyVisitor(Visitor[Part]):
         self._floor = 0  # the latest epoch of what the item has touched
         self._small = small_directories(worker)
         self.does_small = self._small is not None
+        self._access = self.access_of(worker.plan)
+
+    @staticmethod
+    def access_of(plan: Plan) -> WriteAccess:
+        """Return what is taken away that keeps the run from changing directories that are there.
+
+        As with cp, modes of these hold where they are not to become those of the source, unless
+        an earlier copy has made them.
+        """
+        return WriteAccess(owner=plan.keep.mode or plan.retries)
 
     # ---- items -----------------------------------------------------------------
 
@@ -251,9 +263,19 @@ class CopyVisitor(Visitor[Part]):
         else:
             above = require(holder.leases[1])
             name = opened.path.rpartition(b"/")[2]
-            created = self._make_in(opened, status, name, above.fd, holder)
+            try:
+                created = self._make_in(opened, status, name, above.fd, holder)
+            except PermissionError as error:
+                if not self._is_admitted(above.fd, error):
+                    raise
+                created = self._make_in(opened, status, name, above.fd, holder)
             target_side = self._sides.targets.lease_below(above, name)
+        obstacle = None
         try:
+            if not created and self._access.any:
+                obstacle = self._access.obstacle(target_side.fd, target_side.opened.status)
+                if target_side.searched and obstacle is not None:
+                    target_side = self._readable(opened, holder, target_side)
             own = self._between(source.fd, status, target_side, holder, created=created)
             if not created:
                 own = self._take_up(opened, target_side, own)
@@ -261,16 +283,49 @@ class CopyVisitor(Visitor[Part]):
             self._itemize(opened, source, None if own.created else target_side)
             if not created and self._withdraw(own, target_side):
                 own = own._replace(differs=True)
-            opened.own = own
+            opened.own = own = own._replace(obstacle=obstacle)
             opened.place = self._place(opened, source, target_side, holder, made=created)
             if opened.place.epoch > self._floor:
                 self._floor = opened.place.epoch
             if self._plan.follow:
                 opened.ancestors = below(ancestors_of(opened, holder), opened.place)
         except BaseException:
+            if obstacle is not None:
+                with suppress(OSError):
+                    obstacle.restore(target_side.fd)
             target_side.end()
             raise
         return target_side
+
+    def _is_admitted(self, target_fd: int, error: OSError) -> bool:
+        """Return whether what kept the run from changing a directory has just been taken away."""
+        return self._access.helps(error) and self._access.admit(target_fd) is not None
+
+    def _readable(self, opened: Open[Part], holder: Open[Part] | None, lease: Lease) -> Lease:
+        """Lease a directory again that its mode closes to its owner, and no longer does. OSError.
+
+        Its status is that of before.
+        """
+        if self._access.admit(lease.fd) is None:
+            return lease
+        status, targets = lease.opened.status, self._sides.targets
+        if holder is None or holder.leases is None:
+            targets.forget(opened.root, opened.path)
+            again = targets.lease(opened.root, opened.path, lease.identity)
+        else:
+            name = opened.path.rpartition(b"/")[2]
+            again = targets.lease_below(require(holder.leases[1]), name)
+            if again.identity != lease.identity:
+                again.end()
+                raise Changed("the directory was replaced by another one")
+        again.opened.status = status
+        lease.end()
+        return again
+
+    def _admit(self, where: Where, target_fd: int) -> None:
+        """Let entries of a directory be changed, which is completed when all of them are."""
+        if self._access.any and not require(where.place).made:
+            self._access.admit(target_fd)
 
     def _mark(self, root: int) -> None:
         """What is recorded of a root from here on is of this very target."""
@@ -332,8 +387,12 @@ class CopyVisitor(Visitor[Part]):
         if own.quiet or not self._plan.keep.mode:
             return False
         target = path_of(lease.fd) if lease.searched else lease.fd
-        with suppress(PermissionError):  # it is another user's; settling it will fail as well
+        try:
             return withdraw(target, own.source, self._plan.keep, own.held)
+        except PermissionError as error:
+            is_admitted = self._is_admitted(lease.fd, error)
+        with suppress(PermissionError):  # it is another user's; settling it will fail as well
+            return is_admitted and withdraw(target, own.source, self._plan.keep, own.held)
         return False
 
     def _make_root(self, opened: Open[Part], status: os.stat_result) -> bool:
@@ -468,6 +527,7 @@ class CopyVisitor(Visitor[Part]):
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
         """See `Visitor`."""
+        self._admit(where, fds[1])
         self._entries.copy(where, names, fds, context)
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
@@ -483,8 +543,22 @@ class CopyVisitor(Visitor[Part]):
 
     # ---- leaving ---------------------------------------------------------------
 
+    def stopped(self, opens: Sequence[Open[Part]]) -> None:
+        """See `Visitor`: these directories are as open to their owner as they were found."""
+        for opened in reversed(opens[1:]):
+            self._restore(opened)
+
+    def _restore(self, opened: Open[Part]) -> None:
+        """Put back what kept the run from changing a directory, unless more of it was changed."""
+        obstacle = getattr(opened.own, "obstacle", None)
+        if obstacle is not None:
+            where = opened.root, opened.path, opened.own.identity
+            with suppress(OSError), self._sides.targets.lease(*where) as lease:
+                obstacle.restore(lease.fd)
+
     def lost(self, opened: Open[Part]) -> Part:
         """See `Visitor`: what is in it is nobody's entry."""
+        self._restore(opened)
         if self._in_place:
             return NOTHING
         part = self.merge(opened.part, self.taken())
@@ -564,13 +638,19 @@ class CopyVisitor(Visitor[Part]):
         sync = self._plan.existing.sync
         any_attribute = keep.mode or keep.any
         own_work = any_attribute or missing or sync or own.begun or own.layout is not None
-        if not (own_work or own.finished_ns):
+        if not (own_work or own.finished_ns or own.obstacle):
             return
         if opened.leases is not None and opened.leases[1] is not None:
             self._finish_open(opened, opened.leases[1], missing)
-            return
-        with self._sides.targets.lease(opened.root, opened.path, own.identity) as lease:
-            self._finish_open(opened, lease, missing)
+        else:
+            with self._sides.targets.lease(opened.root, opened.path, own.identity) as lease:
+                self._finish_open(opened, lease, missing)
+        if own.obstacle is not None and not self._is_settled(opened):
+            self._restore(opened)
+
+    def _is_settled(self, opened: Open[Part]) -> bool:
+        """Return whether a directory that is complete has got its mode and its flags."""
+        return self._plan.keep.mode
 
     def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
         own = opened.own

@@ -1,0 +1,252 @@
+"""Write access to entries of its own that a run has to change, for as long as that takes.
+
+A copy is as its source: a directory may deny its own owner to list, search or write it, and a file
+or a directory may be immutable or append-only. Whoever brings such copies up to date, or removes
+them, takes these obstacles away first, and puts them back where the entry stays.
+
+An ordinary user gets the owner's rights, and nobody else ever gets any. Inode flags are taken away
+only by a run that keeps them: what has flags is then a copy of what had them. Everything is done
+to an open descriptor, so a name that leads somewhere else meanwhile does no harm. A run that is
+killed leaves at worst a directory with more rights for its owner, or an entry without its flags.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeVar
+
+from pcircle.fs.beneath import is_same_mount
+from pcircle.fs.trouble import MOUNT, Trouble
+from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
+
+T = TypeVar("T")
+
+_ALL = stat.S_IRWXU
+_MODE_BITS = 0o7777
+_DENIED = (errno.EACCES, errno.EPERM)
+_ATTEMPTS = 5  # an inode of several names may get its flags back from another rank
+_ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Obstacle(NamedTuple):
+    """What keeps a run from changing an entry: the mode of a directory, or inode flags.
+
+    `mode` is None if it is none.
+    """
+
+    mode: int | None
+    flags: int
+
+    def restore(self, fd: int) -> None:
+        """Put it back, unless the mode has been changed to something else meanwhile. OSError."""
+        if self.mode is not None and os.fstat(fd).st_mode & _MODE_BITS == self.mode | _ALL:
+            os.chmod(_path_of(fd), self.mode)
+        if self.flags:
+            give_flags(fd, read_flags(fd) | self.flags)
+
+
+class WriteAccess(NamedTuple):
+    """Which obstacles a run takes away: rights that an `owner` lacks, and inode `flags`."""
+
+    owner: bool = False
+    flags: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Return whether there is anything that it takes away."""
+        return self.owner or self.flags
+
+    def helps(self, error: OSError) -> bool:
+        """Return whether an obstacle that can be taken away may be the reason of an error."""
+        return self.any and error.errno in _DENIED
+
+    def obstacle(self, fd: int, status: os.stat_result | None = None) -> Obstacle | None:
+        """Return what keeps this run from changing an open entry; `status` as it was found.
+
+        OSError.
+        """
+        mode = None
+        if self.owner:
+            now = os.fstat(fd)
+            status = now if status is None else status
+            is_closed = stat.S_ISDIR(status.st_mode) and status.st_mode & _ALL != _ALL
+            if is_closed and status.st_uid == os.geteuid():
+                is_open = now.st_mode & _ALL == _ALL  # by now
+                if is_open or not _is_exempt(fd):
+                    mode = status.st_mode & _MODE_BITS
+        flags = read_flags(fd) & FORBIDDING if self.flags else 0
+        return None if mode is None and not flags else Obstacle(mode, flags)
+
+    def admit(self, fd: int) -> Obstacle | None:
+        """Take away the obstacle of an open entry, and return it; None if there is none.
+
+        A directory may be open for its path alone.
+        """
+        try:
+            found = self.obstacle(fd)
+            if found is None:
+                return None
+            mode, flags = found
+            if flags and not give_flags(fd, read_flags(fd) & ~FORBIDDING):
+                return None
+            if mode is not None:
+                os.chmod(_path_of(fd), mode | _ALL)
+        except OSError:  # the entry fails in the same way as without
+            return None
+        return found
+
+    def change(self, act: Callable[[], T], name: bytes, directory_fd: int) -> T:
+        """Call `act`, which changes a name of a directory, without the flags that forbid it.
+
+        The entry gets them back if it stays, by this name or by another one. OSError.
+        """
+        try:
+            return act()
+        except PermissionError as error:
+            if error.errno != errno.EPERM or not self.flags:
+                raise
+        for attempt in range(_ATTEMPTS):
+            with self.unprotected(name, directory_fd):
+                try:
+                    return act()
+                except PermissionError:
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+        raise AssertionError  # the last attempt returned or raised
+
+    @contextmanager
+    def unprotected(self, name: bytes, directory_fd: int) -> Iterator[None]:
+        """Take the flags that forbid changes from an entry; it gets them back if it stays. OSError.
+
+        Those that another rank has lifted meanwhile it gives back itself.
+        """
+        if not self.flags or not _may_have_flags(name, directory_fd):
+            yield
+            return
+        fd = os.open(name, _ENTRY, dir_fd=directory_fd)
+        try:
+            present = read_flags(fd)
+            lifted = present & FORBIDDING
+            if lifted:
+                give_flags(fd, present & ~FORBIDDING)
+            try:
+                yield
+            finally:
+                if lifted and os.fstat(fd).st_nlink:
+                    give_flags(fd, read_flags(fd) | lifted)
+        finally:
+            os.close(fd)
+
+
+class Admissions:
+    """Entries that were admitted for some steps of one thread, and are restored after these.
+
+    A context manager. Each takes a descriptor, so it is meant for a few entries at a time.
+    """
+
+    def __init__(self, access: WriteAccess) -> None:
+        self._access = access
+        self._admitted: list[tuple[int, Obstacle]] = []
+
+    def __enter__(self) -> Admissions:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        while self._admitted:
+            fd, obstacle = self._admitted.pop()
+            try:
+                with suppress(OSError):  # it belongs to another user by now
+                    obstacle.restore(fd)
+            finally:
+                os.close(fd)
+
+    def admit(self, fd: int) -> bool:
+        """Admit an open entry; return whether it was in the way."""
+        found = self._access.admit(fd)
+        if found is not None:
+            self._admitted.append((os.dup(fd), found))
+        return found is not None
+
+    def admit_entry(self, name: bytes, directory_fd: int) -> bool:
+        """Admit what has a name in a directory, as `admit`: a directory that moves is written to.
+
+        OSError.
+        """
+        if not (self._access.any and _may_have_flags(name, directory_fd)):
+            return False
+        try:
+            fd = os.open(name, _ENTRY, dir_fd=directory_fd)
+        except PermissionError:
+            try:
+                fd = os.open(name, _PATH, dir_fd=directory_fd)
+            except NotADirectoryError:
+                return False
+        try:
+            return self.admit(fd)
+        finally:
+            os.close(fd)
+
+    def open_below(self, directory_fd: int, path: bytes) -> int:
+        """Open the directory of a path below an open one, through no link; admit it if need be.
+
+        OSError.
+        """
+        fd = os.dup(directory_fd)
+        for name in filter(None, path.split(b"/")):
+            try:
+                inner = self._opened(name, fd)
+            finally:
+                os.close(fd)
+            fd = inner
+        return fd
+
+    def _opened(self, name: bytes, directory_fd: int) -> int:
+        try:
+            return os.open(name, _DIRECTORY, dir_fd=directory_fd)
+        except PermissionError:
+            if not self._access.owner:
+                raise
+        self.admit(directory_fd)  # it may deny to look names up
+        inner, found = open_admitted(name, directory_fd, self._access)
+        if found is not None:
+            self._admitted.append((os.dup(inner), found))
+        return inner
+
+
+def open_admitted(
+    name: bytes, directory_fd: int, access: WriteAccess
+) -> tuple[int, Obstacle | None]:
+    """Open a directory that could not be listed, and return it and what was in the way. OSError."""
+    fd = os.open(name, _PATH, dir_fd=directory_fd)
+    try:
+        if not is_same_mount(fd, directory_fd):
+            raise Trouble(MOUNT, "it is a mount point")
+        found = access.admit(fd)
+        return os.open(b".", _DIRECTORY, dir_fd=fd), found
+    finally:
+        os.close(fd)
+
+
+def _may_have_flags(name: bytes, directory_fd: int) -> bool:
+    """Return whether a name is that of a file or a directory: others must not be opened. OSError"""
+    mode = os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+
+def _is_exempt(fd: int) -> bool:
+    """Return whether modes do not hold for this process, as for root with all capabilities."""
+    return os.access(_path_of(fd), os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
+
+
+def _path_of(fd: int) -> bytes:
+    """Return a path of what is open, perhaps for its path alone, which cannot be changed by itself.
+
+    The kernel leads from it to that very entry.
+    """
+    return b"/proc/self/fd/%d" % fd
