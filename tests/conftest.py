@@ -25,7 +25,7 @@ from typing import Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import fork_server
+from tests import drawing, fork_server
 from tests.mpi import mpirun_prefix
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +43,7 @@ GRACE_S = 30.0
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set what every test, and every program that a test starts, depends on."""
+    config.pluginmanager.register(drawing)
     # Programs import the pcircle of this checkout, as the tests do, installed or not.
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))

@@ -39,6 +39,7 @@ _PLAIN = frozenset(
     {"args", "cwd", "env", "umask", "stdin", "stdout", "stderr", "start_new_session", "bufsize"}
 )
 _HEAD = struct.Struct("<Q")
+_END = struct.Struct("<qd")  # a status, and processor time in seconds
 
 
 class Request(NamedTuple):
@@ -56,6 +57,7 @@ class Server:
     """The server of this process, as its client sees it."""
 
     def __init__(self) -> None:
+        self.used_s = 0.0  # by children that have ended, of processor time
         self._lock = threading.Lock()
         self._identity = _identity()
         self.environment = {**os.environb, TAG.encode(): b"-" * TAG_CHARACTERS}
@@ -148,11 +150,13 @@ class Forked(subprocess.Popen[bytes]):
             return self.pid, 0
         if wait_flags and not select.select([self._status], [], [], 0)[0]:
             return 0, 0
-        status = os.read(self._status, _HEAD.size)
+        end = os.read(self._status, _END.size)
         os.close(self._status)
         self._status = -1
-        # Nothing comes from a server that was killed with its children.
-        return self.pid, _HEAD.unpack(status)[0] if status else signal.SIGKILL
+        # Nothing comes from a server that was killed.
+        status, used_s = _END.unpack(end) if end else (signal.SIGKILL, 0.0)
+        self._server.used_s += used_s
+        return self.pid, status
 
     def _internal_poll(self, *_more: Any, **_options: Any) -> int | None:
         if self.returncode is None:
@@ -178,6 +182,11 @@ def start(
         if _kept[0].can(words, options):
             return Forked(_kept[0], words, **options)
     return subprocess.Popen(words, **options)
+
+
+def used_s() -> float:
+    """Processor time of forked processes that have ended, in seconds."""
+    return sum(server.used_s for server in _kept)
 
 
 def is_kept(description: str) -> bool:
@@ -239,9 +248,9 @@ def _serve(connection: socket.socket) -> Request:
                 pid, pipe = running.pop(fd)
                 poll.unregister(fd)
                 os.close(fd)
-                _, status = os.waitpid(pid, 0)
+                _, status, used = os.wait4(pid, 0)
                 with suppress(BrokenPipeError):  # nobody waits any more
-                    os.write(pipe, _HEAD.pack(status))
+                    os.write(pipe, _END.pack(status, used.ru_utime + used.ru_stime))
                 os.close(pipe)
                 continue
             head, rights, _, _ = connection.recvmsg(_HEAD.size, socket.CMSG_SPACE(4 * 4))

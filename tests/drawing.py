@@ -1,0 +1,119 @@
+"""Which cases of each test run by default, drawn anew for each run; and what tests cost.
+
+A plain ``pytest`` runs all tests, and so does ``tox -e full``. With ``PCIRCLE_TESTS=drawn``, as
+``tox`` sets it, each test function runs as many of its cases as `BUDGET_S` of processor time pays for, at least
+one, and a function whose one case costs more than `DEAR_S` does not run. Which cases is drawn from
+a seed that the first line of the output names, so all cases run in the course of some days, and
+``PCIRCLE_TESTS_SEED`` draws the same ones again. Tests marked ``always`` run with all cases:
+commands started as users start them, one for each tool and launcher.
+
+`COSTS` has the processor time of a case of each test function that takes more than `CHEAP_S`. This
+command measures and writes it, in the time of a full run::
+
+    PCIRCLE_UPDATE_COSTS=1 pytest -n auto
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from tests import fork_server
+
+BUDGET_S = 1.0
+DEAR_S = 5.0
+CHEAP_S = 0.1
+COSTS = Path(__file__).with_name("costs.json")
+_before = pytest.StashKey[float]()
+_PROPERTY = "processor time in seconds"
+_measured: dict[str, list[float]] = defaultdict(list)
+
+
+def is_drawn() -> bool:
+    """Return whether only some of the tests are wanted."""
+    return os.environ.get("PCIRCLE_TESTS") == "drawn"
+
+
+def pytest_configure() -> None:
+    """Draw a seed, before the workers of pytest-xdist start: these must agree."""
+    if is_drawn():
+        os.environ.setdefault("PCIRCLE_TESTS_SEED", str(random.SystemRandom().randrange(10**6)))
+
+
+def pytest_report_header() -> list[str]:
+    """Name the seed."""
+    if not is_drawn():
+        return []
+    return [f"cases are drawn: PCIRCLE_TESTS_SEED={os.environ['PCIRCLE_TESTS_SEED']} repeats these"]
+
+
+@pytest.hookimpl(trylast=True)  # behind -k and -m
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the cases that are drawn."""
+    if is_drawn():
+        kept = set(drawn([each.nodeid for each in items], os.environ["PCIRCLE_TESTS_SEED"]))
+        kept |= {each.nodeid for each in items if each.get_closest_marker("always")}
+        left = [each for each in items if each.nodeid not in kept]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [each for each in items if each.nodeid in kept]
+
+
+def drawn(nodes: Sequence[str], seed: str) -> Iterator[str]:
+    """Draw cases of each test function; the order of `nodes` does not matter."""
+    costs = json.loads(COSTS.read_text())
+    by_function: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        by_function[function_of(node)].append(node)
+    for function, cases in by_function.items():
+        cost_s = costs.get(function, CHEAP_S)
+        count = 0 if cost_s > DEAR_S else max(1, int(BUDGET_S / cost_s))
+        # Of its own seed: so a test that is added changes nothing that is drawn of others.
+        source = random.Random(f"{seed} {function}")
+        yield from source.sample(sorted(cases), min(count, len(cases)))
+
+
+def function_of(node: str) -> str:
+    """Return the test function of a case."""
+    return node.partition("[")[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Begin to measure a case."""
+    item.stash[_before] = _used_s()
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Have the last report of a case tell its cost."""
+    if call.when == "teardown":
+        item.user_properties.append((_PROPERTY, _used_s() - item.stash[_before]))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Take note of what a case has cost."""
+    for name, value in report.user_properties:
+        if name == _PROPERTY and isinstance(value, float):
+            _measured[function_of(report.nodeid)].append(value)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the table, if that is wanted."""
+    if os.environ.get("PCIRCLE_UPDATE_COSTS") and not hasattr(session.config, "workerinput"):
+        costs = {function: round(median(some), 2) for function, some in _measured.items()}
+        dear = {function: cost for function, cost in costs.items() if cost > CHEAP_S}
+        COSTS.write_text(json.dumps(dear, indent=0, sort_keys=True) + "\n")
+
+
+def _used_s() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used) + fork_server.used_s()
