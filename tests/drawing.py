@@ -1,11 +1,11 @@
 """Which cases of each test run by default, drawn anew for each run; and what tests cost.
 
-A plain ``pytest`` runs all tests, and so does ``tox -e full``. With ``PCIRCLE_TESTS=drawn``, as
-``tox`` sets it, each test function runs as many of its cases as `BUDGET_S` of processor time pays for, at least
-one, and a function whose one case costs more than `DEAR_S` does not run. Which cases is drawn from
-a seed that the first line of the output names, so all cases run in the course of some days, and
-``PCIRCLE_TESTS_SEED`` draws the same ones again. Tests marked ``always`` run with all cases:
-commands started as users start them, one for each tool and launcher.
+A plain ``pytest`` runs all tests, and so does ``tox -e full``. With ``PCIRCLE_TESTS=drawn``, which
+``tox`` sets, each test function runs as many of its cases as `BUDGET_S` of processor time pays for,
+at least one; a function of which one case costs more than `DEAR_S` does not run. The cases are
+drawn from a seed that the first lines of the output name, so all of them run in the course of some
+days; ``PCIRCLE_TESTS_SEED`` draws the same ones again. All cases of tests marked ``always`` run:
+commands that are started as users start them, one for each tool and launcher.
 
 `COSTS` has the processor time of a case of each test function that takes more than `CHEAP_S`. This
 command measures and writes it, in the time of a full run::
