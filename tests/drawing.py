@@ -1,11 +1,12 @@
 """Which cases of each test run by default, drawn anew for each run; and what tests cost.
 
-A plain ``pytest`` runs all tests, and so does ``tox -e full``. With ``PCIRCLE_TESTS=drawn``, which
-``tox`` sets, each test function runs as many of its cases as `BUDGET_S` of processor time pays for,
-at least one; a function of which one case costs more than `DEAR_S` does not run. The cases are
-drawn from a seed that the first lines of the output name, so all of them run in the course of some
-days; ``PCIRCLE_TESTS_SEED`` draws the same ones again. All cases of tests marked ``always`` run:
-commands that are started as users start them, one for each tool and launcher.
+A plain ``pytest`` runs all tests, and so does ``tox -e full``. With ``PCIRCLE_TESTS_BUDGET_S``,
+which ``tox`` and ``tox -e quick`` set, each test function runs as many of its cases as so many
+seconds of processor time pay for, at least one; a function of which one case costs more than
+`DEAR` times that does not run. The cases are drawn from a seed that the first lines of the output
+name, so all of them run in the course of some days; ``PCIRCLE_TESTS_SEED`` draws the same ones
+again. All cases of tests marked ``always`` run: commands that are started as users start them, one
+for each tool and launcher.
 
 `COSTS` has the processor time of a case of each test function that takes more than `CHEAP_S`. This
 command measures and writes it, in the time of a full run::
@@ -28,8 +29,7 @@ import pytest
 
 from tests import fork_server
 
-BUDGET_S = 1.0
-DEAR_S = 5.0
+DEAR = 5
 CHEAP_S = 0.1
 COSTS = Path(__file__).with_name("costs.json")
 _before = pytest.StashKey[float]()
@@ -37,20 +37,21 @@ _PROPERTY = "processor time in seconds"
 _measured: dict[str, list[float]] = defaultdict(list)
 
 
-def is_drawn() -> bool:
-    """Return whether only some of the tests are wanted."""
-    return os.environ.get("PCIRCLE_TESTS") == "drawn"
+def budget_s() -> float | None:
+    """Return the processor time that a test function may take; None if all cases are wanted."""
+    given = os.environ.get("PCIRCLE_TESTS_BUDGET_S")
+    return float(given) if given else None
 
 
 def pytest_configure() -> None:
     """Draw a seed, before the workers of pytest-xdist start: these must agree."""
-    if is_drawn():
+    if budget_s() is not None:
         os.environ.setdefault("PCIRCLE_TESTS_SEED", str(random.SystemRandom().randrange(10**6)))
 
 
 def pytest_report_header() -> list[str]:
     """Name the seed."""
-    if not is_drawn():
+    if budget_s() is None:
         return []
     return [f"cases are drawn: PCIRCLE_TESTS_SEED={os.environ['PCIRCLE_TESTS_SEED']} repeats these"]
 
@@ -58,15 +59,17 @@ def pytest_report_header() -> list[str]:
 @pytest.hookimpl(trylast=True)  # behind -k and -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the cases that are drawn."""
-    if is_drawn():
-        kept = set(drawn([each.nodeid for each in items], os.environ["PCIRCLE_TESTS_SEED"]))
+    limit_s = budget_s()
+    if limit_s is not None:
+        seed = os.environ["PCIRCLE_TESTS_SEED"]
+        kept = set(drawn([each.nodeid for each in items], seed, limit_s))
         kept |= {each.nodeid for each in items if each.get_closest_marker("always")}
         left = [each for each in items if each.nodeid not in kept]
         config.hook.pytest_deselected(items=left)
         items[:] = [each for each in items if each.nodeid in kept]
 
 
-def drawn(nodes: Sequence[str], seed: str) -> Iterator[str]:
+def drawn(nodes: Sequence[str], seed: str, limit_s: float) -> Iterator[str]:
     """Draw cases of each test function; the order of `nodes` does not matter."""
     costs = json.loads(COSTS.read_text())
     by_function: dict[str, list[str]] = defaultdict(list)
@@ -74,7 +77,7 @@ def drawn(nodes: Sequence[str], seed: str) -> Iterator[str]:
         by_function[function_of(node)].append(node)
     for function, cases in by_function.items():
         cost_s = costs.get(function, CHEAP_S)
-        count = 0 if cost_s > DEAR_S else max(1, int(BUDGET_S / cost_s))
+        count = 0 if cost_s > DEAR * limit_s else max(1, int(limit_s / cost_s))
         # Of its own seed: so a test that is added changes nothing that is drawn of others.
         source = random.Random(f"{seed} {function}")
         yield from source.sample(sorted(cases), min(count, len(cases)))

@@ -15,31 +15,31 @@ NODES = [f"{function}[{n}]" for function in (DEAR, CHEAP, MIDDLE) for n in range
 
 @pytest.fixture(autouse=True)
 def _costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = {DEAR: drawing.DEAR_S + 1, MIDDLE: drawing.BUDGET_S / 3}
+    costs = {DEAR: drawing.DEAR + 1.0, MIDDLE: 1 / 3}
     (tmp_path / "costs.json").write_text(json.dumps(costs))
     monkeypatch.setattr(drawing, "COSTS", tmp_path / "costs.json")
 
 
 def test_as_many_as_the_budget_pays_for() -> None:
-    found = [drawing.function_of(node) for node in drawing.drawn(NODES, "1")]
+    found = [drawing.function_of(node) for node in drawing.drawn(NODES, "1", 1.0)]
     assert found.count(DEAR) == 0
     assert found.count(MIDDLE) == 3
-    assert found.count(CHEAP) == int(drawing.BUDGET_S / drawing.CHEAP_S)
-    assert len(set(drawing.drawn(NODES, "1"))) == len(found)
+    assert found.count(CHEAP) == int(1 / drawing.CHEAP_S)
+    assert len(set(drawing.drawn(NODES, "1", 1.0))) == len(found)
 
 
 def test_a_seed_draws_the_same_and_another_seed_draws_others() -> None:
-    once = set(drawing.drawn(NODES, "1"))
-    assert set(drawing.drawn(NODES[::-1], "1")) == once
-    assert set(drawing.drawn([*NODES, "tests/test_y.py::test_more"], "1")) > once
-    assert set(drawing.drawn(NODES, "2")) != once
+    once = set(drawing.drawn(NODES, "1", 1.0))
+    assert set(drawing.drawn(NODES[::-1], "1", 1.0)) == once
+    assert set(drawing.drawn([*NODES, "tests/test_y.py::test_more"], "1", 1.0)) > once
+    assert set(drawing.drawn(NODES, "2", 1.0)) != once
 
 
 def test_one_case_at_least_of_what_costs_more_than_the_budget() -> None:
-    drawing.COSTS.write_text(json.dumps({MIDDLE: drawing.DEAR_S}))
-    assert len(list(drawing.drawn([MIDDLE], "1"))) == 1
+    drawing.COSTS.write_text(json.dumps({MIDDLE: drawing.DEAR}))
+    assert len(list(drawing.drawn([MIDDLE], "1", 1.0))) == 1
 
 
 def test_every_seed_draws_each_case_some_day() -> None:
-    days = (drawing.drawn(NODES, str(day)) for day in range(200))
+    days = (drawing.drawn(NODES, str(day), 1.0) for day in range(200))
     assert {node for day in days for node in day} == {n for n in NODES if DEAR not in n}
