@@ -1,7 +1,7 @@
 """What users read is plain technical English, and help fits a terminal.
 
-The texts that this suite holds are those that read badly once: phrases that an engineer would not
-say aloud, each of which has an established word.
+No message is held word by word. Each names what is wrong and follows the rules of all messages; the
+phrases at the end read badly once, and each has an established word.
 """
 
 from __future__ import annotations
@@ -16,30 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.ui.arguments import Parser
+from pcircle.ui.arguments import Bare, Parser
 from tests.conftest import ROOT, Run
 
 TOOLS = ("fcp", "fsum", "fprof", "fbench", "ffind", "fls", "frm", "fbcast", "fchmod", "fdiff")
 COLUMNS = 80
 MAX_PHRASE = 60
-EXAMPLES = 4
 # Help that lists the values of an option is as long as the list.
 LISTS_VALUES = {"--preserve", "--signature", "--algorithm", "--sparse", "--reflink"}
-GROUPS = {
-    "fcp": ["Source and destination", "Filters", "Safety", "Existing files", "Checkpoints",
-            "Performance", "Output"],
-    "fsum": ["Signature", "Manifests", "Filters", "Safety", "Performance", "Output"],
-    "fprof": ["Report", "Filters", "Safety", "Report formats", "Saved profiles", "Performance",
-              "Output"],
-    "fbench": ["Measurement", "Performance", "Trees for trials", "Output"],
-    "ffind": ["Search", "Filters", "Safety", "Performance", "Output"],
-    "frm": ["Removal", "Filters", "Safety", "Performance", "Output"],
-    "fls": ["Entries", "Form", "Order", "Rows, in place of text", "Filters", "Safety",
-            "Performance", "Output"],
-    "fchmod": ["Change", "Directories and links", "Filters", "Safety", "Performance", "Output"],
-    "fdiff": ["Comparison", "Filters", "Safety", "Performance", "Output"],
-    "fbcast": ["What to do", "Safety", "Performance", "Output"],
-}  # fmt: skip
+USUAL_GROUPS = {"--threads": "Performance", "--json": "Output", "--exclude": "Filters"}
+MAX_TITLE_WORDS = 6
+# What an engineer would not write to a user, in any message.
+POOR = re.compile(
+    r"Traceback|\b(?:None|True|False|NotImplemented)\b|\bnot\b[^,;:]*\bnot\b|\bno\b[^,;:]*\bnot\b"
+    r"|\bcan not\b|!|\.$|  | ,|\t"
+)
 
 every_tool = pytest.mark.parametrize("tool", TOOLS)
 
@@ -60,7 +51,7 @@ def test_help_fits_eighty_columns(run: Run, tool: str) -> None:
     done = run([sys.executable, ROOT / "bin" / tool, "--help"], env=environment)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().splitlines()
-    assert len(lines) > 20
+    assert lines[0].lower().startswith(f"usage: {tool} ")
     assert [line for line in lines if len(line) > COLUMNS] == []
 
 
@@ -79,7 +70,7 @@ def test_help_follows_the_width(monkeypatch: pytest.MonkeyPatch, tool: str) -> N
 @every_tool
 def test_a_help_line_is_one_phrase(tool: str) -> None:
     actions = [a for a in _parser(tool)._actions if a.help not in (None, argparse.SUPPRESS)]
-    assert len(actions) > 10
+    assert actions
     for action in actions:
         name, text = action.option_strings[-1], action.help or ""
         assert not text.endswith("."), name
@@ -87,23 +78,35 @@ def test_a_help_line_is_one_phrase(tool: str) -> None:
 
 
 @every_tool
-def test_groups_have_the_usual_names(tool: str) -> None:
-    titles = [group.title for group in _parser(tool)._action_groups if group._group_actions]
-    assert titles[0] == "positional arguments"
-    assert titles[1:] == ["Options", *GROUPS[tool]]
+def test_groups_have_the_usual_order_and_names(tool: str) -> None:
+    """The first one has what every tool has, the last one is about output; options that several
+    tools have are where a user of another tool looks for them.
+    """
+    groups = [group for group in _parser(tool)._action_groups if group._group_actions]
+    titles = [str(group.title) for group in groups]
+    assert titles[:2] == ["positional arguments", "Options"]
+    assert titles[-1] == "Output"
+    assert len(set(titles)) == len(titles)
+    assert [title for title in titles[1:] if not title[0].isupper() or title[-1] == ":"] == []
+    assert [title for title in titles if len(title.split()) > MAX_TITLE_WORDS] == []
+    for group in groups:
+        for option in {name for action in group._group_actions for name in action.option_strings}:
+            assert USUAL_GROUPS.get(option, group.title) == group.title, option
 
 
-def test_a_value_that_may_be_left_out_is_shown_so() -> None:
-    assert "  -s[=ALGORITHM], --signature[=ALGORITHM]\n" in _parser("fcp").format_help()
-    assert "  --preserve[=LIST] " in _parser("fcp").format_help()
-    assert "  --reflink[={auto,always,never}]\n" in _parser("fcp").format_help()
-    assert "  --compress[=SAMPLE] " in _parser("fprof").format_help()
+@every_tool
+def test_a_value_that_may_be_left_out_is_shown_so(tool: str) -> None:
+    text = _parser(tool).format_help()
+    for action in _parser(tool)._actions:
+        if isinstance(action, Bare) and action.help != argparse.SUPPRESS:
+            for name in action.option_strings:
+                assert re.search(rf"  {name}\[=|, {name}\[=", text), name
 
 
 @every_tool
 def test_help_ends_with_examples(tool: str) -> None:
     examples = _examples(tool)
-    assert len(examples) == EXAMPLES
+    assert examples
     for line in examples:
         words = shlex.split(line)
         if words[0] == "mpirun":
@@ -138,87 +141,92 @@ def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "named"),
     [
-        ("fcp --threads 0 a b", "--threads: invalid value '0': must be a positive integer"),
-        ("fcp --threads 1025 a b", "--threads: invalid value '1025': must be at most 1,024"),
-        ("fcp -j -1 a b", "--jobs: invalid value '-1': must not be negative"),
-        ("fcp --chunksize -4k a b",
-         "--chunksize: invalid value '-4k': must not be negative"),
-        ("frm --max-delete -5% a", "--max-delete: invalid value '-5%': must not be negative"),
-        ("fcp --exclude -1 a b", "--exclude requires a value"),
-        ("fcp --jobs=-1 a b", "--jobs: invalid value '-1': must be a positive integer"),
-        ("fcp --interval 0 a b", "--interval: invalid value '0': must be greater than 0"),
-        ("fcp --interval x a b",
-         "--interval: invalid duration 'x': must be like 30, 0.5s, 5m or 2h"),
-        ("fcp --bwlimit 0 a b", "--bwlimit: invalid value '0': rate must be positive and finite"),
-        ("fcp --bwlimit x a b",
-         "--bwlimit: invalid size 'x': must be like 4096, 64k, 1.5MiB or 2GB"),
-        ("fcp --ops-limit x a b", "--ops-limit: invalid value 'x': must be a number"),
-        ("fcp --ops-limit nan a b",
-         "--ops-limit: invalid value 'nan': rate must be positive and finite"),
-        ("fcp --chunksize 0 a b", "--chunksize: invalid value '0': must be at least 1 byte"),
-        ("fcp --sparse x a b", "--sparse: invalid value 'x'; choose from auto, always, never"),
-        ("fcp -s=md4 a b", "--signature: unknown algorithm 'md4'; choose from xxh128, sha256, "
-         "sha512, blake2b, blake3"),
-        ("fcp -j 1 -s sha256 a b", "-s takes its value with '=': -s=sha256"),
-        ("fcp -j 1 --preserve mode,xattr a b", "--preserve takes its value with '=': "
-         "--preserve=mode,xattr"),
-        ("fcp -j 1 --reflink auto a b", "--reflink takes its value with '=': --reflink=auto"),
-        ("fcp --preserve=mod a b", "--preserve: unknown attribute 'mod'; choose from mode, "
-         "ownership, timestamps, xattr, acl, links, stripe, all"),
-        (
-            "fcp -avz a b",
-            "unknown option '-z' in '-avz'; "
-            "nothing is sent over a network that could be compressed",
-        ),
-        ("fcp --resume=5 a b", "--resume takes no value"),
-        ("fcp -t", "--target-directory requires a value"),
-        ("fcp --forse a b", "unknown option '--forse'; did you mean --force?"),
-        ("fcp a", "missing destination after 'a'"),
-        ("fcp", "missing operands SRC and DST"),
-        ("fcp -T a b c", "-T takes one SRC and one DST: extra operand 'c'"),
-        ("fcp --resume --restart a b", "--resume cannot be combined with --restart"),
-        ("fcp a ''", "empty file name"),
-        ("fsum", "missing operand PATH"),
-        ("fsum -a md4 a", "--algorithm: unknown algorithm 'md4'; choose from xxh128, sha256, "
-         "sha512, blake2b, blake3"),
-        ("fsum --diff a", "--diff requires two values"),
-        ("fsum --quick a", "--quick requires --check"),
-        ("fsum -o m a b", "-o takes one PATH: extra operand 'b'"),
-        ("fsum --check m a b", "--check takes one ROOT: extra operand 'b'"),
-        ("fprof --by size a", "--by: unknown 'size'; choose from age, owner, group, ext, depth, "
-         "dirsize"),
-        ("fprof --top x a", "--top: invalid value 'x': must be a positive integer"),
-        ("fprof --merge", "missing operand FILE"),
-        ("fbcast", "missing operands SRC and DST"),
-        ("fbcast a", "missing destination after 'a'"),
-        ("fbcast a ''", "empty file name"),
-        ("fbcast --bwlimit 0 a b", "--bwlimit: invalid value '0': rate must be positive and "
-         "finite"),
-        ("fbcast --timeout 0 a b", "--timeout: invalid value '0': must be greater than 0"),
-        ("fbcast --check --remove a b", "--check cannot be combined with --remove"),
-        ("fbcast -n -u a b", "--no-clobber cannot be combined with --update"),
-        ("fbcast --parital a b", "unknown option '--parital'; did you mean --partial?"),
-        ("fbench", "missing operand DIR"),
-        ("fbench a b", "fbench takes one DIR: extra operand 'b'"),
-        ("fbench --files 0 a", "--files: invalid value '0': must be a positive integer"),
+        ("fcp --threads 0 a b", "--threads '0' positive"),
+        ("fcp --threads 1025 a b", "--threads '1025' 1,024"),
+        ("fcp -j -1 a b", "--jobs '-1' negative"),
+        ("fcp --chunksize -4k a b", "--chunksize '-4k' negative"),
+        ("frm --max-delete -5% a", "--max-delete '-5%' negative"),
+        ("fcp --exclude -1 a b", "--exclude value"),
+        ("fcp --jobs=-1 a b", "--jobs '-1' positive"),
+        ("fcp --interval 0 a b", "--interval '0' greater 0"),
+        ("fcp --interval x a b", "--interval duration 'x' 5m"),
+        ("fcp --bwlimit 0 a b", "--bwlimit '0' positive"),
+        ("fcp --bwlimit x a b", "--bwlimit size 'x' 64k"),
+        ("fcp --ops-limit x a b", "--ops-limit 'x' number"),
+        ("fcp --ops-limit nan a b", "--ops-limit 'nan' finite"),
+        ("fcp --chunksize 0 a b", "--chunksize '0' 1"),
+        ("fcp --sparse x a b", "--sparse 'x' auto always never"),
+        ("fcp -s=md4 a b", "--signature 'md4' xxh128 sha256 blake3"),
+        ("fcp -j 1 -s sha256 a b", "-s=sha256"),
+        ("fcp -j 1 --preserve mode,xattr a b", "--preserve=mode,xattr"),
+        ("fcp -j 1 --reflink auto a b", "--reflink=auto"),
+        ("fcp --preserve=mod a b", "--preserve 'mod' mode ownership all"),
+        ("fcp -avz a b", "'-z' '-avz' network"),
+        ("fcp --resume=5 a b", "--resume value"),
+        ("fcp -t", "--target-directory value"),
+        ("fcp --forse a b", "'--forse' --force"),
+        ("fcp a", "destination 'a'"),
+        ("fcp", "SRC DST"),
+        ("fcp -T a b c", "-T 'c'"),
+        ("fcp --resume --restart a b", "--resume --restart"),
+        ("fcp a ''", "empty"),
+        ("fsum", "PATH"),
+        ("fsum -a md4 a", "--algorithm 'md4' xxh128 sha256 blake3"),
+        ("fsum --diff a", "--diff two"),
+        ("fsum --quick a", "--quick --check"),
+        ("fsum -o m a b", "-o 'b'"),
+        ("fsum --check m a b", "--check 'b'"),
+        ("fprof --by size a", "--by 'size' age owner dirsize"),
+        ("fprof --top x a", "--top 'x' positive"),
+        ("fprof --merge", "FILE"),
+        ("fbcast", "SRC DST"),
+        ("fbcast a", "destination 'a'"),
+        ("fbcast a ''", "empty"),
+        ("fbcast --bwlimit 0 a b", "--bwlimit '0' positive"),
+        ("fbcast --timeout 0 a b", "--timeout '0' greater"),
+        ("fbcast --check --remove a b", "--check --remove"),
+        ("fbcast -n -u a b", "--no-clobber --update"),
+        ("fbcast --parital a b", "'--parital' --partial"),
+        ("fbench", "DIR"),
+        ("fbench a b", "'b'"),
+        ("fbench --files 0 a", "--files '0' positive"),
     ],
-)  # fmt: skip
-def test_a_mistake_is_answered_by_what_was_expected(
+)
+def test_a_mistake_is_answered_by_what_is_wrong_and_what_is_possible(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     arguments: str,
-    said: str,
+    named: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tool, *words = shlex.split(arguments)
     code = importlib.import_module(f"pcircle.{tool}.cli").main(words)
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
-    assert err.splitlines()[0] == f"{tool}: {said}"
+    said, *hints = err.splitlines()
+    assert said.startswith(f"{tool}: ")
+    assert hints in ([], [f"Try '{tool} --help'."])
+    assert POOR.search(said) is None, said
+    assert [
+        word for word in named.split() if not re.search(rf"(?<!\w){re.escape(word)}", said)
+    ] == []
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fcp: what is not there cannot, if at all, be found.",
+        "fcp: a file that is not a file is not copied",
+        "fcp: no file can not be read",
+        "fcp: None is missing",
+    ],
+)
+def test_poor_messages_are_found(text: str) -> None:
+    assert POOR.search(text)
 
 
 # Phrases that no text of the project has, each a piece of a sentence that was rewritten. Not
@@ -259,8 +267,7 @@ def _plain(text: str) -> str:
 
 def test_phrases_that_read_badly_stay_away() -> None:
     phrases = [phrase.lower() for line in GONE.strip().splitlines() for phrase in line.split("|")]
-    assert len(phrases) > 70
-    assert len(_texts()) > 200
+    assert _texts()
     found = [
         f"{path.relative_to(ROOT)}: {phrase}"
         for path in _texts()

@@ -387,11 +387,13 @@ def test_cycles_are_found(graph: Graph, cycles: list[list[str]]) -> None:
 
 
 def test_a_room_inside_a_room_is_one_of_its_files() -> None:
-    graph = _imports_inside(PACKAGE / "fprof")
-    assert "pcircle.fprof.profile" in graph["pcircle.fprof.reports"]
-    assert "pcircle.fprof.profile" in graph
-    assert "pcircle.fprof.profile.bins" not in graph
-    assert "pcircle.fprof.profile.bins" in _imports_inside(PACKAGE / "fprof" / "profile")
+    inner = sorted(PACKAGE.glob("*/*/__init__.py"))
+    assert inner
+    for path in inner:
+        name, graph = ".".join(_module_of(path)), _imports_inside(path.parents[1])
+        assert name in graph
+        assert not any(module.startswith(f"{name}.") for module in graph)
+        assert all(module.startswith(f"{name}.") for module in _imports_inside(path.parent))
 
 
 def test_every_folder_of_the_package_is_a_package() -> None:

@@ -1,4 +1,4 @@
-"""The start of a rank: how many calls on files it makes, and which modules it imports.
+"""The start of a rank: how many calls on files it makes, and how many modules it imports.
 
 Ten thousand ranks that start at once all ask one shared file system, so what one of them asks for
 is counted here. What Python does before it comes to the tool is not ours and taken off.
@@ -6,7 +6,6 @@ is counted here. What Python does before it comes to the tool is not ours and ta
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,41 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import counts
 from tests.conftest import ROOT, Run
 
-# Calls on files of a run on three files with one process, beyond those of `python -c pass`.
-# PCIRCLE_UPDATE_COUNTS=1 pytest tests/test_start.py -k calls_on_files writes them anew.
-COUNTS = ROOT / "tests" / "start_counts.json"
 TOOLS = ("fcp", "fprof", "frm", "fsum")
-GROWTH = 1.1  # what an update of Python or of a library may add
-# Nothing of a small job on this machine; and what only the few need that ask for it.
-NEVER = {
-    "_hashlib",
-    "asyncio",
-    "dataclasses",
-    "email",
-    "hashlib",
-    "importlib.metadata",
-    "importlib.util",
-    "inspect",
-    "locale",
-    "logging",
-    "mpi4py",
-    "multiprocessing",
-    "numpy",
-    "pathlib",
-    "pcircle.transfer.dry",
-    "pcircle.optional",
-    "pcircle.transport._fork",
-    "pcircle.transport._mpi",
-    "rich",
-    "shutil",
-    "socket",
-    "sqlite3",
-    "subprocess",
-    "tempfile",
-    "traceback",
-    "urllib",
+# Packages of many modules, which no small job on one machine needs.
+HEAVY = {
+    *("asyncio", "cloudpickle", "email", "hashlib", "http", "logging", "matplotlib", "mpi4py"),
+    *("multiprocessing", "numpy", "pyarrow", "rich", "sqlite3", "urllib"),
 }
 tools = pytest.mark.parametrize("tool", TOOLS)
 
@@ -92,20 +64,15 @@ def calls(
     run: Run, place: Path, environment: dict[str, str]
 ) -> Callable[[list[str]], dict[int, list[str]]]:
     """Runs a program, a second time under strace: the calls on files of each of its processes."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed")
-    log = place / "strace.txt"
 
     def traced(command: list[str]) -> dict[int, list[str]]:
-        for prefix in ([], [strace, "-f", "-qq", "-e", "trace=%file", "-o", str(log)]):
-            _grown(place)
-            done = run([*prefix, *command], env=environment, cwd=place)
-            if prefix and b"ptrace" in done.stderr:
-                pytest.skip(f"strace may not trace here: {done.stderr!r}")
-            assert done.returncode == 0, done.stderr
+        assert run(command, env=environment, cwd=_grown(place)).returncode == 0
+        options = ("-qq", "-e", "trace=%file")
+        text = counts.trace(
+            command, place / "strace.txt", options, env=environment, cwd=_grown(place)
+        )
         found: dict[int, list[str]] = {}
-        for line in log.read_text().splitlines():
+        for line in text.splitlines():
             thread, _, call = line.partition(" ")
             if "(" in call and "resumed>" not in call:
                 found.setdefault(int(thread), []).append(call.strip())
@@ -115,21 +82,13 @@ def calls(
 
 
 @tools
+@pytest.mark.counts
 def test_calls_on_files(calls: Callable[[list[str]], dict[int, list[str]]], tool: str) -> None:
-    """No more than a tenth above the recorded count."""
     own = sum(map(len, calls([sys.executable, "-c", "pass"]).values()))
-    counts: dict[str, int] = json.loads(COUNTS.read_text())
-    updates = bool(os.environ.get("PCIRCLE_UPDATE_COUNTS"))
-    most = int(counts[tool] * GROWTH)
-    # On a busy machine it takes longer, and makes a few calls more.
-    found = []
-    for _ in range(5):
-        found.append(sum(map(len, calls(command_of(tool, 1)).values())) - own)
-        if found[-1] <= most and not updates:
-            return
-    if not updates:
-        pytest.fail(f"{min(found)} calls on files, {counts[tool]} recorded in {COUNTS.name}")
-    COUNTS.write_text(json.dumps(counts | {tool: min(found)}, indent=4, sort_keys=True) + "\n")
+    counts.check(
+        f"{tool} (start)",
+        lambda: {"calls on files": sum(map(len, calls(command_of(tool, 1)).values())) - own},
+    )
 
 
 @tools
@@ -158,12 +117,13 @@ def _executes(some: list[str]) -> bool:
 
 
 @tools
-def test_what_is_imported(run: Run, place: Path, environment: dict[str, str], tool: str) -> None:
-    """Nothing that the job does not need; what msgspec and argparse bring is theirs."""
+@pytest.mark.counts
+def test_imports(run: Run, place: Path, environment: dict[str, str], tool: str) -> None:
+    """None is of a heavy package, unless argparse or msgspec bring it."""
     brought = _imported(run, place, environment, ["-c", "import argparse, msgspec"])
-    wanted = _imported(run, place, environment, command_of(tool, 1)[1:])
-    assert f"pcircle.{tool}.command" in wanted
-    assert (NEVER & wanted) - brought == set()
+    wanted = _imported(run, place, environment, command_of(tool, 1)[1:]) - brought
+    assert {name for name in wanted if name.partition(".")[0] in HEAVY} == set()
+    counts.check(f"{tool} (start, imports)", lambda: {"modules": len(wanted)})
 
 
 def _imported(run: Run, place: Path, environment: dict[str, str], arguments: list[str]) -> set[str]:

@@ -7,11 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests import counts
 from tests.conftest import Run
 from tests.fcp.running import ONE, TWO
 from tests.frm.running import grow
@@ -33,57 +33,63 @@ sys.exit(main())
 """
 
 
-def traced(run: Run, log: Path, *arguments: str | bytes) -> tuple[Counter[str], int]:
-    """Calls of a run that change something, and look-ups of the tree's files."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    tool = [sys.executable, "-m", "pcircle.fchmod", "-q", "-j1", "-R"]
-    done = run(["strace", "-f", "-o", log, "-e", "signal=none", *tool, *arguments])
-    assert done.returncode == 0, done.stderr
-    text = log.read_text(errors="replace")
-    return Counter(CHANGING.findall(text)), len(LOOKING.findall(text))
+def traced(log: Path, *arguments: str | bytes) -> str:
+    """Return the trace of a run with one thread."""
+    tool = [sys.executable, "-m", "pcircle.fchmod", "-q", "-j1", "--threads=1", "-R"]
+    return counts.trace([*tool, *arguments], log)
 
 
-def test_nothing_is_called_where_nothing_changes(run: Run, place: bytes, tmp_path: Path) -> None:
-    """And one call for each entry where something does; each is looked up once or twice."""
+@pytest.mark.counts
+def test_nothing_is_called_where_nothing_changes(place: bytes, tmp_path: Path) -> None:
+    """And few calls for each entry where something does."""
     log = tmp_path / "calls"
-    top = grow(
-        place + b"/tree", [f"{number}/file{each}" for number in range(50) for each in "abcd"]
-    )
-    entries = 50 * 5 + 1
-    for arguments, calls in (
-        (["u=rw,go=,u+X"], 1),
-        (["--mode", "a+r", "--owner", "5"], 2),
-        (["--owner", "6", "--group", "7"], 1),
-        (["--acl", "u:1001:rX"], 1),
-        (["--acl", "u:1001:rwX,d:u:1001:r", "--mode", "o+t"], 2),
-    ):
-        counts, looks = traced(run, log, *arguments, top)
-        assert entries <= counts.total() <= entries * calls + 51, (arguments, counts)
-        assert 200 <= looks <= 400
-        counts, looks = traced(run, log, *arguments, top)
-        assert counts.total() == 0, (arguments, counts)
-        assert 200 <= looks <= 400
-    counts, _ = traced(run, log, "--force", "--owner", "6", top)
-    assert counts.total() == entries
+    files = [f"{number}/file{each}" for number in range(50) for each in "abcd"]
+
+    def count() -> dict[str, int]:
+        top = grow(place + b"/tree", files)
+        changes, looks, found = 0, 0, {}
+        for arguments in (
+            ["u=rw,go=,u+X"],
+            ["--mode", "a+r", "--owner", "5"],
+            ["--owner", "6", "--group", "7"],
+            ["--acl", "u:1001:rX"],
+            ["--acl", "u:1001:rwX,d:u:1001:r", "--mode", "o+t"],
+        ):
+            text = traced(log, *arguments, top)
+            changes, looks = len(CHANGING.findall(text)), len(LOOKING.findall(text))
+            assert changes
+            found[" ".join(["changes by", *arguments])] = changes
+            found[" ".join(["look-ups by", *arguments])] = looks
+            text = traced(log, *arguments, top)
+            assert CHANGING.findall(text) == [], arguments
+            found[" ".join(["look-ups by a second", *arguments])] = len(LOOKING.findall(text))
+        assert CHANGING.search(traced(log, "--force", "--owner", "6", top))
+        shutil.rmtree(top)
+        return found
+
+    counts.check("fchmod (50 directories of four files)", count)
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_what_has_other_names_is_looked_up_once_more(
-    run: Run, place: bytes, tmp_path: Path, large: bool
+@pytest.mark.counts
+@pytest.mark.parametrize(("holders", "size"), [(1, 1000), (100, 10)])
+def test_calls_where_some_files_have_other_names(
+    place: bytes, tmp_path: Path, holders: int, size: int
 ) -> None:
-    """And not what is done together with it, in the same directory or in others."""
-    holders, count = (1, 1000) if large else (100, 10)
-    paths = [f"{number}/file{name}" for number in range(holders) for name in range(count)]
+    """Only these are looked up once more, not what is done together with them."""
+    paths = [f"{number}/file{name}" for number in range(holders) for name in range(size)]
     top = grow(place + b"/tree", paths)
-    linked = paths[:: 100 if large else 5 * count]
-    for each in linked:
+    for each in paths[:: 5 * size if holders > 1 else size // 10]:
         path = os.path.join(top, os.fsencode(each))
         os.link(path, path + b" linked")
-    names = len(paths) + len(linked)
-    for _ in range(2):  # the second one changes nothing
-        _, looks = traced(run, tmp_path / "calls", "--threads=1", "o-r", top)
-        assert names <= looks <= names + names // 5  # of which some are of modules
+
+    def count() -> dict[str, int]:
+        looks = []
+        for change in ("o+r", "o-r", "o-r"):  # the last one changes nothing
+            text = traced(tmp_path / "calls", change, top)
+            looks.append(len(LOOKING.findall(text)))
+        return {"look-ups": looks[1], "look-ups by a second run": looks[2]}
+
+    counts.check(f"fchmod (some hard links among {holders} x {size} files)", count)
 
 
 def test_without_the_call_of_new_kernels(run: Run, place: bytes) -> None:
@@ -118,9 +124,7 @@ def test_times_stay(place: bytes, arguments: list[str]) -> None:
     assert {path: entry.mtime_ns for path, entry in snapshot(top).items()} == before
 
 
-def test_where_others_may_exchange_names_each_file_is_opened(
-    run: Run, place: bytes, tmp_path: Path
-) -> None:
+def test_where_others_may_exchange_names_each_file_is_opened(place: bytes, tmp_path: Path) -> None:
     """What was looked up is what is changed then, whatever has its name."""
     top = grow(place + b"/tree", ["four"])
     log = tmp_path / "calls"
@@ -128,34 +132,30 @@ def test_where_others_may_exchange_names_each_file_is_opened(
     for bits, owner, opened in (everybodys, mine, theirs, (0o1777, 0, True), (0o775, 0, True)):
         os.chmod(top, bits)
         os.chown(top, owner, 0)
-        traced(run, log, "--files", "o=r", top)
-        text = log.read_text(errors="replace")
+        text = traced(log, "--files", "o=r", top)
         is_opened = re.search(r'openat\(\d+, "four", O_RDONLY\|.*O_PATH', text) is not None
         assert is_opened == opened, (oct(bits), owner)
         os.chmod(top + b"/four", 0o600)
 
 
-@pytest.mark.parametrize("width", [4000, 40])
-def test_where_others_may_exchange_names_a_change_takes_four_calls(
-    run: Run, place: bytes, tmp_path: Path, width: int
-) -> None:
-    """And one where nothing changes; whose a file is costs none."""
-    top = grow(place + b"/tree", [f"{number // width}/{number}" for number in range(4000)])
+@pytest.mark.counts
+@pytest.mark.parametrize("width", [1000, 40])
+def test_calls_where_others_may_exchange_names(place: bytes, tmp_path: Path, width: int) -> None:
+    """A file is opened, looked at, changed and closed, and only looked at if nothing changes."""
+    top = grow(place + b"/tree", [f"{number // width}/{number}" for number in range(1000)])
     for directory, _, files in os.walk(top):
         for name in (b".", *files):
             os.chown(os.path.join(directory, name), 65534, 65534)
-    log = tmp_path / "calls"
-    for changes in (True, False):
-        counts, _ = traced(run, log, "--threads=1", "--files", "go+w", top)
-        text = log.read_text(errors="replace")
-        opened = len(re.findall(r'openat\(\d+, "\d+", \w+\|.*O_PATH', text))
-        looked = len(re.findall(r"st_mode=S_IFREG\|\d+, st_size=100,", text))
-        assert counts.total() == (4000 if changes else 0)
-        if changes:
-            assert opened == looked == 4000  # each is opened, looked at, changed and closed
-        else:
-            assert opened < 100  # before it is noticed that nothing changes
-            assert 4000 <= looked < 4100
+
+    def count() -> dict[str, int]:
+        found = {}
+        for name, change in ("changed", "go+w"), ("unchanged", "go+w"), ("changed back", "go-w"):
+            text = traced(tmp_path / "calls", "--files", change, top)
+            assert bool(CHANGING.search(text)) == (name != "unchanged")
+            found[f"calls on files that are {name}"] = counts.total(counts.calls(text))
+        return found
+
+    counts.check(f"fchmod (1000 files of another user, {width} in a directory)", count)
 
 
 def test_a_link_that_comes_in_between_is_not_followed(run: Run, place: bytes) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import Run
+from tests import counts
 from tests.fcp.running import ONE, Launcher
 from tests.frm.test_costs import MAX_RANK_BYTES, make_flat, make_wide
 
@@ -27,7 +24,6 @@ walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)
 from pcircle.ffind.cli import main
 sys.exit(main())
 """
-LOOKS = ("stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink")
 
 
 def make(top: bytes, directories: int) -> None:
@@ -37,39 +33,48 @@ def make(top: bytes, directories: int) -> None:
             os.mknod(top + b"/tree/%d/%c" % (number, name))
 
 
-def calls(run: Run, top: bytes, *words: str) -> Counter[str]:
-    """How often each call is made by a search."""
-    strace: list[str | bytes] = ["strace", "-f", "-o", top + b"/calls", "-e", "signal=none"]
-    done = run(
-        [*strace, sys.executable, "-c", STEADY, "-j1", "--threads", "1", top + b"/tree", *words]
-    )
-    assert done.returncode == 0, done.stderr
-    with open(top + b"/calls", "rb") as lines:
-        text = lines.read().decode(errors="replace")
-    text = re.sub(r"\bnewfstatat\((\d+), \"\"", r"fstat(\1", text)
-    return Counter(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE))
+def calls(top: bytes, *words: str) -> int:
+    """How many calls a search makes."""
+    command: list[str | bytes] = [
+        sys.executable,
+        "-c",
+        STEADY,
+        "-j1",
+        "--threads",
+        "1",
+        top + b"/tree",
+        *words,
+    ]
+    return counts.total(counts.calls(counts.trace(command, top + b"/calls")))
 
 
-def test_calls_for_a_directory_of_four_files(run: Run, place: bytes) -> None:
-    """Of the hundred directories that one of two trees has more: nothing is looked up for names
-    and kinds, and all else once."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    for number, size in (("few", 20), ("many", 120)):
-        os.mkdir(place + b"/" + number.encode())
-        make(place + b"/" + number.encode(), size)
-    calls(run, place + b"/few", "-size", "1", "-name", "a")  # whatever is compiled is so by now
-    for words, looked_up in (
-        (("-name", "a*", "-type", "f"), 0),
-        (("-type", "d", "-print0", "-o", "-name", "*b", "-prune"), 0),
-        (("-type", "f", "-size", "+1"), 400),
-        (("-type", "f", "-name", "a", "-size", "+1"), 100),
-    ):
-        few, many = (calls(run, place + b"/" + name, *words) for name in (b"few", b"many"))
-        assert sum(many[name] - few[name] for name in LOOKS) == pytest.approx(looked_up, abs=30)
-        assert many["openat"] - few["openat"] <= 100 + 10
-        assert many["getdents64"] - few["getdents64"] <= 200 + 10
-        assert many["close"] - few["close"] <= 200 + 10
+@pytest.mark.counts
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "-name a* -type f",
+        "-type d -print0 -o -name *b -prune",
+        "-type f -size +1",
+        "-type f -name a -size +1",
+    ],
+)
+def test_calls_for_a_directory_of_four_files(place: bytes, expression: str) -> None:
+    """Of the hundred directories that one of two trees has more.
+
+    Names and kinds cost no look-up, and a test of anything else costs one.
+    """
+    for name, directories in (b"/few", 20), (b"/many", 120):
+        os.mkdir(place + name)
+        make(place + name, directories)
+
+    def count() -> dict[str, int]:
+        words = expression.split()
+        more = counts.growth(
+            lambda: calls(place + b"/few", *words), lambda: calls(place + b"/many", *words)
+        )
+        return {"calls for 100 directories": more}
+
+    counts.check(f"ffind {expression} (directories of four files)", count)
 
 
 @pytest.mark.slow

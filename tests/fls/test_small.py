@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
-import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import counts
 from tests.fcp.running import TWO, without_rights
 
 from .running import ls, many, run_fls
@@ -23,8 +21,6 @@ OPTIONS = [
     *("-lR", "-rlR", "-AlR", "-islR", "-sR", "-FR", "-SlR", "-lUR"),
 ]
 JOBS = [1, 2, 4]
-CALLS = {"openat": 1, "getdents64": 2, "close": 1}
-SLACK = 70  # calls that start and end take, once more and once less
 # A clock on which nothing is slow, whatever else the machine does.
 STEADY = """
 import itertools, sys, types
@@ -125,38 +121,28 @@ def test_what_can_not_be_read_is_named_and_the_rest_listed(tmp_path: Path) -> No
     assert found.out == want.stdout
 
 
-def calls(place: Path, directories: int, options: str) -> Counter[str]:
-    """How often each call is made by a listing of so many directories of four files."""
-    top = place / f"of {directories}"
-    for number in range(directories):
-        _files(top / f"{number}", list("abcd"))
-    trace = place / "calls"
-    strace = ["strace", "-f", "-o", str(trace), "-e", "signal=none"]
-    command = [*strace, sys.executable, "-c", STEADY, "-qj1", "--threads=1", options, str(top)]
-    done = subprocess.run(command, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(b":\n") == directories + 1
-    text = trace.read_text(errors="replace")
-    text = re.sub(r"\bnewfstatat\((\d+), \"\"", r"fstat(\1", text)
-    text = re.sub(r"\b(newfstatat|statx)\(AT_FDCWD", r"elsewhere(", text)
-    return Counter(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE))
+@pytest.mark.counts
+@pytest.mark.parametrize("options", ["-R", "-lR"])
+def test_calls_for_a_directory_of_four_files(tmp_path: Path, options: str) -> None:
+    """Of the hundred directories that one of two listings has more.
 
+    They are opened, read and closed; a listing of the form of -l also looks each entry up.
+    """
+    few, many = tmp_path / "few", tmp_path / "many"
+    for top, directories in (few, 20), (many, 120):
+        for number in range(directories):
+            _files(top / f"{number}", list("abcd"))
 
-@pytest.mark.parametrize(("options", "looks"), [("-R", 0), ("-lR", 400)])
-def test_calls_for_a_directory_of_four_files(tmp_path: Path, options: str, looks: int) -> None:
-    """Of the hundred directories that one of two listings has more: opened, read and closed."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    few, more = calls(tmp_path, 20, options), calls(tmp_path, 120, options)
-    if looks:  # a directory is itself looked up in the one that it is in
-        looked = sum(more[name] - few[name] for name in ("newfstatat", "statx"))
-        assert looks <= looked <= looks + 100 + SLACK
-    for name, count in CALLS.items():
-        assert more[name] - few[name] <= 100 * count + SLACK, name
-    assert more["getdents64"] - few["getdents64"] == 100 * CALLS["getdents64"]
-    none = ("fstat", "stat", "lstat", "fcntl", "openat2", "lseek")
-    for name in (*none, *(() if looks else ("newfstatat", "statx"))):
-        assert more[name] - few[name] <= SLACK, name
+    def calls(top: Path) -> int:
+        command = [sys.executable, "-c", STEADY, "-qj1", "--threads=1", options, str(top)]
+        return counts.total(counts.calls(counts.trace(command, tmp_path / "calls")))
+
+    counts.check(
+        f"fls {options} (directories of four files)",
+        lambda: {
+            "calls for 100 directories": counts.growth(lambda: calls(few), lambda: calls(many))
+        },
+    )
 
 
 # After names of several directories were listed, some of these are something else.

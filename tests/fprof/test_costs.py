@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 
 import pytest
 
 from pcircle.fprof.profile.inodes import Claim, Inodes, home_of, unpack
+from tests import counts
 from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO, Launcher, clean_environment, command, launchers
 from tests.fcp.trees import build_flat_tree
@@ -18,48 +17,28 @@ LIMIT_BYTES = 100 << 20
 BLOCK_BYTES = 32 << 20
 
 
-# Of the file system: how often threads wake each other depends on what else the machine does.
-_ASKED = "statx,newfstatat,fstat,openat,close,getdents64,lseek,readlink,fcntl,statfs,fstatfs"
-
-
 def _count_calls(tree: bytes, log: bytes) -> int:
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed")
     # With one thread: strace makes the file system slow, and the number of threads follows that.
     fprof = command(ONE, ["-q", "--threads", "1", tree], FPROF)
-    finished = subprocess.run(
-        [strace, "-f", "-c", "-e", f"trace={_ASKED}", "-o", log, *fprof],
-        check=False,
-        capture_output=True,
-        env=clean_environment(),
-        stdin=subprocess.DEVNULL,
+    return counts.total(counts.calls(counts.trace(fprof, log, env=clean_environment())))
+
+
+@pytest.mark.counts
+@pytest.mark.parametrize(
+    ("directories", "files"), [(1, 500), (500, 1)], ids=["files", "directories"]
+)
+def test_calls_per_entry(place: bytes, directories: int, files: int) -> None:
+    """Of files in one directory, and of directories of one file."""
+    few = build_flat_tree(place + b"/few", directories, files, 0)
+    many = build_flat_tree(place + b"/many", directories * 2 - 1, files * 2 - 1, 0)
+
+    def calls(tree: bytes) -> int:
+        return _count_calls(tree, place + b"/log")
+
+    counts.check(
+        f"fprof ({directories} x {files} files)",
+        lambda: {"calls for 499 more": counts.growth(lambda: calls(few), lambda: calls(many))},
     )
-    if b"ptrace" in finished.stderr and finished.returncode != 0:
-        pytest.skip(f"strace may not trace here: {finished.stderr!r}")
-    assert finished.returncode == 0, finished.stderr
-    with open(log, "rb") as stream:
-        total = stream.read().splitlines()[-1].split()
-    assert total[-1] == b"total"
-    return int(total[3])
-
-
-def test_calls_per_file(place: bytes) -> None:
-    """One, to look it up; and a share of those that read the directory."""
-    few = build_flat_tree(place + b"/few", 1, 1000, 0)
-    many = build_flat_tree(place + b"/many", 1, 3000, 0)
-    _count_calls(few, place + b"/log")  # whatever is compiled is so by now
-    calls = _count_calls(many, place + b"/log") - _count_calls(few, place + b"/log")
-    assert 1900 <= calls <= 2000 * 1.05
-
-
-def test_calls_per_directory(place: bytes) -> None:
-    """Of directories that hold one file each: open, read and close, each with what goes with it."""
-    few = build_flat_tree(place + b"/few", 200, 1, 0)
-    many = build_flat_tree(place + b"/many", 1200, 1, 0)
-    _count_calls(few, place + b"/log")
-    calls = _count_calls(many, place + b"/log") - _count_calls(few, place + b"/log")
-    assert calls / 1000 <= 16
 
 
 @pytest.mark.slow

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import SOAK, Run
+from tests import counts
+from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO, Launcher
 
 from .running import removed
 
-# Opened, listed (by a second descriptor, as Python lists what is open) and removed.
-EACH = Counter(
-    openat2=1, fcntl=3, fstat=1, getdents64=2, lseek=1, close=2, unlinkat=4 + 1
-)  # fmt: skip
 # A clock on which nothing is slow, whatever else the machine does.
 STEADY = """
 import itertools, sys, types
@@ -32,32 +26,27 @@ sys.exit(main())
 MAX_RANK_BYTES = 100 << 20
 
 
-def calls(run: Run, place: bytes, directories: int) -> Counter[str]:
-    """How often each call is made by a removal of so many directories of four files."""
+def calls(place: bytes, directories: int) -> int:
+    """How many calls the removal of so many directories of four files makes."""
     for number in range(directories):
         os.makedirs(place + b"/tree/%d" % number)
         for name in b"abcd":
             os.mknod(place + b"/tree/%d/%c" % (number, name))
-    strace: list[str | bytes] = ["strace", "-f", "-o", place + b"/calls", "-e", "signal=none"]
-    command = [sys.executable, "-c", STEADY, "-q", "-j1", "-r"]
-    done = run([*strace, *command, place + b"/tree"])
-    assert done.returncode == 0, done.stderr
-    with open(place + b"/calls", "rb") as lines:
-        text = lines.read().decode(errors="replace")
-    text = re.sub(r"\bnewfstatat\((\d+), \"\"", r"fstat(\1", text)
-    return Counter(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE))
+    command: list[str | bytes] = [sys.executable, "-c", STEADY, "-q", "-j1", "-r", place + b"/tree"]
+    return counts.total(counts.calls(counts.trace(command, place + b"/calls")))
 
 
-def test_calls_for_a_directory_of_four_files(run: Run, place: bytes) -> None:
+@pytest.mark.counts
+def test_calls_for_a_directory_of_four_files(place: bytes) -> None:
     """Of the hundred directories that one of two removals has more."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    few, many = calls(run, place, 20), calls(run, place, 120)
-    for name in ("stat", "lstat", "newfstatat", "statx", "access", "openat"):
-        assert many[name] <= few[name] + 50, name
-    for name, count in EACH.items():
-        assert many[name] - few[name] <= 100 * count + 50, name
-    assert many["unlinkat"] - few["unlinkat"] == 100 * EACH["unlinkat"]
+    counts.check(
+        "frm (directories of four files)",
+        lambda: {
+            "calls for 100 directories": counts.growth(
+                lambda: calls(place, 20), lambda: calls(place, 120)
+            )
+        },
+    )
 
 
 def make_flat(top: bytes) -> None:

@@ -1,0 +1,121 @@
+"""Costs that must not grow: system calls and imports, compared with the table in counts.json.
+
+A count more than a tenth above the recorded one fails. This command records all counts again::
+
+    PCIRCLE_UPDATE_COUNTS=1 pytest -m counts
+
+Delete the table first to drop the counts of tests that no longer exist.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+TABLE = Path(__file__).with_suffix(".json")
+MAX_GROWTH = 1.1
+# A busy machine makes programs wait, and some of them look around while they wait.
+ATTEMPTS = 3
+# How threads wait for each other, which depends on the load of the machine.
+SYNCHRONIZATION = {
+    *("futex", "poll", "ppoll", "read", "write", "clock_nanosleep", "restart_syscall"),
+    *("sched_yield", "rt_sigreturn", "mmap", "munmap", "brk", "madvise"),
+}
+
+Table = dict[str, dict[str, int]]
+
+
+def check(subject: str, count: Callable[[], Mapping[str, int]], table: Path = TABLE) -> None:
+    """Fail if some count of *subject* is more than a tenth above the recorded one.
+
+    *count* returns the counts by name. It is called again when one of them is too high.
+    """
+    updates = bool(os.environ.get("PCIRCLE_UPDATE_COUNTS"))
+    recorded = {} if updates else _read(table).get(subject, {})
+    attempts: list[Mapping[str, int]] = []
+    for _ in range(ATTEMPTS):
+        attempts.append(found := count())
+        if all(found[name] <= recorded.get(name, -1) * MAX_GROWTH for name in found):
+            return
+    if updates:
+        middle = {name: sorted(found[name] for found in attempts)[ATTEMPTS // 2] for name in found}
+        _record(subject, middle, table)
+    else:
+        pytest.fail(f"{subject}: {recorded} in {table.name}, but counted {attempts}", pytrace=False)
+
+
+def growth(few: Callable[[], int], many: Callable[[], int]) -> int:
+    """Return how much higher the second count is.
+
+    The higher one comes first: what Python compiles in a first run makes it too high, and an
+    attempt of `check` that is too low would pass.
+    """
+    high = many()
+    return high - few()
+
+
+def _read(table: Path) -> Table:
+    found: Table = json.loads(table.read_text()) if table.exists() else {}
+    return found
+
+
+def _record(subject: str, counts: dict[str, int], table: Path) -> None:
+    """Write counts into the table, to which other processes of the same run may write too."""
+    with open(table, "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        known: Table = json.loads(file.read() or "{}")
+        known[subject] = counts
+        file.truncate(0)
+        file.write(json.dumps(known, indent=4, sort_keys=True) + "\n")
+
+
+def trace(
+    command: Sequence[str | bytes | os.PathLike[str]],
+    log: bytes | Path,
+    options: Iterable[str] = ("-e", "signal=none"),
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    umask: int = -1,
+) -> str:
+    """Run a command under strace and return the trace of all of its threads.
+
+    The test is skipped where strace is missing or must not trace.
+    """
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not installed")
+    done = subprocess.run(
+        [strace, "-f", *options, "-o", log, *command],
+        check=False,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        env=env,
+        cwd=cwd,
+        umask=umask,
+    )
+    if b"ptrace" in done.stderr and done.returncode != 0:
+        pytest.skip(f"strace may not trace here: {done.stderr!r}")
+    assert done.returncode == 0, done.stderr
+    return Path(os.fsdecode(log)).read_text(errors="replace")
+
+
+def calls(text: str) -> Counter[str]:
+    """Return how often each call is in a trace; fstat is the newfstatat of an open file."""
+    text = re.sub(r"\bnewfstatat\((\d+), \"\"", r"fstat(\1", text)
+    return Counter(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE))
+
+
+def total(found: Counter[str], ignored: Iterable[str] = SYNCHRONIZATION) -> int:
+    """Return the sum of all calls but the ignored ones."""
+    return found.total() - sum(found[name] for name in ignored)
