@@ -340,7 +340,7 @@ class MirrorProgram(CopyProgram):
                 f"files were moved from a source to '{show(options.target)}' on {day}, and are "
                 "nowhere else: nothing is removed; if this is meant, add --allow-moved"
             )
-        if known is None or options.allow_foreign:
+        if known is None or options.allow_foreign or state.is_new(options.target, known):
             return
         if self.identity is None:
             raise EntriesFailed(f"cannot read '{show(source)}': nothing is removed")

@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from pcircle.fmirror.earlier.lock import place_of
+from pcircle.fs.status import birth_ns
 from tests.fcp.running import TWO, Launcher, Run
 from tests.fcp.trees import make_directory, write_file
 from tests.fusefs.mounting import Mounted
@@ -495,6 +497,27 @@ def test_two_at_once_by_two_paths(place: bytes, there: bool) -> None:
     finally:
         subprocess.run(["umount", mounted], check=True)
     assert names_below(target) == {b"file"}
+
+
+def test_a_target_that_is_made_anew_has_no_last_run(place: bytes) -> None:
+    """Of another source than before: what the last run was of has gone with the old target."""
+    source, other, target = place + b"/source", place + b"/other", place + b"/target"
+    for each in (source, other):
+        write_file(make_directory(each, b"inner") + b"/file", b"content")
+    if birth_ns(source, None, follow=True) is None:
+        pytest.skip("the file system keeps no birth times")
+    mirrored(TWO, "--delete", source, target)
+    os.rename(source, place + b"/former")
+    os.rename(other, source)
+    write_file(target + b"/more", b"goes")
+    refused = mirrored(TWO, "--delete", source, target, code=2)
+    assert "is another directory or file system" in refused.said
+    assert os.path.exists(target + b"/more")
+    shutil.rmtree(target)
+    time.sleep(0.05)  # the granularity of birth times
+    write_file(make_directory(target, b"inner") + b"/more", b"goes")
+    mirrored(TWO, "--delete", source, target)
+    assert names_below(target) == {b"inner", b"inner/file"}
 
 
 @as_root

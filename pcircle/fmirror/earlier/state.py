@@ -50,6 +50,7 @@ import xxhash
 from msgspec import msgpack
 
 from pcircle.fs.btrfs import subvolume_of
+from pcircle.fs.status import birth_ns
 from pcircle.fs.volume import LOCAL, session, volume_id
 from pcircle.mounts import mounts_below, type_of_mount
 from pcircle.owners import Given
@@ -170,6 +171,16 @@ def give_mark(target: bytes) -> int:
 def has_mark(target: bytes, known: State) -> bool:
     """Return whether a target has the change time that the last run gave it. OSError."""
     return known.mark_ns != 0 and os.stat(target).st_ctime_ns == known.mark_ns
+
+
+def is_new(target: bytes, known: State) -> bool:
+    """Return whether a target was made after the last run: the state is of one that has gone.
+
+    Only a local file system gives birth times by the clock that the state has its times from.
+    """
+    kind = known.target.filesystem.partition(" ")[0].encode()
+    born_ns = birth_ns(target, None, follow=True) if kind in LOCAL else None
+    return born_ns is not None and born_ns > known.touched_ns
 
 
 def identity_if_readable(path: bytes) -> Identity | None:
