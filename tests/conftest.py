@@ -15,6 +15,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -49,12 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     os.environ["TERM"] = "xterm"  # a bar needs a terminal that is known, and CI has none
     # They start thousands of times: what is compiled is kept, also where the user wants none of it
-    # beside the sources. Once for all workers of pytest-xdist, which are started with this.
+    # beside the sources. Once for all workers of pytest-xdist, which are started with this; the
+    # next run finds it as well, and with it the assertions that pytest has rewritten.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not hasattr(config, "workerinput") and "PYTHONPYCACHEPREFIX" not in os.environ:
-        compiled = tempfile.TemporaryDirectory(prefix="pcircle-compiled-")
-        os.environ["PYTHONPYCACHEPREFIX"] = compiled.name
-        config.add_cleanup(compiled.cleanup)
+        os.environ["PYTHONPYCACHEPREFIX"] = _compiled(config)
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
+        sys.dont_write_bytecode = False
     # The same examples in each run, and no clock: a test fails because of the code or not at all.
     # HYPOTHESIS_PROFILE=explore looks further, with new examples every time.
     fixed = settings(
@@ -68,6 +70,19 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("quick", fixed, max_examples=20)  # before a commit, see tox.ini
     settings.register_profile("explore", fixed, derandomize=False, max_examples=2000)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def _compiled(config: pytest.Config) -> str:
+    """Return a directory for compiled modules: in pytest's cache, or else a temporary one."""
+    cache: pytest.Cache | None = getattr(config, "cache", None)
+    try:
+        if cache is not None:
+            return str(cache.mkdir("compiled"))
+    except OSError:
+        pass  # the checkout is somebody else's
+    compiled = tempfile.TemporaryDirectory(prefix="pcircle-compiled-")
+    config.add_cleanup(compiled.cleanup)
+    return compiled.name
 
 
 def pytest_unconfigure() -> None:
