@@ -1,17 +1,26 @@
-"""How many of their seeds the searches play: all in a soak, else every second.
+"""Which seeds the searches play: in a soak all of a range, else every second of it.
 
-``PCIRCLE_SIM_ONE_IN=40``, as ``tox -e quick`` sets it, plays every fortieth.
+``PCIRCLE_SIM_ONE_IN=40`` plays every fortieth, as ``tox`` and ``tox -e quick`` do. Where cases are
+drawn (`tests.drawing`) the range is another one in each run, so that breadth accumulates.
 """
 
 from __future__ import annotations
 
 import os
 
+from tests import drawing
 from tests.conftest import SOAK
 
 ONE_IN = int(os.environ.get("PCIRCLE_SIM_ONE_IN", "1" if SOAK else "2"))
+_APART = 100_000  # more than any range has
 
 
-def part_of(seeds: range) -> range:
-    """Those of *seeds* that are played: the first, and every `ONE_IN`-th after it."""
-    return seeds[::ONE_IN]
+def part_of(steps: range) -> range:
+    """Those of *steps* that are tried: the first, and every `ONE_IN`-th after it."""
+    return steps[::ONE_IN]
+
+
+def played(seeds: range) -> range:
+    """Return those of *seeds* that are played, or where cases are drawn as many others."""
+    first = 0 if drawing.budget_s() is None else _APART * int(os.environ["PCIRCLE_TESTS_SEED"])
+    return part_of(range(first + seeds.start, first + seeds.stop))

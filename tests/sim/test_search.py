@@ -14,7 +14,7 @@ from pcircle.testing.drawing import POLICIES
 from tests.sim.__main__ import main
 from tests.sim.cases import FAMILIES, draw
 from tests.sim.judge import play, search
-from tests.sim.seeds import part_of
+from tests.sim.seeds import played
 
 # How many seeds of each family; in chunks, so that xdist can share them out.
 SEEDS = {
@@ -34,10 +34,11 @@ CHUNKS = 8
 pytestmark = pytest.mark.sim
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(("family", "chunk"), list(product(FAMILIES, range(CHUNKS))))
 def test_no_promise_is_broken(family: str, chunk: int) -> None:
     each = SEEDS[family] // CHUNKS
-    search(family, part_of(range(chunk * each, (chunk + 1) * each)))
+    search(family, played(range(chunk * each, (chunk + 1) * each)))
 
 
 def test_one_seed(request: pytest.FixtureRequest) -> None:
