@@ -165,7 +165,7 @@ def test_a_prediction_fits(run: Run, tmp_path: Path) -> None:
     _check("scale", json.loads((tmp_path / "scale.json").read_bytes()))
 
 
-@pytest.mark.parametrize("options", [[], ["--no-trials", "/nonexistent"]], ids=len)
+@pytest.mark.parametrize("options", [[], ["--no-trials", "a/missing/directory"]], ids=len)
 def test_a_report_fits(run: Run, tmp_path: Path, options: list[str]) -> None:
     file = tmp_path / "doctor.json"
     words = ["doctor", "--json", str(file), str(tmp_path), *options]
