@@ -6,6 +6,7 @@ How fast anything is, is not judged here: `tests.benchmarks.overlap` prints that
 from __future__ import annotations
 
 import errno
+import hashlib
 import importlib.util
 import json
 import os
@@ -14,11 +15,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import types
 from typing import Any
 
 import pytest
 
+from pcircle.fbench import cases
 from pcircle.fbench.plan import BACKENDS, CASES, PAPER_CASES
 from tests.conftest import ROOT
 from tests.fcp.running import TWO, Finished, Launcher, Run, clean_environment, launchers
@@ -257,18 +259,27 @@ def test_a_picture(place: bytes) -> None:
         assert b"<svg" in stream.read(1000)
 
 
-def test_computations_take_as_long_as_they_should() -> None:
-    """Within a factor that no other load on the machine explains."""
-    from pcircle.fbench.cases import computation
+def test_computations_are_as_long_as_they_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what they hash, on a machine that hashes a block in 0.1 ms."""
+    hashed_bytes: list[int] = []
 
-    def took_s(call: Callable[[], None]) -> float:
-        begun_s = time.thread_time()
-        call()
-        return time.thread_time() - begun_s
+    def sha256(data: bytes) -> object:
+        hashed_bytes.append(len(data))
+        return hashlib.sha256(data)
 
-    short, long = computation(0.001), computation(0.05)
-    assert min(took_s(long) for _ in range(5)) > 5 * min(took_s(short) for _ in range(5))
-    assert min(took_s(computation(0)) for _ in range(5)) < 0.001
+    monkeypatch.setattr(cases, "_hashing_s", lambda data: 0.0001)
+    monkeypatch.setattr(cases, "hashlib", types.SimpleNamespace(sha256=sha256))
+
+    def hashed(duration_s: float) -> int:
+        hashed_bytes.clear()
+        cases.computation(duration_s)()
+        return sum(hashed_bytes)
+
+    block_bytes = hashed(0.0001)
+    assert block_bytes > 0
+    assert hashed(0) == 0
+    assert hashed(0.00025) == pytest.approx(2.5 * block_bytes, abs=2)
+    assert hashed(0.05) == pytest.approx(500 * block_bytes, abs=2)
 
 
 def test_rates_together_are_those_of_the_last_to_end() -> None:

@@ -97,7 +97,7 @@ def test_a_cable_that_is_out_for_a_while(
     source = build_flat_tree(place + b"/source", 100, 50, 2000)
     target, result = place + b"/copy", place + b"/result"
     # Slow enough that the cable is out in its midst.
-    arguments = ("-p", "--ops-limit", "4000", "--json", result, "-T", source, target)
+    arguments = ("-p", "--ops-limit", "1500", "--json", result, "-T", source, target)
     with start(hosts, ranks, f"-j{jobs}", *arguments) as run:
         assert run.wait_for(target)
         try:

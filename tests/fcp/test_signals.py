@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import time
@@ -24,6 +25,8 @@ from .running import FOUR, ONE, TWO, Finished, Launcher, Run, document, launcher
 from .trees import MIB, build_flat_tree, content, make_directory, walk, write_file
 
 ATTEMPTS = 5
+# For copies that must go on after a blow: each attempt is slower than the one before.
+RATES = (6000, 1500, 300)
 signals = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 
 
@@ -61,6 +64,37 @@ def _interrupt(
         if finished.code != 0:
             return finished, target
     pytest.fail(f"the copy was always faster than the signal, {ATTEMPTS} times")
+
+
+def _strike_workers(
+    launcher: Launcher,
+    source: bytes,
+    place: bytes,
+    strike: Callable[[Run], None],
+    *options: str,
+    times: int = 1,
+) -> tuple[Finished, bytes]:
+    """Start a copy, kill workers by `strike` when it has begun, and return its end and destination.
+
+    The copy goes on without them. One that was over before all blows fell is tried again.
+    """
+    for rate in RATES:
+        target = place + b"/copy %d" % rate
+        with Run(launcher, *options, "-a", "--ops-limit", str(rate), source, target) as run:
+            if run.wait_for(target):
+                strike(run)
+            finished = run.finish()
+            assert run.wait_until_gone() == []
+        if finished.said.count("going on") == times or finished.code != 0:
+            break
+        shutil.rmtree(os.fsdecode(target))
+    assert (finished.code, finished.said.count("going on")) == (0, times), finished.said
+    return finished, target
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):  # it has just ended
+        os.kill(pid, signal.SIGKILL)
 
 
 def _assert_only_whole_files(source: bytes, target: bytes) -> None:
@@ -156,56 +190,58 @@ def some_files(shared_place: bytes) -> bytes:
 def test_a_killed_worker_is_done_without(
     launcher: Launcher, which: int, options: tuple[str, ...], some_files: bytes, place: bytes
 ) -> None:
-    target = place + b"/copy"
-    arguments: list[str | bytes] = [*options, "-a", "--ops-limit", "6000", some_files, target]
-    with Run(launcher, *arguments) as run:
-        assert run.wait_for(target)
-        killed = _children(run.process.pid)[which]
-        os.kill(killed, signal.SIGKILL)
-        finished = run.finish()
-        assert run.wait_until_gone() == []
-    assert finished.code == 0, finished.said
+    killed: list[int] = []
+
+    def strike(run: Run) -> None:
+        if workers := _children(run.process.pid):
+            killed.append(workers[which])
+            _kill(workers[which])
+
+    finished, target = _strike_workers(launcher, some_files, place, strike, *options)
     lost = re.search(
         r"rank (\d+) was lost: killed by SIGKILL \(pid (\d+)\); going on", finished.said
     )
     assert lost is not None, finished.said
     assert 0 < int(lost[1]) < launcher.size
-    assert int(lost[2]) == killed
+    assert int(lost[2]) == killed[-1]
     assert "Traceback" not in finished.said
     assert "checkpoint kept" not in finished.said
     assert rsync_differences(some_files, target, preserved=True) == []
-    assert os.listdir(place) == [b"copy"]
+    assert os.listdir(place) == [os.path.basename(target)]
 
 
 def test_workers_may_be_killed_until_one_is_left(some_files: bytes, place: bytes) -> None:
-    target, report = place + b"/copy", place + b"/report"
-    with Run(FOUR, "-a", "--ops-limit", "3000", "--json", report, some_files, target) as run:
+    report = place + b"/report"
+
+    def strike(run: Run) -> None:
         former: set[int] = set()  # who may still be ending
         for left in (3, 2, 1):
             workers: list[int] = []
             while len(workers) != left or former & set(workers):
-                assert run.process.poll() is None
+                if run.process.poll() is not None:
+                    return
                 workers = _children(run.process.pid)
             time.sleep(0.3)
-            os.kill(workers[-1], signal.SIGKILL)
+            _kill(workers[-1])
             former |= set(workers)
-        finished = run.finish()
-    assert (finished.code, finished.said.count("going on")) == (0, 3), finished.said
+
+    options = "--json", os.fsdecode(report)
+    _, target = _strike_workers(FOUR, some_files, place, strike, *options, times=3)
     assert rsync_differences(some_files, target, preserved=True) == []
     assert len(document(report)["ranks"]) == 1
 
 
 def test_lists_have_each_entry_once(some_files: bytes, place: bytes, tmp_path: Path) -> None:
     """Who is killed has copied, and committed, what it had not told of yet; or told of it."""
-    target, report, listed = place + b"/copy", tmp_path / "actions", tmp_path / "list"
+    report, listed = tmp_path / "actions", tmp_path / "list"
     lists = "--json-lines", str(report), "--list-out", str(listed), "--null"
-    arguments = *lists, "--checkpoint-interval", "0.05", "--ops-limit", "6000"
-    with Run(FOUR, "-a", *arguments, some_files, target) as run:
-        assert run.wait_for(target)
+
+    def strike(run: Run) -> None:
         time.sleep(0.2)
-        os.kill(_children(run.process.pid)[1], signal.SIGKILL)
-        finished = run.finish()
-    assert (finished.code, finished.said.count("going on")) == (0, 1), finished.said
+        if len(workers := _children(run.process.pid)) > 1:
+            _kill(workers[1])
+
+    _strike_workers(FOUR, some_files, place, strike, *lists, "--checkpoint-interval", "0.05")
     wanted = ["."]
     for folder, directories, files in os.walk(some_files):
         above = os.path.relpath(folder, some_files)

@@ -251,7 +251,7 @@ def test_an_interrupted_comparison(fuse: Mount, place: bytes, number: signal.Sig
     for name in range(50):
         trees.write_file(b"%b/%d" % (mounted.backing, name), b"x")
         trees.write_file(b"%b/%d" % (b, name), b"x")
-    mounted.rules(Rule(("getattr", "lookup"), "[0-9]*", delay_s=0.2))
+    mounted.rules(Rule(("getattr", "lookup"), "[0-9]*", delay_s=1.0))
     with Run(TWO, mounted.path, b, program=FDIFF) as run:
         while not mounted.state().delayed:
             time.sleep(0.01)

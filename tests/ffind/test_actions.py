@@ -323,9 +323,13 @@ def test_an_interrupted_search_says_so(tmp_path: Path) -> None:
     """And what was written are whole lines."""
     for number in range(200):
         (tmp_path / f"file{number}").touch()
-    words = (".", "-type", "f", "-exec", "sleep", "0.05", ";", "-print")
+    begun = tmp_path / "begun"
+    command = ("sh", "-c", 'mkdir -p "$0"; sleep 0.1', str(begun))
+    words = (".", "-type", "f", "-exec", *command, ";", "-print")
     with Run(TWO, *words, cwd=bytes(tmp_path), program=("pcircle.ffind",)) as run:
-        time.sleep(1.5)
+        while not begun.exists():
+            assert run.process.poll() is None
+            time.sleep(0.01)
         run.signal(signal.SIGINT)
         finished = run.finish()
     assert finished.code == 130

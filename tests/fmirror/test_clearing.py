@@ -160,7 +160,7 @@ def test_what_comes_meanwhile_stays(place: bytes, tmp_path: Path) -> None:
     write_file(source + b"/file", b"old")
     log = tmp_path / "calls"
     prefix = ["strace", "-f", "-y", "-o", str(log), "-e", "trace=fsync"]
-    prefix += ["-P", os.fsdecode(target + b"/file"), "-e", "inject=fsync:delay_enter=3000000"]
+    prefix += ["-P", os.fsdecode(target + b"/file"), "-e", "inject=fsync:delay_enter=6000000"]
     words: list[str | bytes] = ["-j1", "--threads=1", "--move", source, target]
     os.mkdir(target)
     with Run(None, *words, prefix=prefix, program=FMIRROR) as run:

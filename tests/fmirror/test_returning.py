@@ -19,7 +19,7 @@ from .edits import copy_of
 from .running import FMIRROR, every_launcher, mirrored, needs_strace
 
 _CAME_BACK = b"log", b"deep/log", b"there/file"
-_SLOW = ("--bwlimit=4M", "--no-checkpoint", "--chunksize=1M")
+_SLOW = ("--bwlimit=2M", "--no-checkpoint", "--chunksize=1M")
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_directory_that_moves_within_the_source_is_not_lost(
         write_file(top + b"/zbig/inner/moves/file", b"content")
     write_file(target + b"/zbig/inner/surplus", b"old")
     prefix = ["strace", "-f", "-o", "/dev/null", "-P", os.fsdecode(source) + "/zbig/inner"]
-    prefix += ["-e", "inject=getdents64:delay_enter=2000000:when=1"]
+    prefix += ["-e", "inject=getdents64:delay_enter=5000000:when=1"]
     words = ["-j1", "--threads=1", option]
     with Run(None, *words, source, target, program=FMIRROR, prefix=prefix) as run:
         while run.process.poll() is None and not os.path.exists(target + b"/1/new"):

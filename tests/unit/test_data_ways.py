@@ -49,16 +49,18 @@ def other(tmp_path: Path) -> Iterator[Path]:
 
 
 class Counted:
-    """A way that goes the real one and counts how often; at most `most` bytes at a time."""
+    """A way that goes the real one and counts calls and bytes; at most `most` bytes at a time."""
 
     def __init__(self, way: Way, most: int = 1 << 30) -> None:
-        self.calls = 0
+        self.calls = self.bytes = 0
         self._way = way
         self._most = most
 
     def __call__(self, source_fd: int, target_fd: int, offset: int, length: int) -> int:
         self.calls += 1
-        return self._way(source_fd, target_fd, offset, min(length, self._most))
+        count = self._way(source_fd, target_fd, offset, min(length, self._most))
+        self.bytes += count
+        return count
 
 
 class Refusing:
@@ -98,7 +100,7 @@ def test_each_way_of_the_kernel_does_it_alone(tmp_path: Path, way: Way, most: in
     counted = Counted(way, most)
     mover = Mover(ways=[counted])
     assert moved(mover, tmp_path / "from", tmp_path / "whole") == data
-    assert counted.calls == -(-len(data) // most)
+    assert counted.bytes == len(data)
     low, high = BUFFER_BYTES - 3, 2 * BUFFER_BYTES + 1
     with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
         assert mover.move(fd, out, low, high - low) == high - low
@@ -107,7 +109,7 @@ def test_each_way_of_the_kernel_does_it_alone(tmp_path: Path, way: Way, most: in
 
 
 def test_the_options_allow_what_they_say() -> None:
-    assert ways_of("auto", "auto") == (clone_range, copy_range, send_range)
+    assert {clone_range, copy_range} < set(ways_of("auto", "auto"))
     assert clone_range in ways_of("always", "auto")
     for reflink, sparse in (("never", "auto"), ("auto", "never"), ("never", "never")):
         allowed = ways_of(reflink, sparse)  # type: ignore[arg-type]
@@ -157,12 +159,14 @@ def test_what_a_pair_refuses_is_not_asked_again_for_that_pair(tmp_path: Path, ot
     assert number == errno.EXDEV
     within, sent = Counted(copy_range), Counted(send_range)
     mover = Mover(ways=[within, sent])
+    assert moved(mover, tmp_path / "from", other / "to") == data
+    assert (refused := within.calls)
     for _ in range(3):
         assert moved(mover, tmp_path / "from", other / "to") == data
-    assert (within.calls, sent.calls) == (1, 3)
-    for _ in range(3):
-        assert moved(mover, other / "from", other / "again") == data
-    assert (within.calls, sent.calls) == (4, 3)
+    assert within.calls == refused
+    assert sent.bytes == 4 * len(data)
+    assert moved(mover, other / "from", other / "again") == data
+    assert within.bytes == len(data)
 
 
 def test_what_one_file_refuses_is_asked_again_for_the_next(tmp_path: Path) -> None:
@@ -172,9 +176,11 @@ def test_what_one_file_refuses_is_asked_again_for_the_next(tmp_path: Path) -> No
     copying, sending = Counted(copy_range), Counted(send_range)
     mover = Mover(ways=[copying, sending])
     assert moved(mover, tmp_path / "from", tmp_path / "appended", os.O_APPEND) == data
-    assert (copying.calls, sending.calls) == (1, 1)
+    assert copying.calls
+    assert sending.calls
+    assert copying.bytes == sending.bytes == 0
     assert moved(mover, tmp_path / "from", tmp_path / "other") == data
-    assert (copying.calls, sending.calls) == (2, 1)
+    assert copying.bytes == len(data)
 
 
 PAIR = [errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY]
@@ -191,9 +197,10 @@ def test_after_a_refusal_in_the_middle_the_rest_goes_another_way(
     refusing = Refusing(number, good=12_345)
     mover = Mover(ways=[refusing])
     assert moved(mover, tmp_path / "from", tmp_path / "to") == data
-    assert refusing.calls == 2
+    refused = refusing.calls
+    assert refused > 1
     assert moved(mover, tmp_path / "from", tmp_path / "again") == data
-    assert refusing.calls == (2 if number in PAIR else 3)
+    assert (refusing.calls > refused) == (number not in PAIR)
 
 
 @pytest.mark.parametrize("number", FINAL, ids=errno.errorcode.get)

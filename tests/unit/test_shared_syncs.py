@@ -19,7 +19,8 @@ from pcircle.checkpoint.shared import SharedSync
 from pcircle.guards import require
 
 DEVICE, OTHER = "7", "8"
-FLUSH_S = 0.05
+FLUSH_S = 0.1
+HANG_S = 60.0
 PROCESSES = multiprocessing.get_context("fork")
 
 
@@ -28,19 +29,38 @@ def token() -> bytes:
     return b"test-%d-%d" % (os.getpid(), time.monotonic_ns())
 
 
-def _rank(token: bytes, start_s: float, log: Path, late_s: float) -> None:
+def _come(folder: Path) -> None:
+    """Note that this process has come so far."""
+    folder.mkdir(exist_ok=True)
+    (folder / str(os.getpid())).touch()
+
+
+def _wait(folder: Path, count: int) -> None:
+    """Wait for *count* processes to come so far, however busy the machine is."""
+    hangs_s = time.monotonic() + HANG_S
+    while len(os.listdir(folder)) < count:
+        assert time.monotonic() < hangs_s
+        time.sleep(0.001)
+
+
+def _rank(token: bytes, place: Path, count: int, log: Path, late_s: float) -> None:
     """A rank that syncs a few times, as all do; its calls and its flushes are in the log."""
     shared = SharedSync(token, DEVICE)
     lines = []
 
     def flush() -> None:
         begin_s = time.monotonic()
+        _wait(calling, count)
         time.sleep(FLUSH_S)
         lines.append(f"flush {begin_s} {time.monotonic()}")
 
     for number in range(3):
-        time.sleep(max(0.0, start_s + number - time.monotonic()) + late_s)
+        between, calling = place / f"between {number}", place / f"calling {number}"
+        _come(between)
+        _wait(between, count)
+        time.sleep(late_s)
         begin_s = time.monotonic()
+        _come(calling)
         shared.sync(flush)
         lines.append(f"call {begin_s} {time.monotonic()}")
     log.write_text("\n".join(lines))
@@ -52,9 +72,11 @@ def test_each_call_has_a_flush_within_it_and_few_are_made(
     token: bytes, tmp_path: Path, late_s: float
 ) -> None:
     count = 8
-    start_s = time.monotonic() + 1
+    place, logs = tmp_path / "place", tmp_path / "logs"
+    place.mkdir()
+    logs.mkdir()
     ranks = [
-        PROCESSES.Process(target=_rank, args=(token, start_s, tmp_path / str(rank), rank * late_s))
+        PROCESSES.Process(target=_rank, args=(token, place, count, logs / str(rank), rank * late_s))
         for rank in range(count)
     ]
     for rank in ranks:
@@ -62,7 +84,7 @@ def test_each_call_has_a_flush_within_it_and_few_are_made(
     for rank in ranks:
         rank.join(60)
     assert [rank.exitcode for rank in ranks] == [0] * count
-    rows = [line.split() for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
+    rows = [line.split() for file in logs.iterdir() for line in file.read_text().splitlines()]
     calls = [(float(row[1]), float(row[2])) for row in rows if row[0] == "call"]
     flushes = [(float(row[1]), float(row[2])) for row in rows if row[0] == "flush"]
     assert len(calls) == 3 * count
