@@ -50,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     os.environ["TERM"] = "xterm"  # a bar needs a terminal that is known, and CI has none
+    os.umask(0o022)  # modes that tests make and judge
     # They start thousands of times: what is compiled is kept, also where the user wants none of it
     # beside the sources. Once for all workers of pytest-xdist, which are started with this; the
     # next run finds it as well, and with it the assertions that pytest has rewritten.

@@ -6,6 +6,7 @@ As root, whom such links are planted for, and each in a directory of its own.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 import tempfile
@@ -237,7 +238,12 @@ def test_a_link_into_proc_is_no_DST(top: Path) -> None:
     (top / "fds").symlink_to("/proc/self/fd")
     one = str(top / "tree" / "precious")
     log = top / "log"
-    to_file = ("sh", "-c", f'"$@" >{top}/out', "sh")  # for a pipe is never replaced
+    to_file = (
+        "sh",
+        "-c",
+        f'"$@" >{shlex.quote(str(top))}/out',
+        "sh",
+    )  # for a pipe is never replaced
     for arguments in (
         [one, str(into / "precious")],
         [one, str(into)],

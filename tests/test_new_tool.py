@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -154,8 +155,8 @@ def test_what_is_refused(tool: Tool, arguments: list[str], said: str) -> None:
 
 
 def test_results_that_can_not_be_written(run: Run, tree: Path) -> None:
-    command = f"exec {sys.executable} {EXAMPLE} -j2 error {tree} > /dev/full"
-    done = run(["sh", "-c", command])
+    command = [sys.executable, EXAMPLE, "-j2", "error", tree]
+    done = run(["sh", "-c", 'exec "$@" > /dev/full', "sh", *command])
     assert done.returncode == 1
     assert b"count_matches: cannot write standard output: No space left on device\n" in done.stderr
 
@@ -189,7 +190,8 @@ def test_it_is_interrupted(tree: Path, tmp_path: Path) -> None:
     assert process.returncode == 130, said
     assert b"count_matches: stopped by SIGINT\n" in said
     assert b"not all ranks got an item" not in said
-    next_time = f"count_matches: to run it again: count_matches -j2 'an error' {' '.join(roots)}\n"
+    again = shlex.join(["count_matches", "-j2", "an error", *roots])
+    next_time = f"count_matches: to run it again: {again}\n"
     assert said.decode().endswith(next_time)
 
 

@@ -158,6 +158,6 @@ def test_thousands_of_small_files_are_one_stream(place: bytes) -> None:
     assert finished.code == 0, finished.said
     assert "20,101 entries" in finished.said
     assert [differences(tree, node + b"/tree") for node in nodes] == [[]] * 3
-    # 5.8 MB of content, some 150 bytes of each file's head: 10 chunks, each acknowledged.
+    # A message for each file, or for each folder, would be thousands, or hundreds.
     sent = [int(Path(os.fsdecode(counts + b"-%d" % rank)).read_text()) for rank in range(3)]
-    assert all(5 < each < 50 for each in sent), sent
+    assert all(0 < each < 100 for each in sent), sent

@@ -141,7 +141,7 @@ def test_what_filters_cost_in_system_calls(place: bytes) -> None:
     needs_none = each(b"none", "--kind", "f,l", "--match", "0")
     needs_some = each(b"some", "--min-size", "1", "--newer-than", "1d", "--owner", f"{os.getuid()}")
     left_out = each(b"out", "--match", "nothing", "--min-size", "1")
-    assert needs_some == pytest.approx(plain + 1, abs=0.1)
+    assert needs_some <= plain + 1.1
     # Of names that a pattern leaves out nothing is asked.
     assert needs_none <= plain + 0.1
     assert left_out <= 0.1

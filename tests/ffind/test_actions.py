@@ -480,9 +480,9 @@ def test_commands_get_no_more_names_than_there_is_room_for(tmp_path: Path) -> No
         (tmp_path / f"{'n' * 90}{number}").touch()
     words = ["-type", "f", "-exec", "sh", "-c", "echo $#", "s", "{}", "+"]
     program = ROOT / "bin" / "ffind"
-    line = f'ulimit -s 512; exec {sys.executable} {program} -j1 {tmp_path} "$@"'
+    line = 'ulimit -s 512; exec "$@"'
     done = subprocess.run(
-        ["sh", "-c", line, "sh", *words],
+        ["sh", "-c", line, "sh", sys.executable, program, "-j1", tmp_path, *words],
         env={**os.environ, "LARGE": "x" * 80_000},
         capture_output=True,
         check=True,

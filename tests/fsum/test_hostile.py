@@ -250,13 +250,13 @@ def _shell(script: str, tree: Path) -> subprocess.CompletedProcess[bytes]:
 @pytest.mark.parametrize(
     "script",
     [
-        "$FSUM $TREE >&-",
-        "$FSUM --json - $TREE >&-",
-        "$FSUM --json /dev/full $TREE",
-        "$FSUM $TREE >/dev/full",
-        "$FSUM --json - $TREE >/dev/full",
-        "$FSUM --format=coreutils $TREE >/dev/full",
-        "cd $TREE/..; $FSUM -o m tree >/dev/null && $FSUM --diff m m --json /dev/full",
+        '$FSUM "$TREE" >&-',
+        '$FSUM --json - "$TREE" >&-',
+        '$FSUM --json /dev/full "$TREE"',
+        '$FSUM "$TREE" >/dev/full',
+        '$FSUM --json - "$TREE" >/dev/full',
+        '$FSUM --format=coreutils "$TREE" >/dev/full',
+        'cd "$TREE/.."; $FSUM -o m tree >/dev/null && $FSUM --diff m m --json /dev/full',
         "$FSUM --help >/dev/full",
         "$FSUM --version >/dev/full",
     ],
@@ -269,7 +269,7 @@ def test_a_result_that_can_not_be_written_is_a_failure(script: str, tree: Path) 
 
 
 def test_what_is_said_to_nobody_does_no_harm(tree: Path) -> None:
-    for script in ("$FSUM -v $TREE 2>&-", "$FSUM -v $TREE 2>/dev/full", "$FSUM $TREE <&-"):
+    for script in ('$FSUM -v "$TREE" 2>&-', '$FSUM -v "$TREE" 2>/dev/full', '$FSUM "$TREE" <&-'):
         ended = _shell(script, tree)
         assert ended.returncode == 0, ended.stderr
         assert ended.stdout.decode() == f"{signature_of(os.fsencode(tree))}  {tree}\n"

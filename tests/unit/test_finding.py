@@ -104,7 +104,7 @@ from pcircle.finding import Finder, install
 install()
 sys.path.insert(0, sys.argv[1])
 import thing
-print(thing.VALUE, thing.__cached__)
+print(thing.VALUE)
 print(open(thing.__cached__, "rb").read(4) == __import__("importlib.util").util.MAGIC_NUMBER)
 """
 
@@ -116,7 +116,7 @@ def test_what_is_compiled_is_written_used_and_replaced(run: Run, tmp_path: Path)
     for value in (1, 1, 22):
         module.write_text(f"VALUE = {value}\n")
         done = run([sys.executable, "-c", _PROGRAM, str(tmp_path)], env=environment)
-        assert done.stdout.decode().split()[0::2] == [str(value), "True"], done.stderr
+        assert done.stdout.decode().split() == [str(value), "True"], done.stderr
         plain = [sys.executable, "-c", "import thing; print(thing.VALUE)"]
         assert run(plain, env=environment, cwd=tmp_path).stdout.split() == [b"%d" % value]
 

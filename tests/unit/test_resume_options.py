@@ -66,6 +66,7 @@ FREE: dict[str, tuple[Any, str]] = {
     "now_ns": (1, "that of the first run holds: `JournalPlan.now_ns`"),
     "acts": (Wanted(lines=True), "what is told"),
     "say_each": (True, "what is said"),
+    "retries": (True, "what may be changed to write an entry, not what is copied"),
 }
 STRIPING_FREE = {"source", "target", "defaults"}  # are found, not given
 
