@@ -155,7 +155,7 @@ def test_what_is_refused(tool: Tool, arguments: list[str], said: str) -> None:
 
 
 def test_results_that_can_not_be_written(run: Run, tree: Path) -> None:
-    command = [sys.executable, EXAMPLE, "-j2", "error", tree]
+    command: list[str | Path] = [sys.executable, EXAMPLE, "-j2", "error", tree]
     done = run(["sh", "-c", 'exec "$@" > /dev/full', "sh", *command])
     assert done.returncode == 1
     assert b"count_matches: cannot write standard output: No space left on device\n" in done.stderr
