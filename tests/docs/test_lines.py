@@ -133,5 +133,5 @@ def test_no_example_of_frm_removes_a_whole_file_system() -> None:
 
 def test_what_is_not_run_is_there() -> None:
     every = [line for page in _WITH_LINES for line in _lines(page)]
-    assert len(every) > 80
+    assert every
     assert [part for part in NOT_RUN if not any(part in line for line in every)] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 import pytest
 
@@ -10,43 +11,34 @@ from pcircle.transfer.arguments import BARE
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "named"),
     [
-        ("--presreve=mode", "unknown option '--presreve'; did you mean --preserve?"),
-        ("--recurse", "unknown option '--recurse'; did you mean --recursive?"),
-        ("--archvie", "unknown option '--archvie'; did you mean --archive?"),
-        ("--no-clober", "unknown option '--no-clober'; did you mean --no-clobber?"),
-        ("--exclud", "unknown option '--exclud'; did you mean --exclude or --exclude-from?"),
-        ("--verb", "unknown option '--verb'; did you mean --verbose?"),
-        (
-            "--check",
-            "unknown option '--check'; did you mean --checkpoint-dir or --checkpoint-interval?",
-        ),
+        ("--presreve=mode", ["--presreve", "--preserve"]),
+        ("--recurse", ["--recurse", "--recursive"]),
+        ("--archvie", ["--archvie", "--archive"]),
+        ("--no-clober", ["--no-clober", "--no-clobber"]),
+        ("--exclud", ["--exclud", "--exclude", "--exclude-from"]),
+        ("--verb", ["--verb", "--verbose"]),
+        ("--check", ["--check", "--checkpoint-dir", "--checkpoint-interval"]),
         # Nothing is near to these, and a guess would be another option altogether.
-        ("--foo", "unknown option '--foo'"),
-        (
-            "--delete",
-            "unknown option '--delete'; fmirror makes one directory what another is",
-        ),
-        ("--links", "unknown option '--links'"),
-        ("--v", "unknown option '--v'"),
-        (
-            "-pz=3",
-            "unknown option '-z' in '-pz=3'; "
-            "nothing is sent over a network that could be compressed",
-        ),
-        ("-pv=3", "--verbose takes no value"),
-        ("-vs=md4", "--signature: unknown algorithm 'md4'; choose from xxh128, sha256, "
-         "sha512, blake2b, blake3"),
+        ("--foo", ["--foo"]),
+        ("--delete", ["--delete"]),
+        ("--links", ["--links"]),
+        ("--v", ["--v"]),
+        ("-pz=3", ["-z", "-pz"]),
+        ("-pv=3", ["--verbose"]),
+        ("-vs=md4", ["--signature"]),
     ],
-)  # fmt: skip
+)
 def test_what_is_near_in_spelling_is_suggested_and_nothing_else(
-    capfd: pytest.CaptureFixture[str], typed: str, said: str
+    capfd: pytest.CaptureFixture[str], typed: str, named: list[str]
 ) -> None:
     code = importlib.import_module("pcircle.fcp.cli").main([typed, "a", "b"])
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
-    assert err.splitlines()[0] == f"fcp: {said}"
+    said = err.splitlines()[0]
+    assert said.startswith("fcp: ")
+    assert re.findall(r"(?<![\w-])--?[a-z][\w-]*", said) == named
 
 
 @pytest.mark.parametrize("tool", ["fbcast", "fbench", "fcp", "fprof", "fsum"])
