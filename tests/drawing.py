@@ -110,9 +110,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the table, if that is wanted."""
+    """Write the table, if that is wanted; what did not run stays as it is."""
     if os.environ.get("PCIRCLE_UPDATE_COSTS") and not hasattr(session.config, "workerinput"):
-        costs = {function: round(median(some), 2) for function, some in _measured.items()}
+        costs = json.loads(COSTS.read_text())
+        costs |= {function: round(median(some), 2) for function, some in _measured.items()}
         dear = {function: cost for function, cost in costs.items() if cost > CHEAP_S}
         COSTS.write_text(json.dumps(dear, indent=0, sort_keys=True) + "\n")
 
