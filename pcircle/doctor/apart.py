@@ -1,6 +1,7 @@
 """A path, examined by a process of its own: a file system that hangs does not hang the report.
 
-That process removes what it has made however it ends, but by SIGKILL; then this one does.
+That process removes what it has made however it ends, but by SIGKILL; then this one does. When this
+one ends before it, that one is stopped.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 from pcircle.doctor import places
 from pcircle.doctor.facts import Fact, Facts, reason
+from pcircle.transport._exit import signal_at_end_of
 from pcircle.writing import write_all
 
 _STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -35,10 +37,11 @@ class Told(msgspec.Struct, omit_defaults=True):
 def examined(path: bytes, *, trials: bool, deadline_s: float) -> Facts:
     """What is known of a path, in so many seconds."""
     read_fd, write_fd = os.pipe()
+    parent = os.getpid()
     child = os.fork()
     if not child:
         os.close(read_fd)
-        _tell(path, write_fd, trials=trials)
+        _tell(parent, path, write_fd, trials=trials)
     os.close(write_fd)
     with io.FileIO(read_fd) as reader:
         data, in_time = _read(reader, time.monotonic() + deadline_s)
@@ -69,7 +72,7 @@ def _together(told: list[Told], *, trials: bool) -> Facts:
     return found
 
 
-def _tell(path: bytes, writer: int, *, trials: bool) -> NoReturn:
+def _tell(parent: int, path: bytes, writer: int, *, trials: bool) -> NoReturn:
     """In the child: tell what there is to tell, and end."""
 
     def tell(told: Told) -> None:
@@ -78,6 +81,8 @@ def _tell(path: bytes, writer: int, *, trials: bool) -> NoReturn:
     for number in _STOP_SIGNALS:
         signal.signal(number, _stop)
     try:
+        if not signal_at_end_of(parent, signal.SIGTERM):
+            raise SystemExit
         tell(Told(known=places.known(path)))
         if trials:
             tell(Told(possible=places.possible(path, lambda place: tell(Told(place=place)))))

@@ -17,13 +17,18 @@ from contextlib import suppress
 from types import FrameType
 
 from pcircle.errors import Defect, RankLost
-from pcircle.transport._exit import explain_escape, flush_standard_streams, let_go, say
+from pcircle.transport._exit import (
+    explain_escape,
+    flush_standard_streams,
+    let_go,
+    say,
+    signal_at_end_of,
+)
 from pcircle.transport.launch import launched
 from pcircle.workers.deadline import limited
 
 _GRACE_S = 1.0  # a process without such threads is gone by then
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-_PR_SET_PDEATHSIG = 1
 _kept: list[object] = []  # C has but its address
 
 
@@ -37,7 +42,9 @@ def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
     if not child:
         os.close(heard)
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        _end_with(parent)
+        # Nobody would wait for the job any more.
+        if not signal_at_end_of(parent, signal.SIGKILL):
+            os._exit(RankLost.exit_code)
         _be_child(said, limit_s, run)
     os.close(said)
 
@@ -74,15 +81,6 @@ def _reaped(child: int, patience_s: float | None) -> int | None:
         if time.monotonic() > until_s:
             return None
         time.sleep(0.005)
-
-
-def _end_with(parent: int) -> None:
-    """Have this process killed when its parent is: nobody would wait for the job any more."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(RankLost.exit_code)
 
 
 def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:

@@ -25,9 +25,11 @@ __all__ = [
     "let_go",
     "program_name",
     "say",
+    "signal_at_end_of",
     "wait_until_read",
 ]
 
+_PR_SET_PDEATHSIG = 1
 _READ_WITHIN_S = 1.0
 _STANDARD = 3  # descriptors
 
@@ -113,3 +115,11 @@ def wait_until_read() -> None:
             if not waiting[0]:
                 return
             time.sleep(0.001)
+
+
+def signal_at_end_of(parent: int, number: int) -> bool:
+    """Have this process signalled when its parent ends; return whether the parent still lives."""
+    import ctypes  # few processes need it
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    return os.getppid() == parent
