@@ -35,6 +35,7 @@ _TIMES = [10**9 + 1000 * number for number in range(4)]
 _NAMES = "abcdefgh"
 _SOME_FAILED = 23, 24, 25
 """Exit codes of rsync: some entries failed, have vanished, or were too many to delete."""
+_RSYNC_S = "20"
 _SETUID_TO = ["setpriv", f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups"]
 
 
@@ -215,10 +216,20 @@ def judged(case: Case, above: Path) -> str:
         prefix = _SETUID_TO
     left = left_by(case.options, trees)
     sides = f"{trees.source}/", f"{judge}/"
-    line = [*prefix, "rsync", "-aH", "--modify-window=-1", *case.options, *sides]
+    line = [
+        *prefix,
+        "timeout",
+        _RSYNC_S,
+        "rsync",
+        "-aH",
+        "--modify-window=-1",
+        *case.options,
+        *sides,
+    ]
     by_rsync = subprocess.run(line, check=False, capture_output=True)
     if by_rsync.returncode not in (0, *_SOME_FAILED):
-        shutil.rmtree(place)  # rsync gave up, as on "Hlink node data already has path": no judge
+        # rsync gave up ("Hlink node data already has path"), or hangs, as 3.5.0 does on seed 20045.
+        shutil.rmtree(place)
         return ""
     words = ["-q", *case.more, *case.options, "--state-dir", str(kept)]
     words += [str(trees.source), str(trees.target)]
