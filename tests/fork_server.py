@@ -326,6 +326,8 @@ def main() -> None:
     _preload()
     request = _serve(connection)
     _become(request)
+    if not hasattr(sys.modules.get(request.module), "__path__"):
+        sys.modules.pop(request.module, None)  # of which runpy would warn
     runpy.run_module(request.module, run_name="__main__", alter_sys=True)
 
 
