@@ -240,18 +240,25 @@ def _serve(connection: socket.socket) -> Request:
     gc.collect()
     gc.freeze()
     running: dict[int, tuple[int, int]] = {}  # by descriptor of the process: its number, its pipe
+    ended: dict[int, int] = {}  # by its pipe: the number of a process
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     while True:
         for fd, _ in poll.poll():
-            if fd != connection.fileno():
-                pid, pipe = running.pop(fd)
+            if fd in ended:
+                os.waitpid(ended.pop(fd), 0)
                 poll.unregister(fd)
                 os.close(fd)
-                _, status, used = os.wait4(pid, 0)
+                continue
+            if fd != connection.fileno():
+                # It stays a zombie until the client, who may yet signal it, has read how it ended.
+                pid, pipe = running.pop(fd)
+                poll.unregister(fd)
                 with suppress(BrokenPipeError):  # nobody waits any more
-                    os.write(pipe, _END.pack(status, used.ru_utime + used.ru_stime))
-                os.close(pipe)
+                    os.write(pipe, _END.pack(*_ending(pid, fd)))
+                os.close(fd)
+                ended[pipe] = pid
+                poll.register(pipe, 0)  # POLLERR: the other end was closed
                 continue
             head, rights, _, _ = connection.recvmsg(_HEAD.size, socket.CMSG_SPACE(4 * 4))
             if not head:
@@ -275,6 +282,16 @@ def _serve(connection: socket.socket) -> Request:
             poll.register(handle, select.POLLIN)
             with suppress(BrokenPipeError):
                 os.write(pipe, _HEAD.pack(pid))
+
+
+def _ending(pid: int, handle: int) -> tuple[int, float]:
+    """Return the status of a process that has ended, as of `os.waitpid`, and what it has used."""
+    found = os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOWAIT)
+    assert found is not None  # it has ended
+    exited = found.si_code == os.CLD_EXITED
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+    status = found.si_status << 8 if exited else found.si_status
+    return status, sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 def _become(request: Request) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -105,6 +106,9 @@ def test_its_tag_is_seen_and_a_signal_to_its_group_ends_it(
     assert process.wait(DEADLINE_S) == 130
     process = waiting()
     process.kill()
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGTERM)  # until it is waited for, its number is not free
     assert process.wait(DEADLINE_S) == -signal.SIGKILL
 
 
