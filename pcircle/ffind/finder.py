@@ -115,7 +115,7 @@ class Finder(SmallDirectories):
         self.counters.scans_done += 1
         self.counters.sized += 1
         opened.place = Place(source.identity)
-        status = source.opened.status
+        status = self.task.as_counted(source.opened.status)
         opened.own = own = _Own(status)
         self._on(status.st_dev)
         if self._follows:
@@ -342,7 +342,7 @@ class Finder(SmallDirectories):
         if own is None:
             status = None
             if opened.leases is not None:
-                status = opened.leases[0].opened.status
+                status = self.task.as_counted(opened.leases[0].opened.status)
             opened.own = own = _Own(status)
         is_at_end = self._max is not None and depth >= self._max
         is_due = not is_loop and not own.is_done and depth >= self._min

@@ -15,11 +15,13 @@ import msgspec
 from pcircle.ffind.evaluating.actions import Actions
 from pcircle.ffind.evaluating.ahead import Ahead
 from pcircle.ffind.evaluating.checks import Surroundings
+from pcircle.ffind.evaluating.compiling import reads_links, tests_access_time
 from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ffind.evaluating.output import Found, Links, Output, Records
 from pcircle.ffind.evaluating.running import Commands
 from pcircle.ffind.finder import Finder
 from pcircle.ffind.kept import Searcher
+from pcircle.ffind.language.nodes import Node
 from pcircle.ffind.ordering import ordered
 from pcircle.ffind.plan import Counters, FindPlan, Sections
 from pcircle.fs.directories import (
@@ -38,7 +40,7 @@ from pcircle.tool.failures import Failure
 from pcircle.tool.planned import entry as line_of_entry
 from pcircle.tool.planned import mark_of
 from pcircle.tool.trees import Phase
-from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.items import Accesses, Batch, Portion, Tree
 
 _HELPERS, _FEW_HELPERS = 16, 4  # of each of the first threads, and of later ones
 _WITH_HELPERS = 4
@@ -64,7 +66,9 @@ class _Ending(msgspec.Struct):
 
 class FindTask(
     ChangeTask,
-    PartedTask[Tree | Batch | Portion | Phase | Sections | Whole | End | Halt, dict[int, int]],
+    PartedTask[
+        Tree | Batch | Portion | Phase | Accesses | Sections | Whole | End | Halt, dict[int, int]
+    ],
 ):
     """A rank's part of a search, or a thread's."""
 
@@ -120,7 +124,7 @@ class FindTask(
 
     def reach(self, *, is_first: bool) -> Directories:
         """See `TreeTask`."""
-        plan = self.plan
+        plan, times = self.plan, self.access_times
         if plan.alone:
             self.max_threads = 1
             self.threads = 1
@@ -134,6 +138,7 @@ class FindTask(
             follow=plan.settings.follow == "L",
             written=plan.removes,
             no_atime=self.walks_twice,
+            opened=None if times is None else times.opened,
             careful=plan.runs,
             linkless=any(root.strict for root in self.reached),
         )
@@ -146,6 +151,21 @@ class FindTask(
                 part.searcher.close()
             part.stats.close()
             part.ahead.close()
+
+    @property
+    def tests_access_times(self) -> bool:
+        """See `ChangeTask`."""
+        return any(map(tests_access_time, self._expressions))
+
+    @property
+    def updates_links(self) -> bool:
+        """Whether a test may update the access times of links."""
+        return any(map(reads_links, self._expressions))
+
+    @property
+    def _expressions(self) -> list[Node]:
+        plan = self.plan
+        return [plan.expression] if plan.exclude is None else [plan.expression, plan.exclude]
 
     def flush(self, *, all_: bool = False) -> None:
         """Send what there is to be sent."""
@@ -206,7 +226,7 @@ class FindTask(
         if isinstance(item, End):
             self._end(context)
             return {}
-        if self.plan.alone and self.rank:
+        if self.plan.alone and self.rank and not isinstance(item, Accesses):
             context.post(0, [item])
             return None
         self.halt(context)

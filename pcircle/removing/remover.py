@@ -180,7 +180,7 @@ class Remover(EntryVisitor):
         return blocks if is_steady else listed_first(blocks)
 
     def _seen(self, opened: Open[int], source: Lease) -> _Seen:
-        status, wanted = source.opened.status, self._is_wanted
+        status, wanted = self.task.as_counted(source.opened.status), self._is_wanted
         return _Seen(status, wanted=wanted is None or wanted(opened.path, status, source.fd))
 
     def _stays_empty(self, opened: Open[int], seen: _Seen) -> bool:
@@ -292,7 +292,7 @@ class Remover(EntryVisitor):
                 try:
                     inner = self.task.open_beneath(name, fd)
                     try:
-                        status, wanted = os.fstat(inner), self._is_wanted
+                        status, wanted = self.task.as_counted(os.fstat(inner)), self._is_wanted
                         stays = wanted is not None and not wanted(below, status, inner)
                         held = levels and self._sweep(root, below, inner, levels - 1, context)
                     finally:
@@ -657,7 +657,7 @@ class RemoveTask(ChangeTask):
         unlock: Callable[[int], bool] | None = None
         if self.access.owner:
             unlock = self._admit
-        below = self.open_beneath
+        below, times = self.open_beneath, self.access_times
         return open_roots(
             self.reached,
             plan.directory,
@@ -667,4 +667,5 @@ class RemoveTask(ChangeTask):
             unlock=unlock,
             written=True,
             no_atime=self.walks_twice,
+            opened=None if times is None else times.opened,
         )

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from pcircle.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
+from pcircle.fs.directories import device_and_inode, inode_alone
 from pcircle.guards import require
-from pcircle.runtime import Context, Outcome
+from pcircle.runtime import Context, Outcome, PartedTask
 from pcircle.tool.actions import Actions, Lines, Wanted
 from pcircle.tool.failures import Failure
 from pcircle.tool.filters import attributes_of
@@ -33,13 +34,14 @@ from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.ui.values import invalid
 from pcircle.walk.attributes import ANY
-from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.items import Accesses, Batch, Portion, Tree
 from pcircle.walk.roots import Root
 from pcircle.walk.walker import Walker
 from pcircle.workers.throttle import BURST_S, Throttle
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
+    from pcircle.tool.access_times import AccessTimes
 
 _INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
 _REMOVED, _FOUND = -1, -2  # counts among the results of items, by slot
@@ -87,7 +89,7 @@ class ChangeCounters(TreeCounters):
     kept: int
 
 
-class ChangeTask(TreeTask):
+class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses, dict[int, int]]):
     """A rank's part, or a thread's. `acts` reports actions, if that is wanted.
 
     With `max_delete` all is walked twice: the first time by a visitor that only counts, with
@@ -115,6 +117,14 @@ class ChangeTask(TreeTask):
             rate = plan.operations_per_s / plan.ranks
             self._throttle = Throttle(rate, BURST_S) if first is None else first._throttle
         self._counting: Walker[int] | None = None
+        self.access_times: AccessTimes | None = None
+        if first is not None:
+            self.access_times = first.access_times
+        elif self.walks_twice and self.tests_access_times:
+            from pcircle.tool.access_times import AccessTimes  # few runs test them
+
+            identify = device_and_inode if plan.one_node else inode_alone
+            self.access_times = AccessTimes(identify)
 
     def due(self, count: int, stop: Callable[[], bool]) -> None:
         """Wait until so many operations may be done."""
@@ -131,6 +141,17 @@ class ChangeTask(TreeTask):
     def walks_twice(self) -> bool:
         """Whether all is counted first, which must change no time that decides the second walk."""
         return self.plan.max_delete is not None
+
+    @property
+    def tests_access_times(self) -> bool:
+        """Whether access times decide what is changed."""
+        wanted = self.plan.wanted
+        is_by_time = wanted.newer is not None or wanted.older is not None
+        return wanted.by_time == "atime" and is_by_time
+
+    def as_counted(self, status: os.stat_result) -> os.stat_result:
+        """Return a status with the access time that it had before all was counted."""
+        return status if self.access_times is None else self.access_times.restored(status)
 
     @property
     def reached(self) -> tuple[Root, ...]:
@@ -151,12 +172,29 @@ class ChangeTask(TreeTask):
         return self._counting
 
     def process(self, item: Any, context: Context[Any]) -> Any:
+        if isinstance(item, Accesses):
+            require(self.access_times).receive(item)
+            return {}
         if isinstance(item, Phase):
             shift, change = len(self.plan.roots), msgspec.structs.replace
             begun = self.begun(self.counters_type())
             context.spawn([change(each, root=each.root + shift) for each in begun])
             return {_FOUND: shift}
-        return self._with_counts(super().process(item, context))
+        times, is_counting = self.access_times, item.root >= len(self.plan.roots)
+        if times is not None and not is_counting:
+            times.complete()
+        own = super().process(item, context)
+        if times is not None and is_counting:
+            self._send_access_times(times, context)
+        return self._with_counts(own)
+
+    def _send_access_times(self, times: AccessTimes, context: Context[Any]) -> None:
+        """Send new ones to all other ranks, as items that the counting waits for."""
+        accesses = times.take_new()
+        if accesses is not None:
+            for rank in range(self.plan.ranks):
+                if rank != self.rank:
+                    context.post(rank, [accesses])
 
     def join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
         if isinstance(item, Phase):

@@ -20,6 +20,7 @@ import msgspec
 
 from pcircle.fs.listed import Listed
 from pcircle.guards import require
+from pcircle.timestamps import Timestamp
 
 I = TypeVar("I")  # noqa: E741 - item
 
@@ -93,6 +94,12 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     specials: bytes = b""
     slot: int = 0
     ancestors: bytes = b""
+
+
+class Accesses(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+    """Device, inode, change time and access time of entries, for another rank."""
+
+    entries: tuple[tuple[int, int, Timestamp, Timestamp], ...]
 
 
 class Gather(msgspec.Struct, Generic[I], frozen=True, array_like=True, tag="sink"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -19,10 +19,12 @@ def run_ffind(
     *arguments: str | bytes,
     cwd: bytes | None = None,
     environment: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
 ) -> Finished:
     """Run ffind to its end."""
     given = {"LC_ALL": "C"} if environment is None else environment
-    with Run(launcher, *arguments, cwd=cwd, environment=given, program=FFIND) as run:
+    run = Run(launcher, *arguments, cwd=cwd, environment=given, prefix=prefix, program=FFIND)
+    with run:
         return run.finish()
 
 

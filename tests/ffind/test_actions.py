@@ -19,7 +19,8 @@ from pcircle.errors import UsageError
 from pcircle.ffind import find
 from pcircle.frm import remove
 from tests.conftest import ROOT
-from tests.fcp.running import ONE, TWO, Launcher, Run
+from tests.fcp.running import ONE, TWO, Launcher, Run, launchers, without_rights
+from tests.frm.running import run_frm
 
 from .running import by_find, found, run_ffind
 
@@ -519,3 +520,69 @@ def test_frm_counts_first_and_leaves_access_times_as_they_are(tmp_path: Path) ->
     assert report is not None
     assert report.exit_code == 0
     assert below(tmp_path / "top") == []
+
+
+def skip_unless_access_times_change(top: Path) -> None:
+    """Skip where reading a directory leaves its access time as it is."""
+    (top / "probe").mkdir()
+    os.utime(top / "probe", (1, 1))
+    os.listdir(top / "probe")
+    accessed_s = os.stat(top / "probe").st_atime
+    (top / "probe").rmdir()
+    if accessed_s == 1:
+        pytest.skip("mounted with noatime: reading updates no access times")
+
+
+def of_another_user(top: Path, count: int = 200) -> tuple[str, ...]:
+    """Make old directories of another user, who lets all write; a prefix for commands."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make directories of another user")
+    skip_unless_access_times_change(top.parent)
+    at_s = time.time() - 60 * 86400
+    for number in range(count):
+        (top / f"{number}/below").mkdir(parents=True)
+    for path in [*top.glob("*/below"), *top.glob("*"), top]:
+        os.chown(path, 12345, 12345)
+        path.chmod(0o777)
+        os.utime(path, (at_s, at_s))
+    return without_rights("fowner", "dac_override", "dac_read_search")
+
+
+@pytest.mark.parametrize("launcher", launchers([1, 2], [2]))
+def test_the_second_walk_decides_by_access_times_from_before_the_first(
+    tmp_path: Path, launcher: Launcher
+) -> None:
+    """Those of directories of other users change, as O_NOATIME is refused there."""
+    tree = tmp_path / "tree"
+    prefix = of_another_user(tree)
+    words = [tree, "-mindepth", "1", "-type", "d", "-atime", "+30", "-delete"]
+    done = run_ffind(launcher, *map(str, words), "--max-delete", "400", prefix=prefix)
+    assert (done.code, below(tree)) == (0, []), done.said
+    of_another_user(tree)
+    options = ["-r", "--keep-root", "--by-time", "atime", "--older-than", "30d"]
+    done = run_frm(launcher, *options, "--max-delete", "400", str(tree), prefix=prefix)
+    assert (done.code, below(tree)) == (0, []), done.said
+
+
+def test_directories_that_only_a_test_reads_are_judged_as_they_were(tmp_path: Path) -> None:
+    """The walk does not open them."""
+    tree = tmp_path / "tree"
+    prefix = of_another_user(tree, 20)
+    words = [str(tree), "-mindepth", "2", "-maxdepth", "2", "-empty", "-atime", "+30"]
+    done = run_ffind(TWO, *words, "-delete", "--max-delete", "20", prefix=prefix)
+    assert (done.code, len(below(tree))) == (0, 20), done.said
+
+
+@pytest.mark.parametrize("test", [["-lname", "no*"], ["-xtype", "l"]], ids=str)
+def test_links_that_the_first_walk_reads_are_judged_as_they_were(
+    tmp_path: Path, test: list[str]
+) -> None:
+    skip_unless_access_times_change(tmp_path)
+    at_s = time.time() - 60 * 86400
+    for number in range(20):
+        link = tmp_path / str(number)
+        link.symlink_to("nowhere")
+        os.utime(link, (at_s, at_s), follow_symlinks=False)
+    result = find(str(tmp_path), *test, "-atime", "+30", "-delete", jobs=2, max_delete=20)
+    assert result is not None
+    assert (result.report.exit_code, below(tmp_path)) == (0, [])

@@ -154,6 +154,21 @@ def needs_status(node: Node) -> bool:
     return COSTS.get(node.name, 3) > 1 and not node.children
 
 
+def tests_access_time(node: Node) -> bool:
+    """Return whether an expression tests access times."""
+    return any(
+        each.name == "used" or (each.name in ("time", "newer") and each.args[0] == "a")
+        for each in walk(node)
+    )
+
+
+def reads_links(node: Node) -> bool:
+    """Return whether a test of an expression may read or follow links."""
+    return any(
+        not each.children and each.name not in (*COSTS, *_ACTIONS, "empty") for each in walk(node)
+    )
+
+
 # ---- putting in what is known ------------------------------------------------------
 
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pcircle.encoding import to_scan
 from pcircle.fs.directories import open_without_atime
 from pcircle.walk.attributes import LETTERS
+
+if TYPE_CHECKING:
+    from pcircle.tool.access_times import AccessTimes
 
 Status = Any  # an os.stat_result; None: not looked up yet; False: it can't be
 _SCANNED = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
@@ -101,21 +104,28 @@ class Entry:
                 pass
         return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
 
+    def use(self, status: os.stat_result) -> None:
+        """Use a status that was looked up ahead."""
+        self.st = status
+
     def target(self) -> bytes:
         """What a link leads to. OSError."""
         return os.readlink(self.name, dir_fd=self.fd)
 
     def is_bare(self) -> bool:
         """Whether there is nothing in a directory. OSError."""
-        # Another test may still ask for its access time, in this walk or the next one.
-        flags = _SCANNED | (0 if self.follow else os.O_NOFOLLOW)
-        fd = open_without_atime(self.name, flags, self.fd)
+        fd = self._open()
         try:
             scan: Any = os.scandir(to_scan(fd))  # mypy knows of no scan of either kind
             with scan as found:
                 return next(iter(found), None) is None
         finally:
             os.close(fd)
+
+    def _open(self) -> int:
+        # Another test may still ask for its access time, in this walk or the next one.
+        flags = _SCANNED | (0 if self.follow else os.O_NOFOLLOW)
+        return open_without_atime(self.name, flags, self.fd)
 
     def letter(self) -> str:
         """Its kind; empty if it can't be known."""
@@ -134,6 +144,38 @@ class Entry:
     def opened(self) -> bytes:
         """A path by which calls reach it that know of no directories."""
         return b"/proc/self/fd/%d/%b" % (self.fd, self.name)
+
+
+class CountedEntry(Entry):
+    """An entry in two walks, of which the first one counts, where access times are tested.
+
+    With `updates_links` the tests may update the access times of links.
+    """
+
+    __slots__ = ("_times", "_updates_links")
+
+    def __init__(
+        self, report: Report, times: AccessTimes, *, follow: bool, updates_links: bool
+    ) -> None:
+        super().__init__(report, follow=follow)
+        self._times = times
+        self._updates_links = updates_links
+
+    def _status(self) -> os.stat_result:
+        return self._before(super()._status())
+
+    def use(self, status: os.stat_result) -> None:
+        self.st = self._before(status)
+
+    def _open(self) -> int:
+        fd = super()._open()
+        self._times.opened(fd, os.fstat(fd))
+        return fd
+
+    def _before(self, status: os.stat_result) -> os.stat_result:
+        if self._updates_links and stat.S_ISLNK(status.st_mode):
+            self._times.remember(status)
+        return self._times.restored(status)
 
 
 Test = Callable[[Entry], object]

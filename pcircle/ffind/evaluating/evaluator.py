@@ -8,7 +8,7 @@ from typing import Any
 
 from pcircle.ffind.evaluating.bulk import In
 from pcircle.ffind.evaluating.compiling import Compiled, compiled, function
-from pcircle.ffind.evaluating.entry import Entry, Quit, Test
+from pcircle.ffind.evaluating.entry import CountedEntry, Entry, Quit, Test
 from pcircle.ffind.language.nodes import Node, walk
 from pcircle.fs.scan import Listings
 from pcircle.fs.stats import CAPACITY, Failed, Stats
@@ -48,7 +48,8 @@ class Evaluator(EntryVisitor):
                 node = Node("or", (), (plan.exclude, node))
             else:
                 node = Node("or", (), (Node("and", (), (plan.exclude, _PRUNE)), node))
-        in_bulk = plan.order is None and not plan.quoted and not self._counts
+        times = task.access_times
+        in_bulk = plan.order is None and not plan.quoted and not self._counts and times is None
 
         def made(kind: str, looked_up: str = "fl") -> Compiled:
             return compiled(
@@ -70,6 +71,10 @@ class Evaluator(EntryVisitor):
             self._light or overlaps
         )
         self._entry = Entry(self._report, follow=self._follows)
+        if times is not None:
+            self._entry = CountedEntry(
+                self._report, times, follow=self._follows, updates_links=task.updates_links
+            )
         self._most_are_left = 0  # for so many blocks
         self._listings = Listings()
         self._gathers = any(each.name == "execplus" and each.args[0] for each in walk(node))
@@ -267,7 +272,7 @@ class Evaluator(EntryVisitor):
             if ahead is not None:
                 status = ahead[place]
                 if status is not None:
-                    entry.st = status
+                    entry.use(status)
             self._evaluate(test, entry)
             if entry.bad or entry.gone:
                 lost += 1

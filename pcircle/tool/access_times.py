@@ -1,0 +1,108 @@
+"""Access times from before the walk that counts for `--max-delete`.
+
+Reading a directory updates its access time, except with O_NOATIME, which is reserved for the owner
+and root. Reading a symbolic link always does. If access times decide what is removed, the second
+walk must decide by those that the first one has seen. Each rank remembers the times that the first
+walk may have changed, and sends them to all other ranks before the second walk begins.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from pcircle.errors import StoppedEarly
+from pcircle.timestamps import timestamp
+from pcircle.walk.items import Accesses
+
+_MAX_KNOWN = 100_000  # about 30 MB in each rank
+_O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
+
+
+class _Key(NamedTuple):
+    """An entry, as long as only its access time changes."""
+
+    device: int
+    inode: int
+    changed_ns: int
+
+
+class AccessTimes:
+    """The access times that a rank remembers; its threads share them.
+
+    `identify` returns device and inode, as of `Directories`.
+    """
+
+    def __init__(self, identify: Callable[[os.stat_result], tuple[int, int]]) -> None:
+        self._identify = identify
+        self._lock = threading.Lock()
+        self._known: dict[_Key, int] = {}
+        self._new: list[_Key] = []
+        self._is_complete = False
+
+    def opened(self, fd: int, status: os.stat_result) -> None:
+        """Remember the access time of a directory if reading it by this descriptor updates it."""
+        if not self._is_complete and not fcntl.fcntl(fd, fcntl.F_GETFL) & _O_NOATIME:
+            self.remember(status)
+
+    def remember(self, status: os.stat_result) -> None:
+        """Remember an access time during the first walk."""
+        if not self._is_complete:
+            self._add([(self._key(status), status.st_atime_ns)], self._new)
+
+    def receive(self, accesses: Accesses) -> None:
+        """Remember the times from another rank. StoppedEarly if they are too many."""
+        self._add(
+            (_Key(device, inode, changed.ns), accessed.ns)
+            for device, inode, changed, accessed in accesses.entries
+        )
+        self._limit()
+
+    def take_new(self) -> Accesses | None:
+        """Return the times that no other rank has been sent. StoppedEarly if they are too many."""
+        self._limit()
+        with self._lock:
+            new, self._new = self._new, []
+            entries = [
+                (key.device, key.inode, timestamp(key.changed_ns), timestamp(self._known[key]))
+                for key in dict.fromkeys(new)
+            ]
+        return Accesses(tuple(entries)) if entries else None
+
+    def complete(self) -> None:
+        """Remember nothing more: the second walk begins."""
+        self._is_complete = True
+
+    def restored(self, status: os.stat_result) -> os.stat_result:
+        """Return the status with the access time from before the first walk."""
+        before_ns = self._known.get(self._key(status))
+        if before_ns is None or before_ns >= status.st_atime_ns:
+            return status
+        reduced: Any = status.__reduce__()  # the one way to get at all fields
+        fields, more = reduced[1]
+        times = {"st_atime": before_ns / 1e9, "st_atime_ns": before_ns}
+        return os.stat_result(fields, {**more, **times})
+
+    def _key(self, status: os.stat_result) -> _Key:
+        return _Key(*self._identify(status), status.st_ctime_ns)
+
+    def _add(self, times: Iterable[tuple[_Key, int]], new: list[_Key] | None = None) -> None:
+        """Keep the earliest time of each entry: another rank may have read it since."""
+        with self._lock:
+            for key, accessed_ns in times:
+                known_ns = self._known.get(key)
+                if known_ns is None or accessed_ns < known_ns:
+                    self._known[key] = accessed_ns
+                    if new is not None:
+                        new.append(key)
+
+    def _limit(self) -> None:
+        if len(self._known) > _MAX_KNOWN:
+            raise StoppedEarly(
+                f"--max-delete: counting updates the access times of more than {_MAX_KNOWN:,} "
+                "entries, by which they are selected; nothing was removed. Use --plan, then "
+                "--apply with --max-delete"
+            )
