@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -112,6 +113,7 @@ def _carried_out(
     if options.plan is not None:
         code = _end_plan(options.plan, copied, code, removed.planned)
     code = console.tell(code, removed, cleared)
+    console.doubtful.close()
     _end_state(options, copied, began_ns, code)
     code = _renewed(typed, options, copied, code)
     console.found.close()
@@ -122,11 +124,54 @@ def _removals(
     typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
 ) -> Removed:
     """Return what was removed during the copy, or remove now what the options want removed."""
-    removed = _removed_during(copied, code) if options.deleting.during else Removed(code)
-    removes = (options.deleting.wanted and not options.deleting.during) or options.apply is not None
-    if removes and code in (0, EntriesFailed.exit_code):
-        removed = _remove(typed, options, copied, code)
-    return removed
+    during = _removed_during(copied, code) if options.deleting.during else Removed(code)
+    removes = options.deleting.wanted or options.apply is not None
+    if not removes or code not in (0, EntriesFailed.exit_code):
+        return during
+    rechecked, stay = _recheck(typed, options, copied)
+    code = worst((code, rechecked))
+    if code not in (0, EntriesFailed.exit_code):
+        return during._replace(code=code)
+    removed = _remove(typed, options, copied, code)
+    return removed._replace(
+        entries=during.entries + removed.entries,
+        withheld=during.withheld or removed.withheld,
+        not_moved=(*removed.not_moved, *stay),
+    )
+
+
+def _recheck(
+    typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram
+) -> tuple[int, Sequence[FailedEntry]]:
+    """Add to the surplus what is doubtful, if nothing can have moved; else report that it stays.
+
+    Return an exit code, and the failures.
+    """
+    console, doubtful = copied.console, None
+    if console is not None and console.withheld(ignore=options.ignore_errors):
+        console.found.add_all(console.doubtful)  # which stays as all surplus does
+    elif console is not None:
+        doubtful = console.doubtful
+    alone = (launched().size or 1) == 1
+    if alone and (doubtful is None or not doubtful.count):
+        return 0, ()
+    from pcircle.fmirror.recheck import Recheck  # few runs do
+
+    recheck = Recheck(
+        typed,
+        options.sources[0],
+        doubtful,
+        None if console is None else console.times,
+        decision=copied.decision,
+        known=copied.sides[0].known,
+        walks=not copied.is_part,
+    )
+    code = run_tool(recheck, options)
+    if console is None or doubtful is None:
+        return code, ()
+    if not code:
+        console.found.add_all(doubtful)
+    return code, () if recheck.report is None else recheck.report.failures
 
 
 def _renewed(

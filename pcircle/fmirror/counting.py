@@ -39,6 +39,9 @@ def counted(
         return 0, options  # the mirror says it
     if code in (0, EntriesFailed.exit_code):
         found, entries = (Found(), 0) if console is None else (console.found, console.entries)
+        if console is not None:
+            found.add_all(console.doubtful)
+            console.doubtful.close()
         untold = argparse.Namespace(
             **vars(typed) | UNTOLD | {"verbose": 0, "itemize": False, "quiet": True}
         )

@@ -34,6 +34,7 @@ from pcircle.fmirror.removal import Found
 from pcircle.fmirror.report import ClearConsole, MirrorConsole
 from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.applying import ApplyTask, JournaledApply
+from pcircle.fmirror.work.listing import clock_ns
 from pcircle.fmirror.work.surplus import Finder, Meant, kept_rules, packed
 from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.fs.lists import Lists, sort
@@ -86,8 +87,7 @@ class MirrorProgram(CopyProgram):
         self.devices = 0, 0  # of both sides
         self.changes: changes.Changes | None = None  # if the file system has told them
         self.snapshot: tuple[tuple[str, int], str] | None = None
-        self.again = options.deleting.wanted and not options.deleting.during
-        self.again = self.again or options.apply is not None
+        self.again = options.deleting.wanted or options.apply is not None
         self.again = self.again or options.new_manifest is not None or bool(options.clears)
         self.survey: Survey | None = None  # which has been, if there is a manifest
         self.is_named = False  # by a list of the user's, and nothing else is looked at
@@ -266,7 +266,7 @@ class MirrorProgram(CopyProgram):
             "compare_dest": options.compare_dest,
             "copy_dest": options.copy_dest,
             "reflink_dest": options.reflink_dest,
-            "began_ns": time.time_ns(),
+            "began_ns": clock_ns(),
         }
 
     @property

@@ -22,7 +22,7 @@ from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.absence import Absence, Present, Source, source_of
 from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.backup import Backup, Way, going
-from pcircle.fmirror.work.surplus import DELETING, Surplus, deletion_line
+from pcircle.fmirror.work.surplus import DELETING, Surplus, deletion_line, packed
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.scan import Block, blocks, encoded
@@ -74,6 +74,11 @@ class Found:
         if surplus.was:
             self.replaced[surplus.paths.rstrip(b"\0")] = surplus.was
         self.count += surplus.paths.count(b"\0")
+
+    def add_all(self, other: Found) -> None:
+        """Add all paths of another one. StoppedEarly if there is no room for them."""
+        for path in other.paths():
+            self.add(packed(0, [path]))
 
     def paths(self) -> Iterator[bytes]:
         """All of them, in the order in which they came."""
@@ -311,7 +316,7 @@ class Removal(ChangeProgram):
         if rules:
             replaced = () if found is None else _replaced(found.replaced)
             more["filters"] = [*replaced, *map(_as_typed, rules)]
-        typed = argparse.Namespace(**vars(typed) | _PLAIN | more)
+        typed = argparse.Namespace(**vars(typed) | PLAIN | more)
         super().__init__(
             typed,
             [target],
@@ -375,11 +380,11 @@ class Removal(ChangeProgram):
     def begin(self, roots: tuple[Root, ...]) -> None:
         """See `TreeProgram`: the logs of the copy go on."""
         self.planned = self._plan
-        self.log = _goes_on(self.typed.error_log)
-        self.actions = _goes_on(self.typed.json_lines)
+        self.log = append_log(self.typed.error_log)
+        self.actions = append_log(self.typed.json_lines)
 
 
-_PLAIN: dict[str, Any] = {
+PLAIN: dict[str, Any] = {
     "apply": None,
     "plan": None,
     "files_from": None,
@@ -421,7 +426,8 @@ def _as_typed(rule: Rule) -> tuple[str, bytes]:
     return "exclude", (b"+ " if rule.include else b"- ") + rule.pattern
 
 
-def _goes_on(path: str | None) -> LogFile | None:
+def append_log(path: str | None) -> LogFile | None:
+    """Return a log of the copy, to be continued."""
     if path is None:
         return None
     return LogFile(append_output(path))

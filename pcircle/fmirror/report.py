@@ -12,6 +12,7 @@ from pcircle.fmirror.plan import Look
 from pcircle.fmirror.removal import Found
 from pcircle.fmirror.work.alike import Alone, Candidates, Moved, Paths
 from pcircle.fmirror.work.judging import Groups, Linked, count
+from pcircle.fmirror.work.listing import KnownTimes, ListingTimes
 from pcircle.fmirror.work.surplus import Surplus
 from pcircle.runtime import Outcome
 from pcircle.tool.failures import Failure
@@ -56,7 +57,7 @@ class Removed(NamedTuple):
     """What the second job has done: the exit code so far, entries, and why it did nothing.
 
     `planned` are entries that it has added to a plan, `not_moved` those of the failures that could
-    not be moved to the backup.
+    not be moved to the backup, or may have been moved within the source.
     """
 
     code: int
@@ -72,6 +73,8 @@ class MirrorConsole(Console):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.found = Found()
+        self.doubtful = Found()  # surplus unless it was moved within the source
+        self.times = KnownTimes()
         self.rules: tuple[Rule, ...] = ()  # what they leave out of the surplus stays
         self._groups = Groups()
         self.look: Look = "time"
@@ -94,7 +97,10 @@ class MirrorConsole(Console):
         others = []
         for value in values:
             if isinstance(value, Surplus):
-                self.found.add(value.without(self.renamed) if len(self.renamed) else value)
+                value = value.without(self.renamed) if len(self.renamed) else value
+                (self.doubtful if value.doubtful else self.found).add(value)
+            elif isinstance(value, ListingTimes):
+                self.times.add(value)
             elif isinstance(value, Linked):
                 self._groups.add(value)
             elif isinstance(value, Alone):
@@ -148,7 +154,7 @@ class MirrorConsole(Console):
 
     def summary(self, report: Report) -> str:
         """See `Console`: to set attributes alone is something to do, too."""
-        others = self.removed or self.found.count or len(self.renamed)
+        others = self.removed or self.found.count or self.doubtful.count or len(self.renamed)
         idle = "nothing to copy" if others else "nothing to do"
         there = self.place or self._shown_target()
         text = summary(report, there, self._touched, idle, resumes=self._resumes)
@@ -173,6 +179,7 @@ class MirrorConsole(Console):
             cleared=cleared,
             withheld=removed.withheld or None,
             failures=(*self.report.failures, *removed.not_moved),
+            surplus=self.found.count + self._surplus,
             not_removed=tuple(removed.failures),
             expired=self.expired,
         )

@@ -114,6 +114,9 @@ class _Paced:
             self._done("whole", 1 if counters is None else max(1, counters.found - found))
         return below
 
+    def listed(self, opened: Open[Any], source: Lease) -> Iterator[Block]:
+        return self._visitor.listed(opened, source)
+
     def meant(self, opened: Open[Any], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
         """See `Visitor`."""
         for block in self._visitor.meant(opened, blocks, source):

@@ -8,11 +8,11 @@ and one directory at a time is looked at: from `enter` to the end of its `names`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pcircle.fs.directories import Lease
-from pcircle.fs.scan import Block
+from pcircle.fs.scan import Block, blocks
 from pcircle.runtime import Context
 from pcircle.walk.items import Place
 from pcircle.walk.opened import Gathering, Open
@@ -82,6 +82,10 @@ class Visitor(ABC, Generic[P]):
 
         `holder` is the one that it lies in, whose leases are held; None for a root.
         """
+
+    def listed(self, opened: Open[P], source: Lease) -> Iterator[Block]:
+        """Return the entries of an open directory, before any is left out. OSError."""
+        return blocks(source.fd)
 
     def meant(self, opened: Open[P], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """The blocks of a directory less what is left out by other rules than the walk's."""

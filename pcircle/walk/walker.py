@@ -25,7 +25,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pcircle.fs.directories import Directories, Lease
 from pcircle.fs.listed import Listed
-from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.fs.scan import Block, encoded
 from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.attributes import ANY, Attributes
@@ -419,7 +419,7 @@ class Walker(Generic[P]):
                     tally.scans_due += len(below)
                     opened.pending = below
                     return 0.0
-            found = blocks(source.fd)
+            found = visitor.listed(opened, source)
             if not self._takes_all:
                 found = self._chosen(opened, found, source)
         elif only.is_range:

@@ -6,14 +6,20 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.fcp.running import ONE, TWO, Launcher, Run
+from pcircle.fmirror.work.listing import UNSTEADY_NS, KnownTimes, packed_times
+from tests.fcp.running import ONE, TWO, Finished, Launcher, Run
 from tests.fcp.trees import write_file
+from tests.fusefs.fixture import Mount
+from tests.fusefs.mounting import Mounted
+from tests.fusefs.rules import Rule
 
 from .edits import copy_of
 from .running import FMIRROR, every_launcher, mirrored, needs_strace
@@ -126,6 +132,145 @@ def test_a_directory_that_moves_within_the_source_is_not_lost(
     mirrored(None, "--delete", source, target)
     assert os.path.exists(target + b"/1/moves/file")
     assert os.listdir(target + b"/zbig/inner") == []
+
+
+def run_meanwhile(
+    mounted: Mounted, directory: str, skip: int, change: Callable[[], None], *words: str | bytes
+) -> Finished:
+    """Run fmirror, and make a change while a directory is read, after `skip` calls for that."""
+    mounted.rules(Rule(("readdir", "readdirplus"), directory, skip=skip, times=1, delay_s=60.0))
+    words = ("-j1", "--threads=1", *words)
+    with Run(None, *words, program=FMIRROR) as run:
+        while run.process.poll() is None and not mounted.state().delayed:
+            time.sleep(0.01)
+        assert run.process.poll() is None, run.finish().said
+        change()
+        mounted.rules()
+        mounted.release()
+        return run.finish()
+
+
+@pytest.mark.parametrize("option", ["--delete", "--delete=during"])
+def test_what_is_gone_when_a_log_was_rotated_is_removed_by_the_same_run(
+    fuse: Mount, place: bytes, option: str
+) -> None:
+    """The names had been read by then, and the end of the directory had not."""
+    mounted = fuse()
+    source, target = mounted.path + b"/a", place + b"/b"
+    os.makedirs(source + b"/logs")
+    for name in (b"log", b"log.1"):
+        write_file(source + b"/logs/" + name, name)
+    copy_of(source, target)
+
+    def rotate() -> None:  # behind the mount, as names in a directory that is read cannot change
+        logs = mounted.backing + b"/a/logs/"
+        os.rename(logs + b"log", logs + b"log.0")
+        os.unlink(logs + b"log.1")
+        write_file(logs + b"log", b"new")
+
+    finished = run_meanwhile(mounted, "a/logs", 1, rotate, option, source, target)
+    assert finished.code == 0, finished.said
+    assert sorted(os.listdir(target + b"/logs")) == [b"log", b"log.0"]
+
+
+@pytest.mark.parametrize("option", ["--delete", "--delete=during"])
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_directory_that_moves_either_way_is_not_lost(
+    fuse: Mount, place: bytes, way: str, option: str
+) -> None:
+    """To the directory above, which was listed before, or to the one that is being listed."""
+    mounted = fuse()
+    source, target = mounted.path + b"/a", place + b"/b"
+    places = [b"/top/inner/moves", b"/top/moves"]
+    before, after = places if way == "up" else places[::-1]
+    os.makedirs(source + b"/top/inner")
+    os.makedirs(source + before)
+    write_file(source + before + b"/file", b"content")
+    copy_of(source, target)
+
+    def move() -> None:
+        os.rename(mounted.backing + b"/a" + before, mounted.backing + b"/a" + after)
+
+    finished = run_meanwhile(mounted, "a/top/inner", 0, move, option, source, target)
+    assert any(os.path.exists(target + here + b"/file") for here in places)
+    if way == "up":
+        assert finished.code == 1, finished.said
+        assert "inner': it changed while the run was under way, 1 entry stays" in finished.said
+        assert os.path.exists(target + before + b"/file")
+    mirrored(None, option, source, target)
+    assert os.path.exists(target + after + b"/file")
+    assert not os.path.exists(target + before)
+
+
+@pytest.mark.parametrize(("launcher", "option"), [(ONE, "--delete=during"), (TWO, "--delete")])
+def test_what_was_changed_right_before_is_mirrored_by_whatever_clock(
+    fuse: Mount, place: bytes, launcher: Launcher, option: str
+) -> None:
+    """Times of a FUSE file system may be those of another machine."""
+    source, target = fuse().path + b"/a", place + b"/b"
+    os.makedirs(source + b"/1/2")
+    for name in (b"/1/surplus", b"/1/2/surplus", b"/1/2/file"):
+        write_file(source + name, b"content")
+    copy_of(source, target)
+    os.unlink(source + b"/1/surplus")
+    os.unlink(source + b"/1/2/surplus")
+    mirrored(launcher, option, source, target)
+    assert sorted(os.listdir(target + b"/1")) == [b"2"]
+    assert sorted(os.listdir(target + b"/1/2")) == [b"file"]
+
+
+@contextmanager
+def changing(directory: bytes) -> Iterator[None]:
+    """Change a directory all the time."""
+    path, is_over = directory + b"/changes", threading.Event()
+
+    def change() -> None:
+        while not is_over.is_set():
+            write_file(path, b"")
+            os.unlink(path)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(("launcher", "option"), [(ONE, "--delete"), (TWO, "--delete=during")])
+def test_the_copy_of_a_directory_that_never_stops_changing_keeps_what_it_has(
+    place: bytes, launcher: Launcher, option: str
+) -> None:
+    source, target = place + b"/a", place + b"/b"
+    os.makedirs(source + b"/busy")
+    write_file(source + b"/busy/file", b"content")
+    copy_of(source, target)
+    write_file(target + b"/busy/surplus", b"old")
+    with changing(source + b"/busy"):
+        finished = mirrored(launcher, option, source, target, code=1)
+    assert "busy': it changed while the run was under way, 1 entry stays" in finished.said
+    assert os.path.exists(target + b"/busy/surplus")
+    with suppress(FileNotFoundError):
+        os.unlink(target + b"/busy/changes")
+    mirrored(launcher, option, source, target)
+    assert os.listdir(target + b"/busy") == [b"file"]
+
+
+def test_change_times_agree_with_those_of_complete_listings_only() -> None:
+    times = KnownTimes()
+    times.add(packed_times([b"", b"one"], [10, 20]))
+    assert times.agree(packed_times([b"one"], [20]))
+    assert not times.agree(packed_times([b"one"], [21]))
+    assert not times.agree(packed_times([b"other"], [20])), "it was not listed as changed"
+    assert not times.agree(packed_times([b"one"], [UNSTEADY_NS])), "it cannot be read"
+    times.add(packed_times([b"one"], [15]))  # listed by two ranks, at one time or the other
+    times.add(packed_times([b"one"], [20]))
+    assert not times.agree(packed_times([b"one"], [20]))
+    assert times.agree(packed_times([b""], [10]))
+    times.add(packed_times([b"two"], [UNSTEADY_NS]))
+    assert not times.is_complete
+    assert not times.agree(packed_times([b""], [10]))
 
 
 _SWAP = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,12 @@ from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge, Linked, count
 from pcircle.fmirror.work.keeping import Keeping
+from pcircle.fmirror.work.listing import Lister, ListingTimes
 from pcircle.fmirror.work.surplus import (
-    MOVING,
     Finder,
     Surplus,
     existing,
     filled,
-    moved_away,
     packed,
 )
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
@@ -70,17 +69,36 @@ class DryMirrorVisitor(DryVisitor):
         self._beside = Beside(mirror, self._keeping, dry=True)
         self._emptiness = Emptiness(scope_of(mirror)) if mirror.upkeep.prunes else None
         self._finder = Finder(mirror, self._emptiness) if mirror.deleting.wanted else None
+        self._lister: Lister | None = None
         if self._finder is not None:
-            self._finder.tell_moving = self._tell_moving
+            self._finder.tell_doubtful = self._tell_doubtful
+            self._lister = Lister(mirror.began_ns)
         self._plans = mirror.acts.plan
         # With a backup a directory that is replaced is there by then, and not removed.
         self._tells_replaced = self._plans or mirror.deleting.backup is None
         self._within: tuple[int, bytes] | None = None  # the directory that was planned last
 
-    def _tell_moving(self, path: bytes, count: int) -> None:
-        """Fail what would not be done in a directory whose source changes."""
-        self.counters.found += 1
-        self._fail(0, path, moved_away(count), require(self._here), MOVING)
+    def _tell_doubtful(self, paths: list[bytes]) -> None:
+        """Leave surplus of a directory that has changed to the end of the run."""
+        require(self._here).note([packed(0, paths, doubtful=True)])
+        self._plan_surplus(0, paths)
+
+    def _plan_surplus(self, root: int, paths: list[bytes]) -> None:
+        if self._plans:
+            self._plan_within(root, os.path.dirname(paths[0]))
+            step = steps.Step(steps.NONE, steps.NONE, steps.DELETE)
+            for path in paths:
+                self._plan_step(root, path, step)
+
+    def listed(self, opened: Open[None], source: Lease) -> Iterator[Block]:
+        if self._lister is None:
+            return super().listed(opened, source)
+        return self._lister.blocks(opened.path, source)
+
+    def end(self, context: Context[Any], opens: Sequence[Open[None]]) -> None:
+        if self._lister is not None:
+            context.note(list(self._lister.taken()))
+        super().end(context, opens)
 
     def _target_of(self, root: int, path: bytes) -> Lease | None:
         try:
@@ -171,11 +189,7 @@ class DryMirrorVisitor(DryVisitor):
 
             def tell(paths: list[bytes]) -> None:
                 require(self._here).note([packed(opened.root, paths)])
-                if self._plans:
-                    self._plan_within(opened.root, opened.path)
-                    step = steps.Step(steps.NONE, steps.NONE, steps.DELETE)
-                    for path in paths:
-                        self._plan_step(opened.root, path, step)
+                self._plan_surplus(opened.root, paths)
 
             blocks = self._finder.watched(blocks, (source.fd, target.fd), opened.path, tell)
         if self._existing:
@@ -298,7 +312,7 @@ def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
 class DryMirrorTask(DryTask):
     """One rank's part of a mirror that is not made."""
 
-    notice_type = Notice | Surplus | Linked
+    notice_type = Notice | Surplus | Linked | ListingTimes
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:

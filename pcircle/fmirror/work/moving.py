@@ -24,6 +24,7 @@ from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.alike import Alone, Pair, Renamed, packed
 from pcircle.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.fmirror.work.judging import Linked
+from pcircle.fmirror.work.listing import ListingTimes
 from pcircle.fmirror.work.surplus import Surplus
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.naming import rename_to_free
@@ -110,7 +111,7 @@ def _missing(look: Stats, fd: int, names: list[bytes]) -> list[bytes]:
 class LookTask(DryMirrorTask):
     """One rank's part of looking for what has moved."""
 
-    notice_type = Notice | Surplus | Linked | Alone
+    notice_type = Notice | Surplus | Linked | ListingTimes | Alone
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:

@@ -24,13 +24,12 @@ from pcircle.copying.collisions import has_two_names, key_of
 from pcircle.encoding import text_of, to_scan
 from pcircle.fmirror.plan import Deleting, MirrorPlan
 from pcircle.fmirror.work.absence import Absence, source_of
-from pcircle.fs.btrfs import is_empty_subvolume
+from pcircle.fmirror.work.listing import ChangeTimes
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, Steadiness, all_names, blocks, encoded, listed_first, rewound
 from pcircle.fs.trouble import Changed, trying
 from pcircle.fs.write_access import WriteAccess
 from pcircle.guards import require
-from pcircle.mounts import type_of_device
 from pcircle.names import show
 from pcircle.removing.tree import TreeRemover
 from pcircle.runtime import Context
@@ -45,27 +44,25 @@ KINDS = ("files", "directories", "links", "specials")
 DELETING = b"*deleting   "
 MOVING = "remove from the copy of directory"
 """What is not done while a directory of the source changes."""
-_OWN_CLOCK = frozenset(
-    (None, b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"tmpfs", b"f2fs", b"zfs", b"overlay")
-)
-"""File systems whose times are this machine's; subvolumes of btrfs are None."""
-_OTHER_CLOCK_NS = 2 * 10**9
 
 
 class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     """Paths below root number `root`, each ended by a NUL, that only the target has.
 
-    `was` is the path that a single one had before this run has replaced it.
+    `was` is the path that a single one had before this run has replaced it. `doubtful` paths may
+    have been moved within the source since the run began.
     """
 
     root: int
     paths: bytes
     was: bytes = b""
+    doubtful: bool = False
 
     def without(self, some: Container[bytes]) -> Surplus:
         """Less those."""
         paths = self.paths.split(b"\0")[:-1]
-        return packed(self.root, [path for path in paths if path not in some])
+        left = packed(self.root, [path for path in paths if path not in some])
+        return msgspec.structs.replace(left, doubtful=self.doubtful)
 
 
 class Decided(Protocol):
@@ -126,20 +123,6 @@ class Total:
         return not rest
 
 
-class Stamps:
-    """How far the clock of a file system may be from this machine's."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, int] = {}
-
-    def error_ns(self, device: int) -> int:
-        """Return the error of a file system's change times, by its device number."""
-        if device not in self._known:
-            kind = type_of_device(device)
-            self._known[device] = 0 if kind in _OWN_CLOCK else _OTHER_CLOCK_NS
-        return self._known[device]
-
-
 class Finder:
     """One thread's."""
 
@@ -152,10 +135,9 @@ class Finder:
         self._leave_out = choosing(plan.rules) if deleting.excluded and plan.rules else None
         self._temporary = f".fcp-{plan.token.decode()}-"
         self._journal = plan.journal
-        self._began_ns = plan.began_ns
-        self._stamps = Stamps()
-        self.tell_moving: Callable[[bytes, int], None] | None = None
-        """Is told of directories of which nothing is surplus yet, and of how many entries."""
+        self._change_times = ChangeTimes(plan.began_ns)
+        self.tell_doubtful: Callable[[list[bytes]], None] | None = None
+        """Is given the surplus of directories that may have changed since the run began."""
         self._steadiness = Steadiness() if deleting.during else None  # of what is listed and goes
 
     def watched(
@@ -194,11 +176,10 @@ class Finder:
     ) -> Iterator[list[bytes]]:
         """What the target's directory has and the source's has not, of which `names` are some.
 
-        Nothing is where the source's was changed since the run began: what it has lost may have
-        gone to a directory that was listed before, and would be in neither copy.
+        Where the source's was changed since the run began, that is doubtful: what it has lost may
+        have gone to a directory that was listed before, and would be in neither copy.
         """
         source_fd, target_fd = fds
-        moving, is_moving = 0, self._is_moving(source_fd)
         listed = blocks(target_fd)
         if self._steadiness is not None and not self._steadiness.of(os.fstat(target_fd).st_dev):
             listed = listed_first(listed)
@@ -227,22 +208,15 @@ class Finder:
                     some += left_out[kind] - set(getattr(there, kind))
             if len(block) and self._choose is not None:
                 self._choose(block, path, target_fd)
-            if len(block) and is_moving:
-                moving += len(block)
-            elif len(block):
-                found = block.files + block.directories + block.links + block.specials
-                yield [join_path(path, name) for name in encoded(found)]
-        if moving and self.tell_moving is not None:
-            self.tell_moving(path, moving)
-
-    def _is_moving(self, source_fd: int) -> bool:
-        """Return whether a directory of the source was changed since the run began."""
-        if self._began_ns is None:
-            return False
-        status = os.fstat(source_fd)
-        if status.st_ctime_ns < self._began_ns - self._stamps.error_ns(status.st_dev):
-            return False
-        return not is_empty_subvolume(source_fd, status)
+            if not len(block):
+                continue
+            found = block.files + block.directories + block.links + block.specials
+            paths = [join_path(path, name) for name in encoded(found)]
+            # Asked when each of these was missing, so that a change before that is seen.
+            if not self._change_times.is_recent(source_fd, os.fstat(source_fd)):
+                yield paths
+            elif self.tell_doubtful is not None:
+                self.tell_doubtful(paths)
 
     def _leave_own(self, block: Block, path: bytes, target_fd: int) -> None:
         """Leave out of a block of the target's directory what this run has made there itself."""
@@ -405,9 +379,9 @@ def filled(
         yield block
 
 
-def packed(root: int, paths: Iterable[bytes]) -> Surplus:
+def packed(root: int, paths: Iterable[bytes], *, doubtful: bool = False) -> Surplus:
     """Paths as a notice."""
-    return Surplus(root, b"".join(path + b"\0" for path in paths))
+    return Surplus(root, b"".join(path + b"\0" for path in paths), doubtful=doubtful)
 
 
 def moved_away(count: int) -> Changed:

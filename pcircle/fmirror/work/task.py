@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pcircle.fmirror.work.judging import Linked
 from pcircle.fmirror.work.keeping import Keeping
+from pcircle.fmirror.work.listing import ListingTimes
 from pcircle.fmirror.work.surplus import Surplus
 from pcircle.fmirror.work.visitor import MirrorVisitor
 from pcircle.transfer.items import Notice
@@ -14,7 +15,7 @@ from pcircle.transfer.work.task import CopyTask
 class MirrorTask(CopyTask):
     """One rank's part."""
 
-    notice_type = Notice | Surplus | Linked
+    notice_type = Notice | Surplus | Linked | ListingTimes
     visitor_type = MirrorVisitor
     keeping = Keeping
 
@@ -22,6 +23,6 @@ class MirrorTask(CopyTask):
 class JournaledMirror(JournaledCopy):
     """One rank's part of a mirror that keeps a checkpoint."""
 
-    notice_type = Notice | Surplus | Linked
+    notice_type = Notice | Surplus | Linked | ListingTimes
     visitor_type = MirrorVisitor
     keeping = Keeping

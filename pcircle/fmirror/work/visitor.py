@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -22,15 +22,14 @@ from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge
 from pcircle.fmirror.work.keeping import Keeping
+from pcircle.fmirror.work.listing import Lister
 from pcircle.fmirror.work.quick import OF_FILES, QuickCheck
 from pcircle.fmirror.work.surplus import (
-    MOVING,
     Disposal,
     Finder,
     Surplus,
     existing,
     filled,
-    moved_away,
     packed,
 )
 from pcircle.fs.directories import Lease, join_path
@@ -71,8 +70,10 @@ class MirrorVisitor(CopyVisitor):
         self._quick = QuickCheck(plan, self._keeper, helped)
         self._emptiness = Emptiness(scope_of(plan)) if plan.upkeep.prunes else None
         self._finder = Finder(plan, self._emptiness) if plan.deleting.wanted else None
+        self._lister: Lister | None = None
         if self._finder is not None:
-            self._finder.tell_moving = self._tell_moving
+            self._finder.tell_doubtful = self._tell_doubtful
+            self._lister = Lister(plan.began_ns)
         self._surplus: dict[int, list[bytes]] = {}  # of the item at hand, by root
         self._disposal = Disposal(plan, worker) if plan.deleting.during else None
         self._context: Context[Any] | None = None
@@ -135,12 +136,15 @@ class MirrorVisitor(CopyVisitor):
             with suppress(OSError), self._sides.targets.lease(root, above) as lease:
                 require(self._disposal).remove_replaced(root, path, was, lease.fd)
 
-    def _tell_moving(self, path: bytes, count: int) -> None:
-        """Fail what is not done in a directory whose source changes."""
-        self._counters.found += 1
-        self._accounts.fail(0, path, MOVING, moved_away(count), require(self._context))
+    def _tell_doubtful(self, paths: list[bytes]) -> None:
+        """Leave surplus of a directory that has changed to the end of the copy."""
+        for at in range(0, len(paths), _PATHS_TOGETHER):
+            some = paths[at : at + _PATHS_TOGETHER]
+            require(self._context).note([packed(0, some, doubtful=True)])
 
     def _tell_surplus(self, context: Context[Any]) -> None:
+        if self._lister is not None:
+            context.note(list(self._lister.taken()))
         if self._surplus:
             surplus, self._surplus = self._surplus, {}
             for root, paths in surplus.items():
@@ -251,6 +255,18 @@ class MirrorVisitor(CopyVisitor):
             # A rename changes both the directory and the one that it comes into, and nothing below.
             since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
         return msgspec.structs.replace(place, since=since) if since else place
+
+    def small(
+        self, above: Open[Part], name: bytes, source: Lease, context: Gathering[Part]
+    ) -> Part | Open[Part] | None:
+        if self._lister is not None and self._lister.is_recent(source):
+            return None
+        return super().small(above, name, source, context)
+
+    def listed(self, opened: Open[Part], source: Lease) -> Iterator[Block]:
+        if self._lister is None:
+            return super().listed(opened, source)
+        return self._lister.blocks(opened.path, source)
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`. What is surplus is held against all of the source's directory."""
