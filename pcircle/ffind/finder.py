@@ -117,6 +117,9 @@ class Finder(SmallDirectories):
         opened.place = Place(source.identity)
         status = self.task.as_counted(source.opened.status)
         opened.own = own = _Own(status)
+        times = self.task.access_times
+        if times is not None and self._updates_directories and times.is_updated_by(source.fd):
+            times.remember(status)
         self._on(status.st_dev)
         if self._follows:
             self._refuse_loop(opened, holder, source)

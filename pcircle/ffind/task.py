@@ -124,7 +124,7 @@ class FindTask(
 
     def reach(self, *, is_first: bool) -> Directories:
         """See `TreeTask`."""
-        plan, times = self.plan, self.access_times
+        plan = self.plan
         if plan.alone:
             self.max_threads = 1
             self.threads = 1
@@ -138,7 +138,6 @@ class FindTask(
             follow=plan.settings.follow == "L",
             written=plan.removes,
             no_atime=self.walks_twice,
-            opened=None if times is None else times.opened,
             careful=plan.runs,
             linkless=any(root.strict for root in self.reached),
         )
@@ -155,12 +154,18 @@ class FindTask(
     @property
     def tests_access_times(self) -> bool:
         """See `ChangeTask`."""
-        return any(map(tests_access_time, self._expressions))
+        return self.updates_directories or self.updates_links
+
+    @property
+    def updates_directories(self) -> bool:
+        """Whether access times of directories are tested, which the walk reads."""
+        return any(tests_access_time(node, "d") for node in self._expressions)
 
     @property
     def updates_links(self) -> bool:
-        """Whether a test may update the access times of links."""
-        return any(map(reads_links, self._expressions))
+        """Whether access times of links are tested, and other tests may read links."""
+        some = self._expressions
+        return any(tests_access_time(node, "l") for node in some) and any(map(reads_links, some))
 
     @property
     def _expressions(self) -> list[Node]:

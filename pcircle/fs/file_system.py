@@ -1,6 +1,6 @@
 """What the type of a file system says about the answers that it gives.
 
-Three answers are believed only of file systems that are known to give them correctly. The type is
+Four answers are believed only of file systems that are known to give them correctly. The type is
 that of statfs(2), which is asked of an open file or directory: it is right for subvolumes and
 behind bind mounts as well.
 
@@ -14,6 +14,9 @@ and have less. FUSE servers imitate both.
 
 *Distinct files* (`is_view_free`). Two files of different devices may be one file if one of the file
 systems shows what another one holds, as FUSE servers, overlayfs and network file systems do.
+
+*O_NOATIME* (`obeys_noatime`). A server that reads a directory for its clients updates the access
+time whatever they have asked for, and overlayfs reads those below it without the flag.
 """
 
 from __future__ import annotations
@@ -72,6 +75,7 @@ _PSEUDO = {
 _REPORTING = frozenset((*_LOCAL.values(), *_PARALLEL.values()))
 _SIZED = _REPORTING | {*_OTHER_DISKS.values(), *_SERVERS.values()}
 _VIEW_FREE = frozenset((*_LOCAL.values(), *_OTHER_DISKS.values()))
+_NOATIME = _REPORTING | _VIEW_FREE
 _PSEUDO_TYPES = frozenset(_PSEUDO.values())
 
 _NS = 1_000_000_000
@@ -84,6 +88,11 @@ _TYPE = "=I" if os.uname().machine.startswith("s390") else "@l"
 def reports_holes(fd: int) -> bool:
     """Return whether the holes of an open file are where SEEK_DATA and SEEK_HOLE say."""
     return _type_of(fd) in _REPORTING
+
+
+def obeys_noatime(fd: int) -> bool:
+    """Return whether reading an open file with O_NOATIME leaves its access time as it is."""
+    return _type_of(fd) in _NOATIME
 
 
 def is_pseudo(fd: int) -> bool:

@@ -52,15 +52,16 @@ _OTHER = "it is no longer what was planned"
 class _Seen:
     """A directory as it was when it was opened, and whether something of what it held was meant.
 
-    `wanted` tells whether it is what the filters want. If it stays, it gets its `obstacle` back.
+    `wanted` tells whether it is what the filters want, and `updated` whether reading it may update
+    its access time. If it stays, it gets its `obstacle` back.
     """
 
-    __slots__ = ("held_some", "obstacle", "status", "wanted")
+    __slots__ = ("held_some", "obstacle", "status", "updated", "wanted")
 
     def __init__(self, status: os.stat_result, *, wanted: bool) -> None:
         self.status = status
         self.wanted = wanted
-        self.held_some = False
+        self.held_some = self.updated = False
         self.obstacle: Obstacle | None = None
 
     def held(self, blocks: Iterable[Block]) -> Iterator[Block]:
@@ -126,6 +127,9 @@ class Remover(EntryVisitor):
         plan, status = self._plan, source.opened.status
         opened.entered = plan.recursive or plan.listed
         opened.own = self._seen(opened, source)
+        times = self.task.access_times
+        if times is not None:
+            opened.own.updated = times.is_updated_by(source.fd)
         if plan.restores:
             opened.own.obstacle = self.task.access.obstacle(source.fd, status)
         if plan.applies:
@@ -193,6 +197,8 @@ class Remover(EntryVisitor):
         """See `Visitor`."""
         counters, path = self.counters, opened.path
         counters.left_out += opened.left_out
+        if opened.own.updated and not opened.own.held_some:
+            self.task.access_times.remember(opened.own.status)
         stays = opened.part or opened.left_out or not self._goes(opened)
         stays = stays or self._stays_empty(opened, opened.own)
         doing = "remove directory"
@@ -657,7 +663,7 @@ class RemoveTask(ChangeTask):
         unlock: Callable[[int], bool] | None = None
         if self.access.owner:
             unlock = self._admit
-        below, times = self.open_beneath, self.access_times
+        below = self.open_beneath
         return open_roots(
             self.reached,
             plan.directory,
@@ -667,5 +673,4 @@ class RemoveTask(ChangeTask):
             unlock=unlock,
             written=True,
             no_atime=self.walks_twice,
-            opened=None if times is None else times.opened,
         )

@@ -1,9 +1,10 @@
 """Access times from before the walk that counts for `--max-delete`.
 
 Reading a directory updates its access time, except with O_NOATIME, which is reserved for the owner
-and root. Reading a symbolic link always does. If access times decide what is removed, the second
-walk must decide by those that the first one has seen. Each rank remembers the times that the first
-walk may have changed, and sends them to all other ranks before the second walk begins.
+and root, and which not all file systems obey. Reading a symbolic link always does. If access times
+decide what is removed, the second walk must decide by those that the first one has seen. Each rank
+remembers the times that the first walk may have changed, and sends them to all other ranks before
+the second walk begins.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from pcircle.errors import StoppedEarly
+from pcircle.fs.file_system import obeys_noatime
 from pcircle.timestamps import timestamp
 from pcircle.walk.items import Accesses
 
@@ -43,10 +45,11 @@ class AccessTimes:
         self._new: list[_Key] = []
         self._is_complete = False
 
-    def opened(self, fd: int, status: os.stat_result) -> None:
-        """Remember the access time of a directory if reading it by this descriptor updates it."""
-        if not self._is_complete and not fcntl.fcntl(fd, fcntl.F_GETFL) & _O_NOATIME:
-            self.remember(status)
+    def is_updated_by(self, fd: int) -> bool:
+        """Return whether reading an open directory may update its access time in this walk."""
+        if self._is_complete:
+            return False
+        return not (fcntl.fcntl(fd, fcntl.F_GETFL) & _O_NOATIME and obeys_noatime(fd))
 
     def remember(self, status: os.stat_result) -> None:
         """Remember an access time during the first walk."""

@@ -180,17 +180,17 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
             begun = self.begun(self.counters_type())
             context.spawn([change(each, root=each.root + shift) for each in begun])
             return {_FOUND: shift}
-        times, is_counting = self.access_times, item.root >= len(self.plan.roots)
-        if times is not None and not is_counting:
-            times.complete()
+        if self.access_times is not None and item.root < len(self.plan.roots):
+            self.access_times.complete()
         own = super().process(item, context)
-        if times is not None and is_counting:
-            self._send_access_times(times, context)
+        self._send_access_times(item, context)
         return self._with_counts(own)
 
-    def _send_access_times(self, times: AccessTimes, context: Context[Any]) -> None:
-        """Send new ones to all other ranks, as items that the counting waits for."""
-        accesses = times.take_new()
+    def _send_access_times(self, item: Any, context: Context[Any]) -> None:
+        """Send the new ones of an item to all other ranks; the counting waits for that."""
+        if self.access_times is None or item.root < len(self.plan.roots):
+            return
+        accesses = self.access_times.take_new()
         if accesses is not None:
             for rank in range(self.plan.ranks):
                 if rank != self.rank:
@@ -203,7 +203,9 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         counts = {slot: part for slot, part in merged.items() if slot < 0}
         if isinstance(own, list) and own[0].own is not None:
             counts = self.merge(counts, own[0].own)
-        return self.merge(self._with_counts(super().join(item, own, slots, context)), counts)
+        joined = self._with_counts(super().join(item, own, slots, context))
+        self._send_access_times(item, context)  # then it is joined again
+        return self.merge(joined, counts)
 
     def _enough(self, own: Any, merged: Any, context: Context[Any]) -> Any:
         """A walk has ended: if that was the counting, begin the other one. StoppedEarly."""

@@ -52,16 +52,15 @@ def open_roots(
     written: bool = False,
     follow: bool = False,
     no_atime: bool = False,
-    opened: Callable[[int, os.stat_result], None] | None = None,
 ) -> Directories:
     """The directories below the roots, typed in `directory`; `is_first` as of `capacity_of`.
 
-    `below`, `unlock`, `written`, `follow`, `no_atime` and `opened` are as of `Directories`.
+    `below`, `unlock`, `written`, `follow` and `no_atime` are as of `Directories`.
     """
     known = [root.known for root in roots]
     typed = bases([(root.holder, root.name or root.within) for root in roots], directory, known)
     capacity = capacity_of(is_first=is_first)
     more: dict[str, Any] = {"below": below, "unlock": unlock, "written": written}
-    more["no_atime"], more["opened"] = no_atime, opened
+    more["no_atime"] = no_atime
     more["linkless"] = any(root.strict for root in roots)
     return Directories(typed, capacity, identify, follow=follow, **more)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -571,6 +572,35 @@ def test_directories_that_only_a_test_reads_are_judged_as_they_were(tmp_path: Pa
     words = [str(tree), "-mindepth", "2", "-maxdepth", "2", "-empty", "-atime", "+30"]
     done = run_ffind(TWO, *words, "-delete", "--max-delete", "20", prefix=prefix)
     assert (done.code, len(below(tree))) == (0, 20), done.said
+
+
+@pytest.mark.parametrize("removes", ["ffind", "frm"])
+def test_file_systems_that_ignore_o_noatime_lose_no_access_times(
+    tmp_path: Path, removes: str
+) -> None:
+    """A FUSE server reads the directories in its own way."""
+    if os.geteuid() != 0 or shutil.which("bindfs") is None:
+        pytest.skip("needs root and bindfs")
+    skip_unless_access_times_change(tmp_path)
+    age_directories(tmp_path / "top")
+    view = tmp_path / "view"
+    view.mkdir()
+    line = ["bindfs", "-o", "attr_timeout=0", tmp_path / "top", view]
+    mounted = subprocess.run(line, capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no bindfs here: {mounted.stderr!r}")
+    try:
+        if removes == "frm":
+            options = {"by_time": "atime", "older_than": "30d", "keep_root": True}
+            report = remove(str(view), recursive=True, jobs=2, max_delete=100, **options)
+        else:
+            words = ["-mindepth", "1", "-type", "d", "-atime", "+30", "-delete"]
+            result = find(str(view), *words, jobs=2, max_delete=100)
+            report = None if result is None else result.report
+        assert report is not None
+        assert (report.exit_code, below(view)) == (0, [])
+    finally:
+        subprocess.run(["umount", view], check=True)
 
 
 @pytest.mark.parametrize("test", [["-lname", "no*"], ["-xtype", "l"]], ids=str)

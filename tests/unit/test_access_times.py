@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from pcircle.errors import StoppedEarly
+from pcircle.ffind.evaluating import compiling
+from pcircle.ffind.language.nodes import Node
 from pcircle.fs.directories import device_and_inode
 from pcircle.timestamps import NS_PER_S
 from pcircle.tool.access_times import AccessTimes
@@ -59,3 +61,14 @@ def test_too_many_times_stop_the_job_before_anything_is_removed(tmp_path: Path) 
         times.remember(os.stat_result((status.st_mode, inode, *status[2:])))
     with pytest.raises(StoppedEarly, match="more than 100,000 entries"):
         times.take_new()
+
+
+def test_access_times_count_only_of_entries_that_they_decide_about() -> None:
+    """Of files alone: then the directories that the walk reads need not be remembered."""
+    accessed, of_files = Node("time", ("a", "+", 1, 1, 0)), Node("type", ("f",))
+    for tests in ((accessed, of_files), (of_files, accessed)):
+        node = Node("and", (), (*tests, Node("delete")))
+        assert not compiling.tests_access_time(node, "d")
+        assert compiling.tests_access_time(node, "f")
+    is_either = Node("or", (), (of_files, Node("not", (), (accessed,))))
+    assert compiling.tests_access_time(is_either, "d")

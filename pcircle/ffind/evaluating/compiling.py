@@ -9,7 +9,7 @@ is never an entry. If nothing but -print is left then, the paths are made all at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pcircle.ffind.evaluating.checks import COSTS, Surroundings, cheapest_first, checked, name_test
@@ -154,19 +154,29 @@ def needs_status(node: Node) -> bool:
     return COSTS.get(node.name, 3) > 1 and not node.children
 
 
-def tests_access_time(node: Node) -> bool:
-    """Return whether an expression tests access times."""
+def tests_access_time(node: Node, kind: str) -> bool:
+    """Return whether access times of entries of a kind decide what comes of an expression."""
     return any(
         each.name == "used" or (each.name in ("time", "newer") and each.args[0] == "a")
-        for each in walk(node)
+        for each in _deciding(_folded(node, kind, prunes=True))
     )
 
 
 def reads_links(node: Node) -> bool:
     """Return whether a test of an expression may read or follow links."""
     return any(
-        not each.children and each.name not in (*COSTS, *_ACTIONS, "empty") for each in walk(node)
+        not each.children and each.name not in (*COSTS, *_ACTIONS, "empty")
+        for each in walk(_folded(node, "l", prunes=True))
     )
+
+
+def _deciding(node: Node) -> Iterator[Node]:
+    """The node and all below it, less what is false whatever its tests find."""
+    if node.name == "and" and FALSE in node.children and not _acts(node):
+        return
+    yield node
+    for child in node.children:
+        yield from _deciding(child)
 
 
 # ---- putting in what is known ------------------------------------------------------

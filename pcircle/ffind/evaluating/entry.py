@@ -169,7 +169,8 @@ class CountedEntry(Entry):
 
     def _open(self) -> int:
         fd = super()._open()
-        self._times.opened(fd, os.fstat(fd))
+        if self._times.is_updated_by(fd):
+            self._times.remember(os.fstat(fd))
         return fd
 
     def _before(self, status: os.stat_result) -> os.stat_result:

@@ -71,6 +71,7 @@ class Evaluator(EntryVisitor):
             self._light or overlaps
         )
         self._entry = Entry(self._report, follow=self._follows)
+        self._updates_directories = times is not None and task.updates_directories
         if times is not None:
             self._entry = CountedEntry(
                 self._report, times, follow=self._follows, updates_links=task.updates_links
