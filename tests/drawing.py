@@ -29,7 +29,7 @@ import pytest
 
 from tests import fork_server
 
-DEAR = 5
+DEAR = 4
 CHEAP_S = 0.1
 COSTS = Path(__file__).with_name("costs.json")
 _before = pytest.StashKey[float]()
