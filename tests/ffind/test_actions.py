@@ -585,7 +585,7 @@ def test_file_systems_that_ignore_o_noatime_lose_no_access_times(
     age_directories(tmp_path / "top")
     view = tmp_path / "view"
     view.mkdir()
-    line = ["bindfs", "-o", "attr_timeout=0", tmp_path / "top", view]
+    line = ["bindfs", "-o", "attr_timeout=0", str(tmp_path / "top"), str(view)]
     mounted = subprocess.run(line, capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip(f"no bindfs here: {mounted.stderr!r}")
