@@ -33,7 +33,7 @@ from pcircle.fs.scan import Block
 from pcircle.fs.status import refreshed
 from pcircle.guards import require
 from pcircle.runtime import Context, Outcome
-from pcircle.tool.failures import Failure, failure_of
+from pcircle.tool.failures import Failure, failure_of, line_of
 from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.tool.treetool import TreeConsole, TreeProgram
 from pcircle.walk.opened import Open
@@ -107,7 +107,9 @@ class RecheckConsole(TreeConsole):
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
         program = self._program
         if not outcome.code:
-            super().notice(0, list(program.failures()))
+            found = list(program.failures())
+            super().notice(0, found)
+            self.log(b"".join(map(line_of, found)))
         code = super().conclude(outcome)
         if code in (0, EntriesFailed.exit_code):
             return 0 if program.is_steady else EntriesFailed.exit_code

@@ -247,9 +247,12 @@ def test_the_copy_of_a_directory_that_never_stops_changing_keeps_what_it_has(
     write_file(source + b"/busy/file", b"content")
     copy_of(source, target)
     write_file(target + b"/busy/surplus", b"old")
+    log = place + b"/log"
     with changing(source + b"/busy"):
-        finished = mirrored(launcher, option, source, target, code=1)
+        finished = mirrored(launcher, option, "--error-log", log, source, target, code=1)
     assert "busy': it changed while the run was under way, 1 entry stays" in finished.said
+    with open(log, "rb") as stream:
+        assert b"it changed while the run was under way" in stream.read()
     assert os.path.exists(target + b"/busy/surplus")
     with suppress(FileNotFoundError):
         os.unlink(target + b"/busy/changes")
