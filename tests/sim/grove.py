@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pcircle.fs.scan import Block
-from pcircle.walk import walker
+from pcircle.walk import visitor, walker
 from tests.sim.work import NOTHING, Forest, Item, Result, merge, own_result, unit
 
 
@@ -222,7 +222,7 @@ def simulated(grove: Grove, clock: Clock) -> Iterator[None]:
     few = grove.walk.few_names
     instead: list[tuple[Any, str, Any]] = [
         (walker, "time", clock),
-        (walker, "blocks", grove.blocks),
+        (visitor, "blocks", grove.blocks),
         (walker, "_FEW_NAMES", -(-few // 2)),
         (walker, "_MIN_NAMES", few),
     ]
