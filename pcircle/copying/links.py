@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 
 from pcircle.copying import target
 from pcircle.copying.existing import Existing, Taken, is_same_special
@@ -14,10 +14,10 @@ from pcircle.copying.extras import held_by_path
 from pcircle.copying.means import Means
 from pcircle.fs.metadata import settle_link
 from pcircle.fs.trouble import MISMATCH, Changed, Trouble, trying
-from pcircle.fs.xattrs import FORBIDDING, give_attributes, give_flags, read_flags
+from pcircle.fs.write_access import WriteAccess
+from pcircle.fs.xattrs import give_attributes
 
 _BLOCK_BYTES = 512 << 10
-_FLAG_ATTEMPTS = 100
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -124,22 +124,15 @@ def link_again(
     for it. `is_copy` compares its content with the source's, which is needed where a file of its
     size and time is replaced. Taken if something else is to stay; OSError.
     """
-    try:
-        return _make_link(means, first, new, made, is_copy)
-    except PermissionError as error:
-        if error.errno != errno.EPERM or not means.settings.keep.flags:
-            raise
-        # A device must not be opened.
-        if not stat.S_ISREG(os.stat(first[1], dir_fd=first[0], follow_symlinks=False).st_mode):
-            raise
-    for attempt in range(_FLAG_ATTEMPTS):
-        with _lifted_flags(*first, made):
-            try:
-                return _make_link(means, first, new, made, is_copy)
-            except PermissionError:  # another rank has just put the flags back
-                if attempt == _FLAG_ATTEMPTS - 1:
-                    raise
-    raise AssertionError  # the last attempt returned or raised
+    act = partial(_make_link, means, first, new, made, is_copy)
+    access = WriteAccess(flags=means.settings.keep.flags)
+    return access.change(act, first[1], first[0], partial(_check_made, made))
+
+
+def _check_made(made: int, status: os.stat_result) -> None:
+    """Changed unless a file is the finished copy that has the mark `made`."""
+    if target.mark_of(status) != made:
+        raise Changed("its copy was replaced while it was made")
 
 
 def _make_link(
@@ -181,8 +174,7 @@ def _make_link(
         raise
     try:
         status = os.stat(written, dir_fd=fd, follow_symlinks=False)
-        if target.mark_of(status) != made:
-            raise Changed("its copy was replaced while it was made")
+        _check_made(made, status)
         if written != name:
             means.names.replace(written, name, fd)
     except OSError:
@@ -219,27 +211,6 @@ def same_content(*names: tuple[int, bytes], follow: bool = False) -> bool:
             if not first:
                 return True
             offset += len(first)
-
-
-@contextmanager
-def _lifted_flags(directory_fd: int, name: bytes, made: int) -> Iterator[None]:
-    """Take the flags that forbid links from a finished copy, and give them back."""
-    fd = os.open(name, _READ, dir_fd=directory_fd)
-    try:
-        if target.mark_of(os.fstat(fd)) != made:
-            raise Changed("its copy was replaced while it was made")
-        present = read_flags(fd)
-        lifted = present & FORBIDDING
-        if lifted:
-            give_flags(fd, present & ~FORBIDDING)
-        try:
-            yield
-        finally:
-            # What others have lifted meanwhile they give back themselves.
-            if lifted:
-                give_flags(fd, read_flags(fd) | lifted)
-    finally:
-        os.close(fd)
 
 
 def _link(first_fd: int, first_name: bytes, fd: int, name: bytes) -> None:

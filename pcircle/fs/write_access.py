@@ -28,7 +28,7 @@ T = TypeVar("T")
 _ALL = stat.S_IRWXU
 _MODE_BITS = 0o7777
 _DENIED = (errno.EACCES, errno.EPERM)
-_ATTEMPTS = 5  # an inode of several names may get its flags back from another rank
+_ATTEMPTS = 100  # an inode of several names may get its flags back from another rank
 _ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -101,18 +101,27 @@ class WriteAccess(NamedTuple):
             return None
         return found
 
-    def change(self, act: Callable[[], T], name: bytes, directory_fd: int) -> T:
+    def change(
+        self,
+        act: Callable[[], T],
+        name: bytes,
+        directory_fd: int,
+        check: Callable[[os.stat_result], None] | None = None,
+    ) -> T:
         """Call `act`, which changes a name of a directory, without the flags that forbid it.
 
-        The entry gets them back if it stays, by this name or by another one. OSError.
+        The entry gets them back if it stays, by this name or by another one. `check` raises OSError
+        if the entry must keep its flags. OSError.
         """
         try:
             return act()
         except PermissionError as error:
             if error.errno != errno.EPERM or not self.flags:
                 raise
+            if not _may_have_flags(name, directory_fd):
+                raise
         for attempt in range(_ATTEMPTS):
-            with self.unprotected(name, directory_fd):
+            with self.unprotected(name, directory_fd, check):
                 try:
                     return act()
                 except PermissionError:
@@ -121,7 +130,12 @@ class WriteAccess(NamedTuple):
         raise AssertionError  # the last attempt returned or raised
 
     @contextmanager
-    def unprotected(self, name: bytes, directory_fd: int) -> Iterator[None]:
+    def unprotected(
+        self,
+        name: bytes,
+        directory_fd: int,
+        check: Callable[[os.stat_result], None] | None = None,
+    ) -> Iterator[None]:
         """Take the flags that forbid changes from an entry; it gets them back if it stays. OSError.
 
         Those that another rank has lifted meanwhile it gives back itself.
@@ -131,6 +145,8 @@ class WriteAccess(NamedTuple):
             return
         fd = os.open(name, _ENTRY, dir_fd=directory_fd)
         try:
+            if check is not None:
+                check(os.fstat(fd))
             present = read_flags(fd)
             lifted = present & FORBIDDING
             if lifted:
