@@ -13,7 +13,16 @@ import os
 from contextlib import suppress
 from typing import IO, Any
 
-__all__ = ["WholeFile", "discard", "is_left", "left", "write_all", "write_at", "write_stream"]
+__all__ = [
+    "WholeFile",
+    "close_new",
+    "discard",
+    "is_left",
+    "left",
+    "write_all",
+    "write_at",
+    "write_stream",
+]
 
 
 def left(data: Any, written: int) -> memoryview:
@@ -62,6 +71,16 @@ def discard(file: IO[Any]) -> None:
     """Close a temporary file that nobody reads any more, whatever it still has to write."""
     with suppress(OSError):
         file.close()
+
+
+def close_new(fd: int, path: bytes) -> None:
+    """Close a file that was just created; remove it if that fails. OSError."""
+    try:
+        os.close(fd)
+    except OSError:
+        with suppress(OSError):  # the first error is the one to report
+            os.unlink(path)
+        raise
 
 
 def is_left(error: OSError) -> bool:

@@ -22,6 +22,7 @@ from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.walk import index
 from pcircle.walk.sink import Sink, remove, result
+from pcircle.writing import close_new
 
 
 class Entries:
@@ -104,10 +105,8 @@ def place_for(save: str, plan: Plan) -> bytes:
         reason = f"cannot write '{show(os.fsencode(save))}': {error.strerror}"
         raise UsageError(f"--entries: {reason}") from None
     try:
-        os.close(fd)
+        close_new(fd, place)
     except OSError as error:
-        with suppress(OSError):  # the first error is the one to report
-            os.unlink(place)
         raise _unwritable(error) from error
     return place
 

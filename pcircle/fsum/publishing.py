@@ -32,7 +32,7 @@ from pcircle.trusted import (
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 from pcircle.walk.sink import remove, result
-from pcircle.writing import WholeFile
+from pcircle.writing import WholeFile, close_new
 
 _BEGIN = b"pcmanifest "
 
@@ -133,10 +133,8 @@ def place_for(destination: bytes) -> bytes:
         with suppress(OSError):  # then it is nobody else's
             acls.give_access(fd, S_IMODE(old.st_mode), acls.read_list(destination))
     try:
-        os.close(fd)
+        close_new(fd, place)
     except OSError as error:
-        with suppress(OSError):  # the first error is the one to report
-            os.unlink(place)
         raise unwritable(error) from error
     return place
 
