@@ -233,8 +233,11 @@ def _preload() -> None:
                 importlib.import_module(name)
 
 
-def _serve(connection: socket.socket) -> Request:
-    """Fork for each request. Returns in the children; the server itself ends with its client."""
+def _serve(connection: socket.socket) -> tuple[Request, int]:
+    """Fork for each request. Returns in the children; the server itself ends with its client.
+
+    With the request comes the pipe on which the child tells its number.
+    """
     import gc
 
     gc.collect()
@@ -274,14 +277,12 @@ def _serve(connection: socket.socket) -> Request:
             if not pid:
                 for number, stream in enumerate(streams):
                     os.dup2(stream, number)
-                return Request(*pickle.loads(data))
+                return Request(*pickle.loads(data)), pipe
             for stream in streams:
                 os.close(stream)
             handle = os.pidfd_open(pid)
             running[handle] = pid, pipe
             poll.register(handle, select.POLLIN)
-            with suppress(BrokenPipeError):
-                os.write(pipe, _HEAD.pack(pid))
 
 
 def _ending(pid: int, handle: int) -> tuple[int, float]:
@@ -294,14 +295,19 @@ def _ending(pid: int, handle: int) -> tuple[int, float]:
     return status, sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
-def _become(request: Request) -> None:
-    """Be as a new interpreter that runs the module."""
-    os.closerange(3, 256)
+def _become(request: Request, pipe: int) -> None:
+    """Be as a new interpreter that runs the module.
+
+    The client gets the number once its group can be signalled and its tag can be seen.
+    """
     if request.new_session:
         os.setsid()
     os.umask(request.umask) if request.umask >= 0 else None
     os.chdir(request.directory)
     _show_tag(request.environment.get(TAG.encode(), b""))
+    with suppress(BrokenPipeError):
+        os.write(pipe, _HEAD.pack(os.getpid()))
+    os.closerange(3, 256)
     os.environb.clear()
     os.environb.update(request.environment)
     import time
@@ -341,8 +347,8 @@ def main() -> None:
 
     connection = socket.socket(fileno=int(sys.argv[1]))
     _preload()
-    request = _serve(connection)
-    _become(request)
+    request, pipe = _serve(connection)
+    _become(request, pipe)
     if not hasattr(sys.modules.get(request.module), "__path__"):
         sys.modules.pop(request.module, None)  # of which runpy would warn
     runpy.run_module(request.module, run_name="__main__", alter_sys=True)

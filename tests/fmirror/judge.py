@@ -189,6 +189,21 @@ def left_by(options: Sequence[str], trees: Trees) -> dict[Path, tuple[int, ...]]
     return _known(trees.target, found)
 
 
+def other_names(trees: Trees) -> list[Path]:
+    """Names of hard-linked entries of the target that the source has not.
+
+    rsync sets attributes of an entry in place, and so those of all its names; fmirror replaces what
+    has other names. It is no judge of names that stay.
+    """
+    inner = (path.relative_to(trees.target) for path in trees.target.rglob("*"))
+    linked = (
+        path
+        for path in inner
+        if not _is_directory(trees.target / path) and (trees.target / path).lstat().st_nlink > 1
+    )
+    return [path for path in linked if not os.path.lexists(trees.source / path)]
+
+
 def _known(top: Path, paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
     known: dict[Path, tuple[int, ...]] = {}
     for path in paths:
@@ -214,7 +229,7 @@ def judged(case: Case, above: Path) -> str:
     if case.ordinary:
         subprocess.run(["chown", "-hR", f"{ORDINARY}:{ORDINARY}", place], check=True)
         prefix = _SETUID_TO
-    left = left_by(case.options, trees)
+    left, others = left_by(case.options, trees), other_names(trees)
     sides = f"{trees.source}/", f"{judge}/"
     line = [
         *prefix,
@@ -244,7 +259,7 @@ def judged(case: Case, above: Path) -> str:
         return f"exit code {finished.code}, rsync's {by_rsync.returncode}\n{said}"
     if left != _known(trees.target, left):
         return f"what {case.options[0]} leaves was changed\n{finished.said}"
-    excluded = [f"--exclude=/{path}" for path in left]
+    excluded = [f"--exclude=/{path}" for path in (*left, *others)]
     excluded += ["--omit-dir-times"] * bool(by_rsync.returncode)  # which it has not set then
     different = differences(os.fsencode(judge), os.fsencode(trees.target), *excluded)
     if different:
