@@ -103,7 +103,8 @@ def test_a_subvolume_within_is_an_empty_directory_of_a_snapshot(disk: bytes, pla
     write_file(disk + b"/data/inner/file", b"content")
     source = snapshot(disk, b"two")
     mirrored(TWO, "--changed=fs", source, target)
-    assert differences(source, target) == ""
+    # btrfs gives such a directory the time at which its inode was last read into memory.
+    assert differences(source, target, "--omit-dir-times") == ""
 
 
 @pytest.mark.parametrize("mode", ["fs", "auto"])
