@@ -83,6 +83,7 @@ def _carried_out(
     if code:
         return code, None
     if moved is not None:
+        ending.callback(moved.close)
         options = msgspec.structs.replace(options, renamed=moved.renamed)
     counted = 0
     if options.deleting.during and typed.max_delete is not None:
@@ -91,12 +92,12 @@ def _carried_out(
             return counted, None
     code = worst((run_copy(options, made), counted))
     copied = program[0]
+    if copied.console is not None:
+        ending.callback(copied.console.close)
     options, typed = copied.mirror, require(copied.typed)  # with what a plan has
-    if moved is not None:
-        if copied.console is not None:
-            told = copied.console.tell_moved(moved, options.json_lines, options.list_out)
-            code = worst((code, told))
-        moved.close()
+    if moved is not None and copied.console is not None:
+        told = copied.console.tell_moved(moved, options.json_lines, options.list_out)
+        code = worst((code, told))
     if code == EntriesFailed.exit_code and not copied.has_begun:
         return code, None  # A could not be read: nothing was compared, so nothing may be removed
     removed = _removals(typed, options, copied, code)
@@ -113,10 +114,8 @@ def _carried_out(
     if options.plan is not None:
         code = _end_plan(options.plan, copied, code, removed.planned)
     code = console.tell(code, removed, cleared)
-    console.doubtful.close()
     _end_state(options, copied, began_ns, code)
     code = _renewed(typed, options, copied, code)
-    console.found.close()
     return code, console.report
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from typing import Any
 
 import msgspec
@@ -35,24 +36,22 @@ def counted(
     more |= {"looks": "surplus", "moved": False, "checkpoint": Wish(never=True)}
     more["deleting"] = msgspec.structs.replace(options.deleting, during=False)
     code, console = looked(msgspec.structs.replace(options, **QUIET, **UNTOLD, **more))
-    if code == UsageError.exit_code:
-        return 0, options  # the mirror says it
-    if code in (0, EntriesFailed.exit_code):
-        found, entries = (Found(), 0) if console is None else (console.found, console.entries)
-        if console is not None:
-            found.add_all(console.doubtful)
-            console.doubtful.close()
-        untold = argparse.Namespace(
-            **vars(typed) | UNTOLD | {"verbose": 0, "itemize": False, "quiet": True}
-        )
-        rules = () if console is None else console.rules
-        removal = Removal(
-            untold, options.target, found, entries, dry=True, keeps=False, rules=rules
-        )
-        removal.again = True
-        code = run_tool(removal, options)
-        if console is not None:
-            console.found.close()
+    with nullcontext() if console is None else closing(console):
+        if code == UsageError.exit_code:
+            return 0, options  # the mirror says it
+        if code in (0, EntriesFailed.exit_code):
+            found, entries = (Found(), 0) if console is None else (console.found, console.entries)
+            if console is not None:
+                found.add_all(console.doubtful)
+            untold = argparse.Namespace(
+                **vars(typed) | UNTOLD | {"verbose": 0, "itemize": False, "quiet": True}
+            )
+            rules = () if console is None else console.rules
+            removal = Removal(
+                untold, options.target, found, entries, dry=True, keeps=False, rules=rules
+            )
+            removal.again = True
+            code = run_tool(removal, options)
     if code in (0, EntriesFailed.exit_code):  # what has failed is met again
         return 0, options
     return code, msgspec.structs.replace(options, deleting=Deleting())

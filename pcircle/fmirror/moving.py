@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from itertools import islice
 from typing import IO, Any
 
@@ -171,17 +172,16 @@ def move(
     code, console = looked(
         msgspec.structs.replace(options, **QUIET, **UNTOLD, **more, checkpoint=never)
     )
-    if code == UsageError.exit_code:
-        return 0, Moved()  # the mirror says it
-    if code not in (0, EntriesFailed.exit_code):
-        return code, Moved()
-    found = Found()
-    if console is not None and not console.withheld(ignore=options.ignore_errors):
-        found = console.found
-    survey = Survey(typed, options.target, console, found)
-    code = run_tool(survey, options)
-    if console is not None:
-        console.found.close()
+    with nullcontext() if console is None else closing(console):
+        if code == UsageError.exit_code:
+            return 0, Moved()  # the mirror says it
+        if code not in (0, EntriesFailed.exit_code):
+            return code, Moved()
+        found = Found()
+        if console is not None and not console.withheld(ignore=options.ignore_errors):
+            found = console.found
+        survey = Survey(typed, options.target, console, found)
+        code = run_tool(survey, options)
     if code not in (0, EntriesFailed.exit_code):
         return code, Moved()
     renaming = MoveProgram(options, survey.candidates.pairs())

@@ -93,6 +93,11 @@ class MirrorConsole(Console):
         self._has_changed = True
         super().__init__(*arguments, **named)  # which may have something to tell
 
+    def close(self) -> None:
+        """Give the space of the surplus back."""
+        self.found.close()
+        self.doubtful.close()
+
     def notice(self, source: int, values: Sequence[Any]) -> None:
         others = []
         for value in values:

@@ -204,6 +204,24 @@ def other_names(trees: Trees) -> list[Path]:
     return [path for path in linked if not os.path.lexists(trees.source / path)]
 
 
+def lost_by_rsync(options: Sequence[str], trees: Trees) -> list[Path]:
+    """Names that rsync leaves neither way: directories where the source has a hard-linked entry.
+
+    With --existing it makes room for such an entry, and then finds that there is nothing to update.
+    """
+    if "--existing" not in options:
+        return []
+    inner = (path.relative_to(trees.target) for path in trees.target.rglob("*"))
+    return [
+        path
+        for path in inner
+        if _is_directory(trees.target / path)
+        and os.path.lexists(trees.source / path)
+        and not _is_directory(trees.source / path)
+        and (trees.source / path).lstat().st_nlink > 1
+    ]
+
+
 def _known(top: Path, paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
     known: dict[Path, tuple[int, ...]] = {}
     for path in paths:
@@ -229,7 +247,8 @@ def judged(case: Case, above: Path) -> str:
     if case.ordinary:
         subprocess.run(["chown", "-hR", f"{ORDINARY}:{ORDINARY}", place], check=True)
         prefix = _SETUID_TO
-    left, others = left_by(case.options, trees), other_names(trees)
+    left = left_by(case.options, trees)
+    others = [*other_names(trees), *lost_by_rsync(case.options, trees)]
     sides = f"{trees.source}/", f"{judge}/"
     line = [
         *prefix,

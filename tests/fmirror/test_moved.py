@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -87,6 +89,38 @@ def test_without_it_all_is_copied(place: bytes) -> None:
     report = mirror(source, target, delete="after", jobs=1)
     assert report is not None
     assert (report.files, report.bytes, report.moved) == (20, 20 * _BYTES, 0)
+
+
+def _unnamed_files() -> set[str]:
+    """Open files of this process that have no name: its temporary ones."""
+    with os.scandir("/proc/self/fd") as entries:
+        names = [entry.name for entry in entries]
+    found = set()
+    for name in names:
+        with suppress(FileNotFoundError):  # the descriptor that has listed the others
+            found.add(os.readlink("/proc/self/fd/" + name))
+    return {path for path in found if path.endswith(" (deleted)")}
+
+
+@pytest.mark.parametrize(
+    "more", [{"moved": True}, {"max_delete": 1000, "delete": "during"}, {}], ids=str
+)
+def test_temporary_files_are_closed(
+    place: bytes, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    """Also those of surplus that may have moved: any directory may have changed since the begin."""
+    monkeypatch.setattr("pcircle.fmirror.program.clock_ns", lambda: 0)
+    source, target = place + b"/a", place + b"/b"
+    files_below(source + b"/old", 1)
+    files_below(target, 2)
+    gc.collect()
+    gc.disable()
+    try:
+        before = _unnamed_files()
+        assert mirror(source, target, **({"delete": "after", "jobs": 1} | more)) is not None
+        assert _unnamed_files() == before
+    finally:
+        gc.enable()
 
 
 def _renamed(tree: Tree, target: bytes) -> None:
