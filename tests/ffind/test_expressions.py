@@ -18,7 +18,7 @@ from tests.conftest import SOAK
 from tests.ffind.expressions import Answer, Words, answer, by_find, searches
 
 FEW = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
-COUNT = int(os.environ.get("FFIND_EXPRESSIONS", "20" if FEW else "2000" if SOAK else "300"))
+COUNT = int(os.environ.get("FFIND_EXPRESSIONS", "20" if FEW else "2000" if SOAK else "200"))
 
 
 def by_ffind(words: Words, *, acting: bool) -> Answer | None:

@@ -81,7 +81,7 @@ def by_ffind(words: Words, *, acting: bool, within: bytes | None = None) -> Answ
     return answer(words, done.report.exit_code, done.text, acting=acting)
 
 
-@settings(max_examples=COUNT)
+@settings(max_examples=COUNT // 2)
 @given(data=st.data())
 def test_generated_expressions_find_what_the_tree_has(
     tree: bytes, index: bytes, data: st.DataObject

@@ -16,7 +16,7 @@ from tests.frm.test_costs import MAX_RANK_BYTES
 
 from .running import mirrored
 
-FILES = 1_000_000 if SOAK else 200_000
+FILES = 1_000_000 if SOAK else 100_000
 
 
 def flat(top: bytes) -> None:
