@@ -189,19 +189,42 @@ def left_by(options: Sequence[str], trees: Trees) -> dict[Path, tuple[int, ...]]
     return _known(trees.target, found)
 
 
-def other_names(trees: Trees) -> list[Path]:
-    """Names of hard-linked entries of the target that the source has not.
+def joined_names(trees: Trees) -> list[Path]:
+    """Names of hard-linked entries of the target that the source has not joined.
 
     rsync sets attributes of an entry in place, and so those of all its names; fmirror replaces what
-    has other names. It is no judge of names that stay.
+    has other names. It is no judge of names that stay joined, nor of those that it joins to them.
     """
-    inner = (path.relative_to(trees.target) for path in trees.target.rglob("*"))
-    linked = (
+    groups: dict[int, list[Path]] = {}
+    for path in trees.target.rglob("*"):
+        status = path.lstat()
+        if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+            groups.setdefault(status.st_ino, []).append(path.relative_to(trees.target))
+    joined = [
         path
-        for path in inner
-        if not _is_directory(trees.target / path) and (trees.target / path).lstat().st_nlink > 1
+        for group in groups.values()
+        for path in group
+        if len(inodes := {_inode(trees.source / each) for each in group}) > 1 or None in inodes
+    ]
+    spoilt = {_inode(trees.source / path) for path in joined} - {None}
+    others = (path.relative_to(trees.source) for path in trees.source.rglob("*"))
+    return [*joined, *(path for path in others if _inode(trees.source / path) in spoilt)]
+
+
+def _inode(path: Path) -> int | None:
+    return path.lstat().st_ino if os.path.lexists(path) else None
+
+
+def confuses_rsync(options: Sequence[str], trees: Trees) -> bool:
+    """Return whether rsync takes what --ignore-existing leaves for a directory.
+
+    Below a symbolic link it goes on, and of a file it reports an I/O error and deletes nothing.
+    """
+    return "--ignore-existing" in options and any(
+        _is_directory(path) and os.path.lexists(target) and not _is_directory(target)
+        for path in trees.source.rglob("*")
+        for target in [trees.target / path.relative_to(trees.source)]
     )
-    return [path for path in linked if not os.path.lexists(trees.source / path)]
 
 
 def lost_by_rsync(options: Sequence[str], trees: Trees) -> list[Path]:
@@ -248,7 +271,8 @@ def judged(case: Case, above: Path) -> str:
         subprocess.run(["chown", "-hR", f"{ORDINARY}:{ORDINARY}", place], check=True)
         prefix = _SETUID_TO
     left = left_by(case.options, trees)
-    others = [*other_names(trees), *lost_by_rsync(case.options, trees)]
+    others = [*joined_names(trees), *lost_by_rsync(case.options, trees)]
+    is_confused = confuses_rsync(case.options, trees)
     sides = f"{trees.source}/", f"{judge}/"
     line = [
         *prefix,
@@ -273,11 +297,15 @@ def judged(case: Case, above: Path) -> str:
         except subprocess.TimeoutExpired:
             return f"hung: {len(run.processes())} processes are alive after {LIMIT_S:.0f} s"
         finished = run.finish()
-    if finished.code not in (0, 1) or bool(finished.code) != bool(by_rsync.returncode):
+    differ = bool(finished.code) != bool(by_rsync.returncode)
+    if finished.code not in (0, 1) or (differ and not is_confused):
         said = finished.said + by_rsync.stderr.decode(errors="replace")
         return f"exit code {finished.code}, rsync's {by_rsync.returncode}\n{said}"
     if left != _known(trees.target, left):
         return f"what {case.options[0]} leaves was changed\n{finished.said}"
+    if is_confused:
+        shutil.rmtree(place)
+        return ""
     excluded = [f"--exclude=/{path}" for path in (*left, *others)]
     excluded += ["--omit-dir-times"] * bool(by_rsync.returncode)  # which it has not set then
     different = differences(os.fsencode(judge), os.fsencode(trees.target), *excluded)
