@@ -228,21 +228,20 @@ def confuses_rsync(options: Sequence[str], trees: Trees) -> bool:
 
 
 def lost_by_rsync(options: Sequence[str], trees: Trees) -> list[Path]:
-    """Names that rsync leaves neither way: directories where the source has a hard-linked entry.
+    """Names that rsync leaves neither way: of another kind than a hard-linked entry of the source.
 
     With --existing it makes room for such an entry, and then finds that there is nothing to update.
     """
     if "--existing" not in options:
         return []
-    inner = (path.relative_to(trees.target) for path in trees.target.rglob("*"))
-    return [
-        path
-        for path in inner
-        if _is_directory(trees.target / path)
-        and os.path.lexists(trees.source / path)
-        and not _is_directory(trees.source / path)
-        and (trees.source / path).lstat().st_nlink > 1
-    ]
+    found = []
+    for path in trees.target.rglob("*"):
+        source = trees.source / path.relative_to(trees.target)
+        if os.path.lexists(source) and not _is_directory(source):
+            status = source.lstat()
+            if status.st_nlink > 1 and stat.S_IFMT(status.st_mode ^ path.lstat().st_mode):
+                found.append(path.relative_to(trees.target))
+    return found
 
 
 def _known(top: Path, paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
