@@ -244,6 +244,26 @@ def lost_by_rsync(options: Sequence[str], trees: Trees) -> list[Path]:
     return found
 
 
+def deceptive_names(options: Sequence[str], trees: Trees) -> list[Path]:
+    """Names of hard-linked files of which the target has one of the same size and time, no copy.
+
+    Without -c that one is taken for right, and what the group becomes depends on which of its names
+    comes first: rsync goes by names, fmirror takes them as they come.
+    """
+    if "-c" in options:
+        return []
+    files = [path for path in trees.source.rglob("*") if path.is_file() and not path.is_symlink()]
+    deceptive = set()
+    for path in files:
+        status, copy = path.lstat(), trees.target / path.relative_to(trees.source)
+        if status.st_nlink > 1 and copy.is_file() and not copy.is_symlink():
+            there = copy.lstat()
+            alike = (status.st_size, status.st_mtime_ns) == (there.st_size, there.st_mtime_ns)
+            if alike and path.read_bytes() != copy.read_bytes():
+                deceptive.add(status.st_ino)
+    return [path.relative_to(trees.source) for path in files if path.lstat().st_ino in deceptive]
+
+
 def _known(top: Path, paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
     known: dict[Path, tuple[int, ...]] = {}
     for path in paths:
@@ -271,6 +291,7 @@ def judged(case: Case, above: Path) -> str:
         prefix = _SETUID_TO
     left = left_by(case.options, trees)
     others = [*joined_names(trees), *lost_by_rsync(case.options, trees)]
+    others += deceptive_names(case.options, trees)
     is_confused = confuses_rsync(case.options, trees)
     sides = f"{trees.source}/", f"{judge}/"
     line = [
