@@ -60,7 +60,7 @@ class Tree:
 
 
 def _view(array: npt.NDArray[Any]) -> Any:
-    return memoryview(array)  # type: ignore[arg-type]
+    return array.data
 
 
 def _inner(counts: Ints) -> Ints:
