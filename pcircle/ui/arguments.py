@@ -62,8 +62,12 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return f"[={args}]" if isinstance(action, Bare) else args
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        text = super()._format_action_invocation(action)
-        return text.replace(" [=", "[=") if isinstance(action, Bare) else text
+        """Show the value behind each flag, where Python 3.13 and later show it once."""
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        blank = "" if isinstance(action, Bare) else " "
+        return ", ".join(f"{flag}{blank}{value}" for flag in action.option_strings)
 
 
 class Bare(argparse._StoreAction):
