@@ -406,18 +406,38 @@ def _lines_that_name_mpi4py(path: Path) -> list[int]:
     """In code, that is: comments and docstrings may explain."""
     if path == MPI_MODULE or b"mpi4py" not in path.read_bytes():
         return []
-    prose = (tokenize.COMMENT, tokenize.STRING)
+    # From Python 3.12 on an f-string is several tokens.
+    prose = (
+        tokenize.COMMENT,
+        tokenize.STRING,
+        getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING),
+    )
     with tokenize.open(path) as file:
         return [
             token.start[0]
             for token in tokenize.generate_tokens(file.readline)
             if "mpi4py" in token.string
-            and (token.type not in prose or token.string.strip("rb'\"").startswith("mpi4py"))
+            and (token.type not in prose or token.string.strip("bfru'\"").startswith("mpi4py"))
         ]
 
 
 def test_only_its_transport_names_mpi4py() -> None:
     assert _against(_sources("pcircle"), _lines_that_name_mpi4py) == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("x = 1\nimport mpi4py.MPI\n", [2]),
+        ("from mpi4py import MPI\n", [1]),
+        ("import_module('mpi4py.MPI')\nimport_module(f'mpi4py.{name}')\n", [1, 2]),
+        ("# mpi4py\n", []),
+        ("def f():\n    '''Load mpi4py.'''\n    return f'{by}: mpi4py {name}', 'no mpi4py'\n", []),
+    ],
+)
+def test_code_that_names_mpi4py_is_found(tmp_path: Path, source: str, lines: list[int]) -> None:
+    (tmp_path / "module.py").write_text(source)
+    assert _lines_that_name_mpi4py(tmp_path / "module.py") == lines
 
 
 def test_the_mpi_transport_is_where_this_file_says() -> None:

@@ -151,9 +151,7 @@ def test_a_directory_without_a_size_is_not_listed_whole() -> None:
             system = file_system(name)
             assert system == (True, waits)
             for size, whole in ((0, False), (1, True), (65536, True), (65537, False)):
-                of_size = os.stat_result(
-                    [*status[:6], size, *status[7:10]], {"st_dev": status.st_dev}
-                )
+                of_size = os.stat_result([*status[:6], size, *status[7:10]])
                 assert (listings.whole(fd, of_size, system) is not None) is whole
     finally:
         os.close(fd)
