@@ -37,7 +37,10 @@ SCHEMA = 1
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """A number of entries, their bytes (apparent sizes) and the bytes that they take on disk."""
+    """A number of entries, their bytes (apparent sizes) and the bytes that they take on disk.
+
+    Only files and symbolic links have apparent sizes.
+    """
 
     number: int
     bytes: int
