@@ -32,7 +32,18 @@ def sizes_du_adds(*roots: bytes) -> list[tuple[bytes, int]]:
     """Return each directory and special file with the size that `du -b` adds for it."""
     if not du_counts_directories():
         return []
-    command = ["find", *roots, "!", "-type", "f", "!", "-type", "l", "-printf", "%s %p\\0"]
+    command: list[str | bytes] = [
+        "find",
+        *roots,
+        "!",
+        "-type",
+        "f",
+        "!",
+        "-type",
+        "l",
+        "-printf",
+        "%s %p\\0",
+    ]
     found = subprocess.run(command, capture_output=True, check=True).stdout
     rows = (row.partition(b" ") for row in found.split(b"\0")[:-1])
     return [(path, int(size)) for size, _, path in rows]
