@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -23,6 +22,7 @@ from typing import NamedTuple
 
 from tests.fcp.running import HANG_S, Launcher, clean_environment
 from tests.fcp.trees import make_directory, remove_tree, write_file
+from tests.programs import add_stand_ins, no_mount_namespace
 
 NOBODY = 65534
 _DIRECTORIES, _FILES = 12, 8
@@ -241,8 +241,8 @@ def main(
     parser.add_argument("--btrfs", action="store_true")
     parser.add_argument("--room", help=argparse.SUPPRESS)  # where it is in its namespace
     typed = parser.parse_args(arguments)
-    if os.geteuid() or shutil.which("unshare") is None:
-        print("only root is worth attacking, and unshare is required")
+    if reason := no_mount_namespace():
+        print(f"tools are attacked as root, in a mount namespace: {reason}")
         return 2
     if typed.room is None:
         made = _BTRFS if typed.btrfs else _NAMESPACE
@@ -276,6 +276,7 @@ def _in_namespace(module: str, arguments: Sequence[str], made: str) -> int:
     """The same program where it may mount, with a room that nobody else sees."""
     import tempfile
 
+    add_stand_ins()
     with tempfile.TemporaryDirectory(prefix="attack-") as room:
         again = [sys.executable, "-m", module, *arguments, "--room", room]
         shell = ["sh", "-c", made, "sh", room]

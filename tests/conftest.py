@@ -27,7 +27,7 @@ import hypothesis.core
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import drawing, fork_server
+from tests import drawing, fork_server, programs
 from tests.mpi import mpirun_prefix
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Programs import the pcircle of this checkout, as the tests do, installed or not.
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    programs.add_stand_ins()
     os.environ["TERM"] = "xterm"  # a bar needs a terminal that is known, and CI has none
     os.umask(0o022)  # modes that tests make and judge
     # They start thousands of times: what is compiled is kept, also where the user wants none of it

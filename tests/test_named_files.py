@@ -17,6 +17,7 @@ import pytest
 from pcircle.errors import UsageError
 from pcircle.ui.jsonout import check
 from tests.fcp.running import FCP, ONE, TWO, Finished, Launcher, Run, run_fcp
+from tests.programs import needs_mount_namespace
 
 OTHER = 65534
 FSUM, FPROF, FBENCH = ("pcircle.fsum",), ("pcircle.fprof",), ("pcircle.fbench",)
@@ -264,11 +265,9 @@ def test_a_link_into_proc_is_no_DST(top: Path) -> None:
     assert os.readlink(into / "precious") == "/proc/self/fd/1"
 
 
-@as_root
+@needs_mount_namespace
 def test_names_in_dev_and_proc_are_left_alone(top: Path) -> None:
     """As DST and below it, in a namespace with a /dev that is but a tmpfs of its own."""
-    if shutil.which("unshare") is None:
-        pytest.skip("unshare is not installed")
     root, tree = top / "root", top / "tree"
     for name in ("dev", "proc", "fine"):
         (root / "tree" / name).mkdir(parents=True)

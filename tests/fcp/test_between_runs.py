@@ -36,6 +36,7 @@ from tests.fcp.trees import MIB, build_flat_tree, content, make_directory, write
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 from tests.mpi import mpirun_prefix
+from tests.programs import needs_mount_namespace
 
 OLD_NS = 10**18
 
@@ -335,10 +336,9 @@ def test_a_source_named_like_the_checkpoint_is_copied(place: bytes) -> None:
 
 
 @pytest.mark.mpi
+@needs_mount_namespace
 def test_a_rank_that_does_not_see_the_checkpoint(place: bytes) -> None:
     """As with a directory that each node has for itself: named, and no traceback."""
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("a rank of its own view needs root and unshare")
     source = build_flat_tree(place + b"/flat", 2, 10, 20)
     elsewhere = make_directory(place, b"elsewhere")
     prefix = mpirun_prefix()

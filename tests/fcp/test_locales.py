@@ -14,6 +14,8 @@ import sys
 
 import pytest
 
+from tests.programs import needs_mount_namespace
+
 from ..fprof.running import profiled, run_fprof
 from ..fsum.running import run_fsum
 from .judge import METADATA, differences
@@ -134,16 +136,12 @@ def test_going_on_with_names_whose_text_is_the_same(place: bytes) -> None:
     assert differences(source, target, METADATA - {"times"}) == []
 
 
+@needs_mount_namespace
 def test_without_proc_names_are_refused_and_not_mistaken(place: bytes) -> None:
     environment = _environment("zh_TW.BIG5", place)
-    unshare = shutil.which("unshare")
-    if unshare is None or os.geteuid() != 0:
-        pytest.skip("only root, with unshare, can hide /proc")
     source = _build(place, "zh_TW.BIG5")
-    hidden = (unshare, "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
+    hidden = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
     operand = run_fcp(ONE, source, place + b"/copy", prefix=hidden, environment=environment)
-    if b"mount:" in operand.err:
-        pytest.skip(f"no mount namespace here: {operand.err!r}")
     assert operand.code == 2, operand.said
     assert "set LC_ALL=C.UTF-8" in operand.said
     os.rename(source, place + b"/plain")

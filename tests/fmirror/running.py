@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.conftest import SOAK
 from tests.fcp.running import Finished, Launcher, Run, launchers
+from tests.programs import required
 
 FMIRROR = ("pcircle.fmirror",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
@@ -51,7 +52,7 @@ def searched(examples: int, *, soak: int) -> settings:
 def differences(source: bytes, target: bytes, *options: str) -> str:
     """What rsync would still do to make one tree what the other is: each line is a difference."""
     line: list[str | bytes] = [
-        "rsync",
+        required("rsync"),
         "-naHAXi",
         "--delete",
         "--checksum",

@@ -6,19 +6,13 @@ And a mirror that follows links is caught by the same rounds, so they can tell.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import sys
 
-import pytest
-
 from tests.conftest import ROOT, SOAK, Run
+from tests.programs import needs_mount_namespace
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None,
-    reason="only root is worth attacking, and may make a namespace",
-)
+pytestmark = needs_mount_namespace
 ATTACKS = [sys.executable, "-m", "tests.fmirror.attacks"]
 SWAPS = 1_000_000 if SOAK else 50_000
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fcp.running import ONE
 from tests.fcp.trees import write_file
+from tests.programs import required
 
 from .running import as_root, mirrored, run_fmirror
 
@@ -71,7 +72,7 @@ def test_what_cannot_be_moved_is_not_counted(place: bytes) -> None:
     os.makedirs(target + b"/d/e")
     write_file(target + b"/d/e/file", b"1")
     write_file(target + b"/single", b"1")
-    if subprocess.run(["chattr", "+i", target + b"/d"], check=False).returncode:
+    if subprocess.run([required("chattr"), "+i", target + b"/d"], check=False).returncode:
         pytest.skip("no file can be made immutable here")
     try:
         words = ("--delete", "--allow-empty", "--backup-dir", kept, "--json", "-", source, target)

@@ -250,6 +250,7 @@ def test_what_was_moved_is_not_removed_later(
     mirrored(launcher, "--delete", source, target)
 
 
+@needs_strace
 @pytest.mark.parametrize("moment", [1, 3])
 def test_a_kill_while_it_moves_is_remembered(place: bytes, moment: int) -> None:
     """What has gone from the source by then is as much in danger as all of it."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pcircle.fmirror import mirror
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.trees import write_file
+from tests.programs import required
 
 from .running import (
     as_root,
@@ -52,7 +53,7 @@ def named(lines: bytes) -> set[bytes]:
 
 def by_rsync(source: bytes, target: bytes) -> set[bytes]:
     """The paths that rsync would do something with; times as exactly as they are kept."""
-    line: list[str | bytes] = ["rsync", "-naHAXi", "--modify-window=-1", "--delete"]
+    line: list[str | bytes] = [required("rsync"), "-naHAXi", "--modify-window=-1", "--delete"]
     done = subprocess.run([*line, source + b"/", target + b"/"], capture_output=True, check=True)
     return named(done.stdout)
 
@@ -345,6 +346,7 @@ def test_a_directory_in_a_file_s_place_counts_as_in_a_run(place: bytes, backup: 
     assert counted[0][2] == (1 if backup else 3)
 
 
+@needs_strace
 def test_a_directory_that_cannot_be_read_withholds_all(place: bytes) -> None:
     source, target = pair(place, 7)
     os.makedirs(source + b"/closed")

@@ -15,6 +15,7 @@ import pytest
 from pcircle.fs.xattrs import FORBIDDING, read_flags
 from tests.fcp.running import ONE, TWO, Launcher, Run, run_fcp, without_rights
 from tests.fcp.trees import write_file
+from tests.programs import required
 
 from .running import (
     FMIRROR,
@@ -34,6 +35,7 @@ MODES = (0o555, 0o500, 0o300, 0o000)
 
 def closed(place: bytes) -> tuple[bytes, bytes]:
     """A tree of directories of each mode, in directories of each mode, and its copy."""
+    required("chattr")
     source, target = place + b"/a", place + b"/b"
     for outer in MODES:
         for inner in MODES:
@@ -142,10 +144,8 @@ def test_no_other_user_gets_rights_meanwhile(place: bytes) -> None:
     source, target = closed(place)
     edit(source)
     trace = place + b"/trace"
-    strace = ("strace", "-f", "-e", "trace=/^f?chmod", "-o", os.fsdecode(trace))
+    strace = (required("strace"), "-f", "-e", "trace=/^f?chmod", "-o", os.fsdecode(trace))
     prefix = (*strace, *without_rights(*BOUND))
-    if subprocess.run(["strace", "-V"], check=False, capture_output=True).returncode:
-        pytest.skip("strace is not installed")
     options = ("-q", "-j1", "--delete")
     assert run_fmirror(None, *options, source, target, prefix=prefix).code == 0
     with open(trace, "rb") as stream:
@@ -322,6 +322,7 @@ def test_flags_that_are_not_kept_are_respected(protected: tuple[bytes, bytes]) -
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 def test_snapshots_share_protected_files_and_expire(place: bytes, launcher: Launcher) -> None:
     """The file that another snapshot still has is as protected as before."""
+    required("chattr")
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/d")
     for number in range(20):

@@ -6,19 +6,15 @@ remover that follows links is caught by the same rounds, so they can tell.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import sys
 
 import pytest
 
 from tests.conftest import ROOT, SOAK, Run
+from tests.programs import needs_mount_namespace
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None,
-    reason="only root is worth attacking, and may make a namespace",
-)
+pytestmark = needs_mount_namespace
 ATTACKS = [sys.executable, "-m", "tests.frm.attacks"]
 SWAPS = 50_000 if SOAK else 5_000
 PARTS = range(20) if SOAK else range(1)  # a million, and no test of many minutes

@@ -6,17 +6,16 @@ Each test runs a small program of the shell that mounts what it needs where nobo
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 
+from tests.programs import needs_mount_namespace
+
 from .running import grow, paths
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root may mount"
-)
+pytestmark = needs_mount_namespace
 # What is below is where it was in the others' sight, so it is looked at from inside.
 HEAD = """
 set -e

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -12,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from pcircle.fs.status import birth_ns
+from tests.programs import needs_mount_namespace
 
 NAMES = [b"%d" % number for number in range(6)]
 STEP_S = 0.02  # more than a clock tick of the kernel
-needs_mounts = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root may mount"
-)
 every_number = pytest.mark.parametrize("jobs", ["-j1", "-j3"])
 
 
@@ -147,7 +144,7 @@ def _with_ramfs(place: Path, at: str, *command: str) -> subprocess.CompletedProc
     return done
 
 
-@needs_mounts
+@needs_mount_namespace
 @pytest.mark.parametrize(
     "tool", ["fls", "fprof", "fsum", "frm", "fchmod", "fcp", "fmirror", "fdiff"]
 )
@@ -162,7 +159,7 @@ def test_a_path_without_birth_times_is_refused(tmp_path: Path, tool: str) -> Non
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"{tool}: {text}")
 
 
-@needs_mounts
+@needs_mount_namespace
 @every_number
 @pytest.mark.parametrize("tool", ["fls", "fprof", "frm", "fchmod", "fcp"])
 def test_a_mount_without_birth_times_fails_and_is_left_alone(

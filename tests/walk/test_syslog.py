@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,10 +18,9 @@ import pytest
 
 from pcircle.tool.again import command
 from pcircle.ui import syslog
+from tests.programs import needs_mount_namespace
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root may mount"
-)
+pytestmark = needs_mount_namespace
 # Runs "$@" with $1 as /dev, in which there is what programs need, and perhaps a log.
 HEAD = """\
 dev=$1; shift

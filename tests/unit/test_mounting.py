@@ -1,0 +1,72 @@
+"""The stand-ins for mount and umount do what tests need of the real programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import mounting
+from tests.programs import needs_mount_namespace
+
+STAND_INS = Path(mounting.__file__).with_name("stand_ins")
+# What it mounts goes with the shell, which has a mount namespace of its own.
+SCRIPT = """
+set -e
+cd "$1"
+mount --make-rprivate /
+mkdir small bound above above/below
+mount -t tmpfs -o size=64k,mode=0750 none small
+stat -c %a small
+echo text > small/file
+head -c 100000 /dev/zero 2>/dev/null > small/large || echo full
+mount -o remount,size=1m small
+head -c 100000 /dev/zero > small/large
+mount --bind small bound
+cat bound/file
+mount -o remount,bind,ro bound
+touch bound/new 2>/dev/null || echo read-only
+touch small/new
+mount --rbind . above/below
+cat above/below/bound/file
+umount bound
+ls -A bound
+exec 3<small
+umount small 2>/dev/null || echo busy
+umount -l small
+ls -A small
+"""
+OUTPUT = "750 full text read-only text busy"
+
+
+@needs_mount_namespace
+@pytest.mark.parametrize("programs", ["stand-ins", "installed"])
+def test_they_mount_as_the_programs_of_the_system_do(tmp_path: Path, programs: str) -> None:
+    path = os.environ["PATH"]
+    if programs == "stand-ins":
+        path = f"{STAND_INS}{os.pathsep}{path}"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", SCRIPT, "sh", tmp_path],
+        env={**os.environ, "PATH": path},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == OUTPUT.split(), done.stderr
+
+
+def test_failures_are_reported(tmp_path: Path) -> None:
+    for program, words in {
+        "mount": ["--bind", tmp_path, tmp_path / "missing"],
+        "umount": [tmp_path],
+    }.items():
+        done = subprocess.run([STAND_INS / program, *words], check=False, capture_output=True)
+        assert done.returncode == 32
+        assert done.stderr.startswith(b"%b: %b" % (program.encode(), bytes(words[-1])))
+    image = tmp_path / "image"
+    loop = [STAND_INS / "mount", "-o", "loop", image, tmp_path]
+    done = subprocess.run(loop, check=False, capture_output=True)
+    assert done.returncode == 1
+    assert b"util-linux" in done.stderr
