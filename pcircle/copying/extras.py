@@ -17,11 +17,19 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from pcircle.acls import ACCESS, DEFAULT, drop_default, hands_down, read_list
+from pcircle.acls import ACCESS, DEFAULT, drop_default, hands_down
 from pcircle.copying.counts import Counts
 from pcircle.copying.target import Names, stop_if_full
 from pcircle.fs.lustre import STRIPE
-from pcircle.fs.metadata import Keep, settle_file, settle_link_at
+from pcircle.fs.metadata import Keep, settle_link_at
+from pcircle.fs.native.pure import (
+    ASK_LISTS,
+    KEEP_ATTRIBUTES,
+    KEEP_LISTS,
+    KEEP_MODE,
+    KEEP_OWNER,
+    KEEP_TIMES,
+)
 from pcircle.fs.trouble import Changed
 from pcircle.fs.xattrs import (
     ACL,
@@ -35,10 +43,7 @@ from pcircle.fs.xattrs import (
     read_attributes,
     read_flags,
 )
-from pcircle.guards import require
 from pcircle.names import show
-
-_SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 
 class NotKept(OSError):
@@ -71,7 +76,6 @@ class Extras:
         self._counters = counters
         self._listed = keep.xattr or keep.acl
         self._lists = (ACCESS,) if keep.acl else ()
-        self._only_lists = keep.acl and not (keep.xattr or keep.flags)
         self.any = self._listed or keep.flags
         self._inherited = False
         self._closes = keep.mode and keep.ownership and keep.given is None
@@ -79,7 +83,6 @@ class Extras:
         """What is made now is nobody else's to reach until the directory that it is in is done."""
         self._owner: tuple[int, int] | None = None  # of the directory, and so of what is made there
         self._target_fd = -1
-        self._faithful: set[int] = set()  # modes with which files are made there as asked for
         self._listing: dict[int, bool] = {}  # by device: whether its lists are among what it lists
         self._too_large: dict[int, int] = {}  # sizes of all of a file's attributes, by file system
         self._demanded = {
@@ -104,8 +107,6 @@ class Extras:
         self.closed = bare and self._closes
         self._target_fd = target_fd
         self._owner = None if made is None else (made.st_uid, made.st_gid)
-        if self._faithful:
-            self._faithful = set()
 
     def made_directory(self, target_fd: int, *, bare: bool) -> bool:
         """A directory was made: let it hand down nothing to what is put into it.
@@ -177,81 +178,48 @@ class Extras:
             return None
         return Held(values, flags, alone, tuple(unread))
 
-    def is_made_right(self, fd: int, status: os.stat_result) -> bool:
-        """Whether the copy of an open file is its owner's when it is made, and can have its mode.
+    def plain_bits(self, device: int) -> int | None:
+        """Return what plain files of a device keep, see `pcircle.fs.native.pure`.
 
-        Where a directory is `closed`, what is made in it has its owner and group: the group of the
-        process and of the directory above are one, or the directory has handed down its own.
+        None where no file is plain: its copy inherits lists, or is given what it has not.
         """
-        if not self._is_owners(status) or status.st_mode & _SPECIAL_BITS:
-            return False
-        return self._is_simple(fd, status.st_dev)
+        keep = self._keep
+        if self._inherited or keep.given is not None:
+            return None
+        bits = KEEP_MODE * keep.mode | KEEP_OWNER * keep.ownership | KEEP_TIMES * keep.timestamps
+        bits |= KEEP_ATTRIBUTES * keep.xattr
+        if keep.acl:
+            listed = self._listing.get(device)
+            if listed is None:
+                listed = self._listing[device] = lists_all(device)
+            bits |= KEEP_LISTS if listed else ASK_LISTS
+        return bits
 
-    def _is_owners(self, status: os.stat_result) -> bool:
-        """Whether what is made in the directory has the owner and the group of this."""
+    def owner_of_made(self) -> tuple[int, int]:
+        """Return the owner and the group of what is made where it is `closed`; else -1 each.
+
+        The group of the process and of the directory above are one there, or the directory has
+        handed down its own.
+        """
+        if not self.closed:
+            return -1, -1
         if self._owner is None:
             made = os.fstat(self._target_fd)
             self._owner = made.st_uid, made.st_gid
-        return self._owner == (status.st_uid, status.st_gid)
+        return self._owner
 
     def settle_made_link(self, target_fd: int, name: bytes, status: os.stat_result) -> None:
         """Give a link that was made where it is `closed` what it has not yet. OSError.
 
         By its name, which nobody else can give to anything else there.
         """
-        settle_link_at(name, target_fd, status, self._keep, owned=self._is_owners(status))
-
-    def settle_made(self, out: int, status: os.stat_result) -> None:
-        """Give an open copy that was made as `is_made_right` tells what it has not yet. OSError.
-
-        The kernel answers alike for all files of one mode in one directory: it is asked once.
-        """
-        keep = self._keep
-        if status.st_mode not in self._faithful:
-            made = os.fstat(out)
-            if (made.st_mode, made.st_uid, made.st_gid) != (status.st_mode, *require(self._owner)):
-                self.closed = False  # nobody knows what is made here
-                settle_file(out, status, keep)
-                return
-            self._faithful.add(made.st_mode)
-        if keep.timestamps:
-            os.utime(out, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-    def settle(self, fd: int, out: int, status: os.stat_result, target_fd: int) -> None:
-        """Give an open copy that has its name all that is to be kept.
-
-        NotKept, uncounted; NoSpace as of `account`.
-        """
-        keep = self._keep
-        if self._is_simple(fd, status.st_dev):  # most files, so the shortest way
-            settle_file(out, status, keep)
-            return
-        held = self.of_file(fd)
-        refused = settle_file(out, status, keep, held)
-        if refused:
-            self.demand(refused)
-            self.account(refused, target_fd)
-        self.protect(out, held)
-
-    def _is_simple(self, fd: int, device: int) -> bool:
-        """Whether of an open file nothing but its owner, mode and times is to be kept.
-
-        To ask for a list that is not there costs an exception, thrice what it costs to list what
-        is, and of most files there is none.
-        """
-        if not self.any:
-            return True
-        if not self._only_lists or self._inherited:
-            return False
-        listing = self._listing.get(device)
-        if listing is None:
-            listing = self._listing[device] = lists_all(device)
-        if listing:
-            try:
-                return ACCESS not in os.listxattr(fd)
-            except OSError:
-                pass  # it says so once more
-        return read_list(fd) is None
+        settle_link_at(
+            name,
+            target_fd,
+            status,
+            self._keep,
+            owned=self.owner_of_made() == (status.st_uid, status.st_gid),
+        )
 
     def account(self, refused: Sequence[Refused], target_fd: int) -> None:
         """As `lose`; NoSpace if the reason is that the target of that directory is full."""

@@ -23,8 +23,8 @@ from pcircle.copying.extras import Extras
 from pcircle.copying.layouts import Layouts
 from pcircle.copying.links import LinkCopier
 from pcircle.copying.means import Means, Moved, refuse_change
-from pcircle.copying.observing import NOT_PLAIN, Copy, Observer
-from pcircle.copying.plain import ONE_READ_BYTES, never_plain, plain_copier
+from pcircle.copying.observing import Observer
+from pcircle.copying.plain import MAX_NAMES, ONE_READ_BYTES, PlainCopier
 from pcircle.copying.settings import CHUNK_UNIT_BYTES, SOURCE_FLAGS, Identity, Range, Settings
 from pcircle.copying.target import BegunFile, Creation
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
@@ -79,10 +79,8 @@ class Copier:
         # What is cloned, searched for zeros, written beside its name or given a layout is
         # never plain.
         plain = not (self._mover.must_clone or settings.sparse == "always" or self.layouts.active)
-        copy: Copy = never_plain
-        if plain and settings.existing.plain:
-            copy = plain_copier(settings, extras, watch.small if watch.reads else None)
-        self.copy_plain: Copy = watch.plain(copy)
+        plain = plain and settings.existing.plain
+        self.plain = PlainCopier(settings, extras, watch, is_active=plain)
 
     @property
     def is_stopping(self) -> Callable[[], bool]:
@@ -107,32 +105,26 @@ class Copier:
         What is not plain, errors included, is begun again by `file`, which
         knows all cases and says what went wrong. NoSpace as of `file`.
         """
-        copy_plain, now_s = self.copy_plain, time.monotonic
         self.means.is_stopping = stop
         tally = Tally([], [], [])
-        count = copied = copied_bytes = 0
-        look_s = self._look_s
-        try:
-            for name in names:
-                count += 1
-                try:
-                    size = copy_plain(name, source_fd, target_fd)
-                except OSError:
-                    size = NOT_PLAIN
-                if size == NOT_PLAIN:
-                    self._slowly(name, source_fd, target_fd, tally)
-                else:
-                    copied += 1
-                    copied_bytes += size
-                now = now_s()
-                if now > look_s:
-                    self._counts.add_files(copied, copied_bytes)
-                    copied = copied_bytes = 0
-                    if stop() or enough():
-                        break
-                    self._look_s = look_s = now + _LOOK_EVERY_S
-        finally:  # also when the job stops here, for want of space
-            self._counts.add_files(copied, copied_bytes)
+        device = os.fstat(source_fd).st_dev
+        count = 0
+        while count < len(names):
+            some = list(names[count : count + MAX_NAMES])
+            until_ns = int(self._look_s * 1e9)
+            sizes = self.plain.copy(some, source_fd, target_fd, device, until_ns)
+            count += len(sizes)
+            if sizes and sizes[-1] < 0:
+                del sizes[-1]
+                self._counts.add_files(len(sizes), sum(sizes))
+                self._slowly(names[count - 1], source_fd, target_fd, tally)
+            else:
+                self._counts.add_files(len(sizes), sum(sizes))
+            now_s = time.monotonic()
+            if now_s > self._look_s:
+                if stop() or enough():
+                    break
+                self._look_s = now_s + _LOOK_EVERY_S
         return count, tally
 
     def _slowly(self, name: bytes, source_fd: int, target_fd: int, tally: Tally) -> None:

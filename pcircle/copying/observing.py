@@ -22,10 +22,6 @@ SLICE_BYTES = 16 << 20
 """What is moved at once."""
 
 Data: TypeAlias = "bytes | memoryview"
-Copy: TypeAlias = "Callable[[bytes, int, int], int]"
-"""Copies a plain file of this name from one directory to another, see `pcircle.copying.plain`."""
-
-NOT_PLAIN = -1
 
 
 class Observer:
@@ -128,6 +124,8 @@ class Watch:
         self.by_blocks = any(each.by_blocks for each in observers)
         self.slice_bytes = min([SLICE_BYTES, *(each.slice_bytes for each in observers)])
         self.is_paced = bool(_wanted(observers, "due"))
+        # Something waits before or after each file.
+        self.is_limited = self.is_paced or bool(_wanted(observers, "attempt"))
         for name in _HOOKS:
             setattr(self, name, _joined(_wanted(observers, name)))
 
@@ -142,23 +140,6 @@ class Watch:
     settled: Callable[[bytes], None]
     link: Callable[[bytes, bytes], None]
     stays: Callable[[int, bytes, Callable[[], bool]], None]
-
-    def plain(self, copy: Copy) -> Copy:
-        """A function that copies plain files, and has them observed; but their content."""
-        if not self.any:
-            return copy
-        attempt, due, copied, settled = self.attempt, self.due, self.copied, self.settled
-
-        def copy_observed(name: bytes, source_fd: int, target_fd: int) -> int:
-            attempt(0)
-            size = copy(name, source_fd, target_fd)
-            if size != NOT_PLAIN:
-                due(size)
-                copied(name, size)
-                settled(name)
-            return size
-
-        return copy_observed
 
 
 _HOOKS = tuple(name for name in vars(Observer) if callable(vars(Observer)[name]))

@@ -82,7 +82,8 @@ _GET_VERSION = _GET | struct.calcsize("l") << 16 | ord("v") << 8 | 1
 _GET_FLAGS, _SET_FLAGS = _GET | _NUMBER | 1, _SET | _NUMBER | 2
 _FLAGS = (0x01, 0x08, 0x40, 0x80, 0x20, 0x10)
 """Secure deletion, synchronous, no dump, no atime, append only, immutable: what a user sets."""
-_FLAG_BITS = sum(_FLAGS)
+USER_FLAGS = sum(_FLAGS)
+"""Inode flags that a user sets, as one number."""
 FORBIDDING = 0x20 | 0x10
 """Append only and immutable: neither may be renamed nor linked."""
 
@@ -279,7 +280,7 @@ def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
             os.chmod(target, mode)
 
 
-def read_flags(fd: int, among: int = _FLAG_BITS) -> int:
+def read_flags(fd: int, among: int = USER_FLAGS) -> int:
     """The inode flags of an open file that a user sets, or others; 0 where there are none."""
     # Not every file system has them (ENOTTY, EOPNOTSUPP), and some refuse to tell (EACCES).
     with suppress(OSError):
@@ -293,7 +294,7 @@ def give_flags(fd: int, flags: int) -> bool:
     False if it could not take all of them; it has those then that it could take.
     """
     try:
-        rest = _flags(fd) & ~_FLAG_BITS
+        rest = _flags(fd) & ~USER_FLAGS
     except OSError:
         return False
     with suppress(OSError):  # then one by one

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pcircle.fs import native
+
 from ..fusefs.rules import Rule, Rules
 
 _BY_FD: tuple[str, ...] = (
@@ -129,8 +131,28 @@ def _shortened(name: str, arguments: tuple[Any, ...], most: int) -> tuple[Any, .
 
 
 @contextmanager
+def without_native() -> Iterator[None]:
+    """Have this process, and those that are forked from it, make all calls by functions of `os`."""
+    names = "copy_files", "unlink_names"
+    real = {name: getattr(native, name) for name in names}
+    for name in names:
+        setattr(native, name, getattr(native.pure, name))
+    try:
+        yield
+    finally:
+        for name, function in real.items():
+            setattr(native, name, function)
+
+
+@contextmanager
 def faults(rules: Sequence[Rule]) -> Iterator[Faults]:
     """Let the rules hold in this process and in those that are forked from it."""
+    with without_native(), _faults(rules) as made:
+        yield made
+
+
+@contextmanager
+def _faults(rules: Sequence[Rule]) -> Iterator[Faults]:
     made = Faults(rules)
     real = {name: getattr(os, name) for name in OPERATIONS}
     for name, function in real.items():

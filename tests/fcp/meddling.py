@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tests.fcp.faulty import paths_of
+from tests.fcp.faulty import paths_of, without_native
 
 EVERY_TIME = 1 << 30
 
@@ -106,8 +106,9 @@ def main(arguments: list[str]) -> int:
     for name in {deed.operation for deed in deeds}:
         mine = [deed for deed in deeds if deed.operation == name]
         setattr(os, name, _meddle(name, getattr(os, name), mine))
-    main = importlib.import_module(f"pcircle.{tool}.__main__").main
-    return int(main())
+    with without_native():
+        main = importlib.import_module(f"pcircle.{tool}.__main__").main
+        return int(main())
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def _counts(result: dict[str, Any]) -> dict[str, Any]:
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which way a directory goes is not to depend on how long another one took."""
     monkeypatch.setattr(walker, "_ITEM_S", 3600.0)
-    monkeypatch.setattr(small, "_MAX_S", 3600.0)
+    monkeypatch.setattr(small, "_MAX_NS", 3600 * 10**9)
 
 
 @pytest.fixture

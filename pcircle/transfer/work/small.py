@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from time import monotonic
+from time import monotonic_ns
 from typing import Any, NamedTuple
 
 from pcircle.checkpoint.journal import Counts, Subtree
-from pcircle.copying.observing import NOT_PLAIN
-from pcircle.copying.plain import never_plain
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.metadata import settle_file
 from pcircle.fs.scan import few_files
@@ -30,7 +28,7 @@ from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.opened import Open
 
 _MAX_NAMES = 64
-_MAX_S = 0.02  # then it is the walk's, which looks whether the job stops, and gives back
+_MAX_NS = 20_000_000  # then it is the walk's, which looks whether the job stops, and gives back
 
 
 class Begun(NamedTuple):
@@ -62,7 +60,7 @@ class SmallDirectories:
         self._counters = worker.counters
         self._recorder = worker.recorder
         self._takings = worker.takings
-        self._copy_plain = worker.copier.copier.copy_plain
+        self._plain = worker.copier.copier.plain
 
     def copy(self, above: Open[Part], name: bytes, source: Lease) -> Begun | bool:
         """Copy a directory of the one `above`; false: nothing was done, true: all of it."""
@@ -112,20 +110,17 @@ class SmallDirectories:
         """Copy what is in it, and complete it."""
         source, made = sides
         source_fd, target_fd = source.fd, made.fd
-        copy_plain = self._copy_plain
         self._extras.enter(target_fd, bare=True, made=made.opened.status)
-        until_s = monotonic() + _MAX_S
-        done = done_bytes = 0
-        for each in names:
-            try:
-                size = copy_plain(each, source_fd, target_fd)
-            except OSError:
-                size = NOT_PLAIN
-            if size == NOT_PLAIN or monotonic() > until_s:
-                done += size != NOT_PLAIN
-                return Begun(began, made, names, done, done_bytes + max(size, 0))
-            done += 1
-            done_bytes += size
+        until_ns = monotonic_ns() + _MAX_NS
+        sizes: list[int] = []
+        if names:
+            device = source.opened.status.st_dev
+            sizes = self._plain.copy(names, source_fd, target_fd, device, until_ns)
+        if sizes and sizes[-1] < 0:
+            del sizes[-1]
+        done, done_bytes = len(sizes), sum(sizes)
+        if done < len(names):
+            return Begun(began, made, names, done, done_bytes)
         try:
             if self._keep is not None:
                 made_as = made.opened.status if self._keep.mode else None
@@ -165,7 +160,7 @@ def small_directories(worker: Worker) -> SmallDirectories | None:
     )
     if any(each is not None for each in looking_on) or not _is_simple(plan):
         return None
-    if worker.copier.copier.copy_plain is never_plain:
+    if not worker.copier.copier.plain.is_active:
         return None
     return SmallDirectories(worker)
 

@@ -1,0 +1,47 @@
+"""System calls that run millions of times: in C, or the same in Python.
+
+`module` is what is used: the C module `_native` where it was built and can be loaded, else its twin
+`pure`, which takes the same arguments and gives the same results. `reason` tells why it is not the
+C module. With ``PCIRCLE_NATIVE=0`` the twin is used; with ``PCIRCLE_REQUIRE_NATIVE=1`` a C module
+that is missing, older than this package or not loadable is an error.
+
+Results are bytes that hold one number of 64 bits for each name, see `pure`.
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+from pcircle.fs.native import pure
+
+__all__ = ["copy_files", "is_native", "module", "numbers", "reason", "unlink_names"]
+
+
+def _choose() -> tuple[ModuleType, str]:
+    """Return the module to use, and why it is not the one in C."""
+    if os.environ.get("PCIRCLE_NATIVE") == "0":
+        return pure, "PCIRCLE_NATIVE is 0"
+    try:
+        from pcircle.fs.native import _native
+    except ImportError as error:
+        reason = f"it cannot be loaded: {error}"
+    else:
+        if _native.INTERFACE == pure.INTERFACE:
+            return _native, ""
+        reason = f"it has interface {_native.INTERFACE}, and {pure.INTERFACE} is needed"
+    if os.environ.get("PCIRCLE_REQUIRE_NATIVE") == "1":
+        raise ImportError(f"PCIRCLE_REQUIRE_NATIVE is set, and of the C module {reason}")
+    return pure, reason
+
+
+module, reason = _choose()
+is_native = module is not pure
+
+copy_files = module.copy_files
+unlink_names = module.unlink_names
+
+
+def numbers(result: bytes) -> list[int]:
+    """Return what a result says of each name."""
+    return memoryview(result).cast("q").tolist()

@@ -1,0 +1,237 @@
+"""The functions of the C module `_native` in Python: the same arguments, results and rules.
+
+A result has one number of 64 bits for each name: what its function says; or ``-1 - errno``;
+`NOT_PLAIN`, where the caller has to look for itself and nothing was done; or `UNTRIED`, where
+`until_ns` had passed (of `time.monotonic_ns`) or a signal came. Names are bytes without a slash,
+relative to open directories. What raises (TypeError, ValueError) does so before anything was
+changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from array import array
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic_ns
+from typing import Any
+
+INTERFACE = 1
+"""Of these functions and their results; the C module has the same number if it fits."""
+
+UNTRIED = -(1 << 63)
+NOT_PLAIN = UNTRIED + 1
+
+KEEP_MODE, KEEP_OWNER, KEEP_TIMES, KEEP_LISTS, KEEP_ATTRIBUTES, ASK_LISTS = 1, 2, 4, 8, 16, 32
+"""Attributes to keep. Of access control lists and extended attributes (`KEEP_ATTRIBUTES`) a plain
+file has none. Lists are seen where attributes are listed (`KEEP_LISTS`), or asked for by name where
+the file system does not list them (`ASK_LISTS`)."""
+
+MAX_FILE_BYTES = 1 << 20
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
+_ATTRIBUTES = KEEP_LISTS | KEEP_ATTRIBUTES | ASK_LISTS
+_ACCESS, _SELINUX = "system.posix_acl_access", "security.selinux"
+_NO_ATTRIBUTE = errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS
+_OWN_BYTES = 32 << 10  # less is read into bytes of its own, which is one object less to make
+
+_own = threading.local()
+
+
+def copy_files(
+    source_fd: int,
+    target_fd: int,
+    names: list[bytes],
+    flags: int,
+    creation_bits: int,
+    keep: int,
+    inode_flags: int,
+    max_links: int,
+    max_bytes: int,
+    source_device: int,
+    owner: int,
+    group: int,
+    until_ns: int,
+    contents_bytes: int,
+    /,
+) -> tuple[bytes, bytes]:
+    """Copy plain files of one directory to another; of each its size in bytes.
+
+    Plain is a regular file of at most `max_bytes` and `max_links` names, on `source_device`, with
+    no holes, as large as it claims, and nothing to keep but owner, mode and times. It is opened by
+    `flags`. Its copy is made anew, with the bits `creation_bits` of its mode, or closed to others
+    if modes are kept, and then given owner, mode and times in this order. Where a copy has the same
+    `owner` and `group` (-1: unknown) as its source, it is made with its mode: the directory must be
+    closed to others, and hand down no access control lists.
+
+    With `contents_bytes` (0: without; else more than `max_bytes`) also what they contain: one after
+    the other, and anything behind that. Files for which there may be no room are left.
+
+    The first file that is not plain, or fails, is the last that is tried; nothing is left of it.
+    """
+    if not 0 <= max_bytes <= MAX_FILE_BYTES or 0 < contents_bytes <= max_bytes:
+        raise ValueError("max_bytes")
+    from pcircle.fs.xattrs import read_flags  # which imports much that few need
+
+    room, kept, left = _room(), [], contents_bytes
+
+    def copy(name: bytes) -> int:
+        nonlocal left
+        fd = os.open(name, flags, dir_fd=source_fd)
+        try:
+            source = os.fstat(fd)
+            size, mode = source.st_size, source.st_mode
+            if not (
+                stat.S_ISREG(mode)
+                and source.st_nlink <= max_links
+                and size <= max_bytes
+                and size <= source.st_blocks * 512
+                and source.st_dev == source_device
+            ):
+                return NOT_PLAIN
+            if keep & _ATTRIBUTES and _has_attributes(fd, keep):
+                return NOT_PLAIN
+            if inode_flags and read_flags(fd, inode_flags):
+                return NOT_PLAIN
+            right = owner == source.st_uid and group == source.st_gid and not mode & _SPECIAL_BITS
+            made_with = mode & 0o777 if right else mode & creation_bits | 0o600 * (keep & KEEP_MODE)
+            out = os.open(name, _CREATE, made_with, dir_fd=target_fd)
+            whole = False
+            try:
+                data: Any = (
+                    os.read(fd, size + 1)
+                    if size < _OWN_BYTES
+                    else room[: os.readv(fd, [room[: size + 1]])]
+                )
+                # One byte more is asked for than there should be: growth shows.
+                whole = len(data) == size and (not size or os.write(out, data) == size)
+                if whole and keep & (KEEP_MODE | KEEP_OWNER | KEEP_TIMES):
+                    whole = False
+                    _settle(out, source, keep, made_right=right)
+                    whole = True
+            finally:
+                try:
+                    if not whole:
+                        _discard(out, target_fd, name)
+                finally:
+                    try:
+                        os.close(out)
+                    except OSError:  # what was written is not all there
+                        with suppress(OSError):
+                            os.unlink(name, dir_fd=target_fd)
+                        raise
+            if contents_bytes and whole:
+                kept.append(bytes(data))
+                left -= size
+            return size if whole else NOT_PLAIN
+        finally:
+            os.close(fd)
+
+    enough = (lambda: left <= max_bytes) if contents_bytes else None
+    result = _for_each(copy, names, until_ns, enough, all_of_them=False)
+    return result, b"".join(kept).ljust(contents_bytes, b"\0")
+
+
+def unlink_names(fd: int, names: list[bytes], flags: int, until_ns: int, /) -> bytes:
+    """Remove names of a directory, directories among them with AT_REMOVEDIR in `flags`; 0 each."""
+    remove = os.rmdir if flags else os.unlink
+
+    def unlink(name: bytes) -> int:
+        remove(name, dir_fd=fd)
+        return 0
+
+    return _for_each(unlink, names, until_ns)
+
+
+def _for_each(
+    act: Callable[[bytes], int],
+    names: list[bytes],
+    until_ns: int,
+    enough: Callable[[], bool] | None = None,
+    *,
+    all_of_them: bool = True,
+) -> bytes:
+    """Act on one name after the other until the time has passed, or `enough` says so.
+
+    Unless on `all_of_them`, the first with a negative outcome is the last.
+    """
+    if not isinstance(names, list):
+        raise TypeError("names must be a list of bytes")
+    for name in names:
+        if not isinstance(name, bytes):
+            raise TypeError("names must be a list of bytes")
+        if not name or b"/" in name or b"\0" in name or name in (b".", b".."):
+            raise ValueError("not the name of an entry of a directory")
+    outcomes = array("q", [UNTRIED]) * len(names)
+    for place, name in enumerate(names):
+        try:
+            outcomes[place] = act(name)
+        except OSError as error:
+            outcomes[place] = -1 - (error.errno or 0)
+        if monotonic_ns() > until_ns or (enough is not None and enough()):
+            break
+        if outcomes[place] < 0 and not all_of_them:
+            break
+    return outcomes.tobytes()
+
+
+def _room() -> memoryview:
+    """Return a buffer of this thread."""
+    try:
+        room: memoryview = _own.room
+    except AttributeError:
+        from pcircle.buffers import aligned
+
+        room = _own.room = aligned(MAX_FILE_BYTES + 1)
+    return room
+
+
+def _has_attributes(fd: int, keep: int) -> bool:
+    """Return whether a file has attributes that a copy of it would have to be given."""
+    if keep & ASK_LISTS:
+        try:
+            os.getxattr(fd, _ACCESS)
+        except OSError as error:
+            if error.errno not in _NO_ATTRIBUTE:
+                return True  # the caller sees why
+        else:
+            return True
+    if not keep & (KEEP_LISTS | KEEP_ATTRIBUTES):
+        return False
+    try:
+        names = os.listxattr(fd)
+    except OSError as error:
+        return error.errno not in _NO_ATTRIBUTE
+    return _ACCESS in names or bool(keep & KEEP_ATTRIBUTES and set(names) - {_SELINUX})
+
+
+def _settle(out: int, source: os.stat_result, keep: int, *, made_right: bool) -> None:
+    """Give an open copy owner, mode and times."""
+    if made_right:
+        made = os.fstat(out)
+        pairs = zip(
+            (made.st_mode, made.st_uid, made.st_gid),
+            (source.st_mode, source.st_uid, source.st_gid),
+            strict=True,
+        )
+        made_right = all(a == b for a, b in pairs)
+    if not made_right:
+        if keep & KEEP_OWNER:
+            os.chown(out, source.st_uid, source.st_gid)
+        if keep & KEEP_MODE:
+            os.chmod(out, source.st_mode & 0o7777)
+    if keep & KEEP_TIMES:
+        os.utime(out, ns=(source.st_atime_ns, source.st_mtime_ns))
+
+
+def _discard(out: int, directory_fd: int, name: bytes) -> None:
+    """Remove a file that is not whole, unless its name stands for another one by now."""
+    with suppress(OSError):
+        made = os.fstat(out)
+        now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        if (made.st_dev, made.st_ino) == (now.st_dev, now.st_ino):
+            os.unlink(name, dir_fd=directory_fd)
