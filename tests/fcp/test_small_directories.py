@@ -238,7 +238,7 @@ def test_a_failure_is_that_of_its_entry_alone(
 def test_what_could_not_be_kept_is_told_after_a_resume(
     place: bytes, ways: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By records of whole directories, and of the first names of one that could not go on."""
+    """By records of the first names of directories that could not go on: none is plain."""
     source, target = _build(place + b"/s", None), place + b"/t"
     tree = os.fsdecode(source)
     shutil.copytree(tree + "/top", tree + "/another")
@@ -252,9 +252,9 @@ def test_what_could_not_be_kept_is_told_after_a_resume(
     before = len(os.listdir("/proc/self/fd"))
     with faults([holds_none, full]):
         stopped = _run(source, target, P, walked=False)
-    assert (stopped["exit_code"], ways["begun"]) == (4, 1)
+    assert stopped["exit_code"] == 4
+    assert ways["begun"] > 1
     assert len(os.listdir("/proc/self/fd")) == before
-    assert ways["done"] >= MANY - 1
     with faults([holds_none]):
         ended = _run(source, target, P, walked=False, resume=True)
     assert ended["exit_code"] == 0

@@ -431,10 +431,10 @@ unlink_names(PyObject *module, PyObject *arguments)
     struct names names;
     PyObject *list, *result;
     int64_t *outcomes;
-    int fd, flags;
+    int fd, directories;
     long long until_ns;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "iOiL:unlink_names", &fd, &list, &flags, &until_ns))
+    if (!PyArg_ParseTuple(arguments, "iOpL:unlink_names", &fd, &list, &directories, &until_ns))
         return NULL;
     if (take_names(list, &names) < 0)
         return NULL;
@@ -442,7 +442,8 @@ unlink_names(PyObject *module, PyObject *arguments)
     if (result != NULL) {
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t at = 0; at < names.count; at++) {
-            int64_t outcome = unlinkat(fd, names.texts[at], flags) == 0 ? 0 : -1 - (int64_t)errno;
+            int failed = unlinkat(fd, names.texts[at], directories ? AT_REMOVEDIR : 0);
+            int64_t outcome = failed ? -1 - (int64_t)errno : 0;
             if (outcome == -1 - (int64_t)EINTR)
                 break;
             outcomes[at] = outcome;

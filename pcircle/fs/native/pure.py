@@ -136,9 +136,9 @@ def copy_files(
     return result, b"".join(kept).ljust(contents_bytes, b"\0")
 
 
-def unlink_names(fd: int, names: list[bytes], flags: int, until_ns: int, /) -> bytes:
-    """Remove names of a directory, directories among them with AT_REMOVEDIR in `flags`; 0 each."""
-    remove = os.rmdir if flags else os.unlink
+def unlink_names(fd: int, names: list[bytes], directories: bool, until_ns: int, /) -> bytes:
+    """Remove names of a directory: those of empty directories, or of all else; of each 0."""
+    remove = os.rmdir if directories else os.unlink
 
     def unlink(name: bytes) -> int:
         remove(name, dir_fd=fd)
