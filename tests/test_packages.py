@@ -68,8 +68,9 @@ def _copied(folder: Path) -> Path:
     return folder
 
 
-def _built(run: Run, source: Path, kind: str, folder: Path) -> Path:
+def _built(run: Run, source: Path, kind: str, folder: Path, **variables: str) -> Path:
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environ |= variables
     environ["SOURCE_DATE_EPOCH"] = "1700000000"
     folder.mkdir()
     done = run([sys.executable, "-c", BACKEND, kind, folder], cwd=source, env=environ)
@@ -117,6 +118,30 @@ def test_the_wheel_is_the_same_wherever_it_is_built(
         again = _built(run, source, "wheel", tmp_path / f"dist-{number}")
         assert again.name == wheel.name
         assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_a_wheel_that_was_made_without_a_compiler_is_pure(run: Run, tmp_path: Path) -> None:
+    """It installs on any machine, and its name says so; one with the C module tells for which."""
+    made = _built(run, _copied(tmp_path / "copy"), "wheel", tmp_path / "dist", CC="false")
+    assert made.name == f"pcircle-{pcircle.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(made) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".so")]
+        assert "Root-Is-Purelib: true" in archive.read(_wheel_file()).decode()
+
+
+def test_a_wheel_with_the_c_module_is_for_all_versions_of_python(wheel: Path) -> None:
+    if "abi3" not in wheel.name:
+        pytest.skip("there is no compiler, or it lacks the headers of Python")
+    assert re.fullmatch(r"pcircle-.*-cp310-abi3-linux_\w+\.whl", wheel.name)
+    with zipfile.ZipFile(wheel) as archive:
+        modules = [name for name in archive.namelist() if name.endswith(".so")]
+        assert modules == ["pcircle/fs/native/_native.abi3.so"]
+        assert "Root-Is-Purelib: false" in archive.read(_wheel_file()).decode()
+        assert b"RUNPATH" not in archive.read(modules[0])
+
+
+def _wheel_file() -> str:
+    return f"pcircle-{pcircle.__version__}.dist-info/WHEEL"
 
 
 def test_the_wheel_has_what_shells_and_man_look_for(wheel: Path) -> None:

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic_ns
-from typing import Any
+from typing import NamedTuple
 
 INTERFACE = 1
 """Of these functions and their results; the C module has the same number if it fits."""
@@ -75,65 +75,102 @@ def copy_files(
     """
     if not 0 <= max_bytes <= MAX_FILE_BYTES or 0 < contents_bytes <= max_bytes:
         raise ValueError("max_bytes")
-    from pcircle.fs.xattrs import read_flags  # which imports much that few need
-
-    room, kept, left = _room(), [], contents_bytes
+    how = _How(flags, creation_bits, keep, inode_flags, max_links, max_bytes, source_device)
+    kept: list[bytes] = []
+    left = contents_bytes
 
     def copy(name: bytes) -> int:
         nonlocal left
-        fd = os.open(name, flags, dir_fd=source_fd)
-        try:
-            source = os.fstat(fd)
-            size, mode = source.st_size, source.st_mode
-            if not (
-                stat.S_ISREG(mode)
-                and source.st_nlink <= max_links
-                and size <= max_bytes
-                and size <= source.st_blocks * 512
-                and source.st_dev == source_device
-            ):
-                return NOT_PLAIN
-            if keep & _ATTRIBUTES and _has_attributes(fd, keep):
-                return NOT_PLAIN
-            if inode_flags and read_flags(fd, inode_flags):
-                return NOT_PLAIN
-            right = owner == source.st_uid and group == source.st_gid and not mode & _SPECIAL_BITS
-            made_with = mode & 0o777 if right else mode & creation_bits | 0o600 * (keep & KEEP_MODE)
-            out = os.open(name, _CREATE, made_with, dir_fd=target_fd)
-            whole = False
-            try:
-                data: Any = (
-                    os.read(fd, size + 1)
-                    if size < _OWN_BYTES
-                    else room[: os.readv(fd, [room[: size + 1]])]
-                )
-                # One byte more is asked for than there should be: growth shows.
-                whole = len(data) == size and (not size or os.write(out, data) == size)
-                if whole and keep & (KEEP_MODE | KEEP_OWNER | KEEP_TIMES):
-                    whole = False
-                    _settle(out, source, keep, made_right=right)
-                    whole = True
-            finally:
-                try:
-                    if not whole:
-                        _discard(out, target_fd, name)
-                finally:
-                    try:
-                        os.close(out)
-                    except OSError:  # what was written is not all there
-                        with suppress(OSError):
-                            os.unlink(name, dir_fd=target_fd)
-                        raise
-            if contents_bytes and whole:
-                kept.append(bytes(data))
-                left -= size
-            return size if whole else NOT_PLAIN
-        finally:
-            os.close(fd)
+        data = _copied(name, source_fd, target_fd, how, (owner, group))
+        if data is None:
+            return NOT_PLAIN
+        if contents_bytes:
+            kept.append(bytes(data))
+            left -= len(data)
+        return len(data)
 
     enough = (lambda: left <= max_bytes) if contents_bytes else None
     result = _for_each(copy, names, until_ns, enough, all_of_them=False)
     return result, b"".join(kept).ljust(contents_bytes, b"\0")
+
+
+class _How(NamedTuple):
+    """How files are copied, as of `copy_files`."""
+
+    flags: int
+    creation_bits: int
+    keep: int
+    inode_flags: int
+    max_links: int
+    max_bytes: int
+    device: int
+
+
+def _copied(
+    name: bytes, source_fd: int, target_fd: int, how: _How, owner: tuple[int, int]
+) -> bytes | memoryview | None:
+    """Copy one file; its content, which stands until the next call, or None if it is not plain."""
+    fd = os.open(name, how.flags, dir_fd=source_fd)
+    try:
+        source = os.fstat(fd)
+        if not _is_plain(fd, source, how):
+            return None
+        mode = source.st_mode
+        right = owner == (source.st_uid, source.st_gid) and not mode & _SPECIAL_BITS
+        least = 0o600 if how.keep & KEEP_MODE else 0
+        made_with = mode & 0o777 if right else mode & how.creation_bits | least
+        out = os.open(name, _CREATE, made_with, dir_fd=target_fd)
+        data: bytes | memoryview | None = None
+        try:
+            data = _moved(fd, out, source.st_size)
+            if data is not None and how.keep & (KEEP_MODE | KEEP_OWNER | KEEP_TIMES):
+                whole, data = data, None
+                _settle(out, source, how.keep, made_right=right)
+                data = whole
+        finally:
+            try:
+                if data is None:
+                    _discard(out, target_fd, name)
+            finally:
+                try:
+                    os.close(out)
+                except OSError:  # what was written is not all there
+                    with suppress(OSError):
+                        os.unlink(name, dir_fd=target_fd)
+                    raise
+        return data
+    finally:
+        os.close(fd)
+
+
+def _is_plain(fd: int, source: os.stat_result, how: _How) -> bool:
+    size = source.st_size
+    if not stat.S_ISREG(source.st_mode) or source.st_nlink > how.max_links:
+        return False
+    if size > how.max_bytes or size > source.st_blocks * 512 or source.st_dev != how.device:
+        return False
+    if how.keep & _ATTRIBUTES and _has_attributes(fd, how.keep):
+        return False
+    if not how.inode_flags:
+        return True
+    from pcircle.fs.xattrs import read_flags  # which imports much that few need
+
+    return not read_flags(fd, how.inode_flags)
+
+
+def _moved(fd: int, out: int, size: int) -> bytes | memoryview | None:
+    """Write all that a file contains; that, or None if it is not as large as it claims.
+
+    One byte more is asked for than there should be: growth shows.
+    """
+    if size < _OWN_BYTES:
+        data: bytes | memoryview = os.read(fd, size + 1)
+    else:
+        room = _room()[: size + 1]
+        data = room[: os.readv(fd, [room])]
+    if len(data) != size or (size and os.write(out, data) != size):
+        return None
+    return data
 
 
 def unlink_names(fd: int, names: list[bytes], directories: bool, until_ns: int, /) -> bytes:

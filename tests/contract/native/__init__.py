@@ -1,0 +1,1 @@
+"""What system calls in C and their twins in Python promise."""

@@ -103,9 +103,9 @@ def test_copies_have_content_and_what_is_kept(module: ModuleType, sides: Sides) 
     names = [b"empty", b"small", b"middle", b"most"]
     sizes = copied(module, sides, *names, keep=ALL, creation_bits=0)
     assert sizes == [0, 1, 40_000, MAX_BYTES]
-    for name in map(os.fsdecode, names):
-        old, new = (sides.source / name).stat(), (sides.target / name).stat()
-        assert (sides.source / name).read_bytes() == (sides.target / name).read_bytes()
+    for text in map(os.fsdecode, names):
+        old, new = (sides.source / text).stat(), (sides.target / text).stat()
+        assert (sides.source / text).read_bytes() == (sides.target / text).read_bytes()
         assert (new.st_mode, new.st_uid, new.st_gid) == (old.st_mode, old.st_uid, old.st_gid)
         assert (new.st_atime_ns, new.st_mtime_ns) == (10**18 + 1, 10**18 + 2)
 
@@ -312,8 +312,8 @@ def test_owners_are_given_and_what_is_made_right_stays_so(module: ModuleType, si
         path.chmod(0o4755 if name == b"set" else 0o754)
     names = b"ours", b"others", b"set"
     assert copied(module, sides, *names, keep=ALL, creation_bits=0, owner=0, group=0) == [1, 1, 1]
-    for name in map(os.fsdecode, names):
-        old, new = (sides.source / name).stat(), (sides.target / name).stat()
+    for text in map(os.fsdecode, names):
+        old, new = (sides.source / text).stat(), (sides.target / text).stat()
         assert (new.st_mode, new.st_uid, new.st_gid) == (old.st_mode, old.st_uid, old.st_gid)
 
 
