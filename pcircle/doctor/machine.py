@@ -44,6 +44,7 @@ def software() -> Facts:
         "machine": Fact(os.uname().machine),
         "libc": Fact(" ".join(platform.libc_ver()).strip() or "not glibc"),
     }
+    found["file_operations"] = asked(_file_operations)
     for name, module in REQUIRED_PACKAGES.items():
         found[name] = _version(name, module)
     for name, module in OPTIONAL.items():
@@ -67,6 +68,13 @@ def _version(name: str, module: str) -> Fact:
     except ImportError as error:
         return Fact(None, str(error))
     return Fact(version)
+
+
+def _file_operations() -> Value:
+    """Return whether system calls of small files are made in C, and why if they are not."""
+    from pcircle.fs import native  # after the packages were tried
+
+    return "in C" if native.is_native else f"in Python, which takes longer: {native.reason}"
 
 
 def _system() -> Value:

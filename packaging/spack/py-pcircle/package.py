@@ -14,6 +14,7 @@ class PyPcircle(PythonPackage):
     variant("parquet", default=False, description="Listings as Parquet")
     variant("notebook", default=False, description="Tasks that are defined at a prompt")
 
+    depends_on("c", type="build")
     depends_on("python@3.10:", type=("build", "run"))
     depends_on("py-setuptools@77:", type="build")
 
