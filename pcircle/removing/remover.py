@@ -17,6 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pcircle.encoding import text_of
+from pcircle.fs import native
 from pcircle.fs.beneath import opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pcircle.removing.intents import Intents, Notes
 
 _TOGETHER = 256  # names between two looks at whether to stop
+_ALL = 1 << 62  # a time that does not come: so many names go fast, or wait without the lock
 _TRIES = 3
 _MAX_LEVELS = 32  # of directories that were made in one that had been listed
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
@@ -144,7 +146,7 @@ class Remover(EntryVisitor):
         """See `Visitor`: of a few files. What gives trouble is walked, less what went before."""
         counters = self.counters
         rest: list[bytes] = []
-        unlink, rmdir, close = os.unlink, os.rmdir, os.close
+        rmdir, close = os.rmdir, os.close
         for name in names:
             gone = 0
             try:
@@ -153,12 +155,11 @@ class Remover(EntryVisitor):
                     files = files_of(few(fd, _TOGETHER))
                     if files is not None:
                         self._intend(WHOLE, above.root, above.path, [*files, name])
-                    for each in files or ():
-                        unlink(each, dir_fd=fd)
-                        gone += 1
+                    if files:
+                        gone = native.numbers(native.unlink_names(fd, files, False, _ALL)).count(0)
                 finally:
                     close(fd)
-                if files is None:
+                if files is None or gone < len(files):
                     rest.append(name)
                 else:
                     rmdir(name, dir_fd=directory_fd)
@@ -470,8 +471,12 @@ class Remover(EntryVisitor):
     ) -> int:
         self.task.due(len(names), context.is_stopping)
         self._intend(kind, where.root, where.path, names)
-        gone, rest = len(names), iter(names)
         remove, tells, is_changed = self._way(where), self._acts is not None, False
+        gone, rest = len(names), iter(names)
+        if remove is os.unlink and not tells:
+            outcomes = native.numbers(native.unlink_names(fd, list(names), False, _ALL))
+            # What has failed is tried again, by what knows what to do about it.
+            rest = iter([name for name, outcome in zip(names, outcomes, strict=True) if outcome])
         while True:
             try:
                 for name in rest:

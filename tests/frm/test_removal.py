@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pcircle.frm import remove
-from pcircle.fs import scan
+from pcircle.fs import native, scan
 from tests.fcp import trees
 from tests.fcp.running import ONE, TWO, Launcher
 
@@ -162,20 +162,20 @@ def test_a_directory_is_read_to_its_end_first_unless_its_system_is_known(
     for number in range(3000):
         os.mknod(place + b"/%d" % number)
     done = []
-    add, unlink = scan._add, os.unlink
+    add, unlink = scan._add, native.unlink_names
 
     def read(block: scan.Block, entries: Sequence[Any]) -> None:
         done.append("read")
         add(block, entries)
 
-    def gone(name: bytes, *, dir_fd: int) -> None:
-        done.append("gone")
-        unlink(name, dir_fd=dir_fd)
+    def gone(fd: int, names: list[bytes], *more: Any) -> bytes:
+        done.extend(["gone"] * len(names))
+        return bytes(unlink(fd, names, *more))
 
     monkeypatch.setattr(scan, "_STEADY", frozenset({b"tmpfs"} if is_steady else ()))
     monkeypatch.setattr(scan, "BLOCK_ENTRIES", 1000)
     monkeypatch.setattr(scan, "_add", read)
-    monkeypatch.setattr(os, "unlink", gone)
+    monkeypatch.setattr(native, "unlink_names", gone)
     result = remove(place, recursive=True, keep_root=True, jobs=1)
     monkeypatch.undo()
     assert result is not None
