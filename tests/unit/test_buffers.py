@@ -19,6 +19,7 @@ from pcircle.aio.composite import copy_file
 from pcircle.buffers import Pool, aligned
 from pcircle.fcp.cli import main as fcp
 from pcircle.fsum.cli import main as fsum
+from tests.fcp.faulty import without_native
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -158,7 +159,7 @@ def _read_into(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]
 
         return call
 
-    with monkeypatch.context() as patch:
+    with without_native(), monkeypatch.context() as patch:
         for name in ("readv", "preadv"):
             patch.setattr(os, name, watched(getattr(os, name)))
         yield seen

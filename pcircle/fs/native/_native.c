@@ -212,6 +212,7 @@ struct copying {
     int inode_flags; /* that a user sets, and a copy would have to be given */
     int64_t max_links, max_bytes, source_device, owner, group;
     char *buffer;
+    int right_mode; /* with which a file was made as it should be, -1 at first */
 };
 
 static int
@@ -253,14 +254,17 @@ has_flags(int fd, int flags)
 
 /* Give an open copy owner, mode and times, in this order; 0 or an errno. */
 static int
-settle(int out, const struct status *source, const struct copying *how, int made_right)
+settle(int out, const struct status *source, struct copying *how, int made_right)
 {
     struct status made;
-    if (made_right) {
+    if (made_right && how->right_mode != (int)source->mode) {
+        /* The kernel answers alike for all files of one mode in one directory. */
         if (look_open(out, &made) != 0)
             return errno;
         made_right = made.mode == source->mode && made.uid == source->uid
             && made.gid == source->gid;
+        if (made_right)
+            how->right_mode = (int)source->mode;
     }
     if (!made_right) {
         if ((how->keep & KEEP_OWNER) != 0 && fchown(out, source->uid, source->gid) != 0)
@@ -298,14 +302,14 @@ static int
 move_content(int fd, int out, size_t size, char *buffer)
 {
     size_t done = 0;
-    while (done <= size) {
+    do {
         ssize_t count = read(fd, buffer + done, size + 1 - done);
         if (count < 0)
             return errno;
         if (count == 0)
             break;
         done += (size_t)count;
-    }
+    } while (done < size);
     if (done != size)
         return -1;
     for (done = 0; done < size;) {
@@ -319,7 +323,7 @@ move_content(int fd, int out, size_t size, char *buffer)
 
 /* Copy one file, of which nothing is left behind unless it is whole; its size, or what it is. */
 static int64_t
-copy_file(const char *name, const struct copying *how)
+copy_file(const char *name, struct copying *how)
 {
     struct status source;
     int64_t outcome = NOT_PLAIN;
@@ -384,6 +388,7 @@ copy_files(PyObject *module, PyObject *arguments)
     how.source_device = device;
     how.owner = owner;
     how.group = group;
+    how.right_mode = -1;
     if (take_names(list, &names) < 0)
         return NULL;
     result = new_result(names.count, &outcomes);

@@ -76,12 +76,13 @@ def copy_files(
     if not 0 <= max_bytes <= MAX_FILE_BYTES or 0 < contents_bytes <= max_bytes:
         raise ValueError("max_bytes")
     how = _How(flags, creation_bits, keep, inode_flags, max_links, max_bytes, source_device)
+    right_modes: set[int] = set()
     kept: list[bytes] = []
     left = contents_bytes
 
     def copy(name: bytes) -> int:
         nonlocal left
-        data = _copied(name, source_fd, target_fd, how, (owner, group))
+        data = _copied(name, source_fd, target_fd, how, (owner, group), right_modes)
         if data is None:
             return NOT_PLAIN
         if contents_bytes:
@@ -107,9 +108,18 @@ class _How(NamedTuple):
 
 
 def _copied(
-    name: bytes, source_fd: int, target_fd: int, how: _How, owner: tuple[int, int]
+    name: bytes,
+    source_fd: int,
+    target_fd: int,
+    how: _How,
+    owner: tuple[int, int],
+    right_modes: set[int],
 ) -> bytes | memoryview | None:
-    """Copy one file; its content, which stands until the next call, or None if it is not plain."""
+    """Copy one file; its content, which stands until the next call, or None if it is not plain.
+
+    With `right_modes` files were made as they should be: the kernel answers alike for all files of
+    one mode in one directory.
+    """
     fd = os.open(name, how.flags, dir_fd=source_fd)
     try:
         source = os.fstat(fd)
@@ -125,6 +135,10 @@ def _copied(
             data = _moved(fd, out, source.st_size)
             if data is not None and how.keep & (KEEP_MODE | KEEP_OWNER | KEEP_TIMES):
                 whole, data = data, None
+                if right and mode not in right_modes:
+                    right = _is_as(out, source)
+                    if right:
+                        right_modes.add(mode)
                 _settle(out, source, how.keep, made_right=right)
                 data = whole
         finally:
@@ -246,16 +260,15 @@ def _has_attributes(fd: int, keep: int) -> bool:
     return _ACCESS in names or bool(keep & KEEP_ATTRIBUTES and set(names) - {_SELINUX})
 
 
+def _is_as(out: int, source: os.stat_result) -> bool:
+    """Return whether an open file has the mode and the owner of another one."""
+    made = os.fstat(out)
+    expected = source.st_mode, source.st_uid, source.st_gid
+    return (made.st_mode, made.st_uid, made.st_gid) == expected
+
+
 def _settle(out: int, source: os.stat_result, keep: int, *, made_right: bool) -> None:
     """Give an open copy owner, mode and times."""
-    if made_right:
-        made = os.fstat(out)
-        pairs = zip(
-            (made.st_mode, made.st_uid, made.st_gid),
-            (source.st_mode, source.st_uid, source.st_gid),
-            strict=True,
-        )
-        made_right = all(a == b for a, b in pairs)
     if not made_right:
         if keep & KEEP_OWNER:
             os.chown(out, source.st_uid, source.st_gid)
