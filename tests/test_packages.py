@@ -199,7 +199,7 @@ def test_the_package_for_spack() -> None:
     assert list(_spack(_is("version"))) == [pcircle.__version__]
     needed = _required() | {"setuptools": _required("requires")["setuptools"]}
     asked = {f"py-{name}@{least}:" for name, least in needed.items()}
-    asked.add(f"python@{_required_python()}:")
+    asked |= {f"python@{_required_python()}:", "c"}
     assert set(_spack(_is("depends_on", optional=False))) == asked
     extras = [_required(extra) for extra in ("plot", "parquet", "notebook")]
     optional = {f"py-{name}@{least}:" for extra in extras for name, least in extra.items()}
