@@ -57,7 +57,7 @@ def known(path: bytes) -> Facts:
     finally:
         os.close(fd)
     device = status.st_dev
-    unlisted = "no list of mounts can be read"
+    unlisted = "the list of mounts does not have it"
     return {
         "type": Fact(type_.decode(errors="replace")) if type_ else Fact(None, unlisted),
         "size_bytes": Fact(space.f_blocks * space.f_frsize),
