@@ -11,7 +11,9 @@ Results are bytes that hold one number of 64 bits for each name, see `pure`.
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pcircle.fs.native import pure
 
@@ -23,23 +25,29 @@ def _choose() -> tuple[ModuleType, str]:
     if os.environ.get("PCIRCLE_NATIVE") == "0":
         return pure, "PCIRCLE_NATIVE is 0"
     try:
-        from pcircle.fs.native import _native
+        found = import_module("pcircle.fs.native._native")
+    except ModuleNotFoundError:
+        reason = "the C module was not built when pcircle was installed"
     except ImportError as error:
-        reason = f"it cannot be loaded: {error}"
+        reason = f"the C module cannot be loaded: {error}"
     else:
-        if _native.INTERFACE == pure.INTERFACE:
-            return _native, ""
-        reason = f"it has interface {_native.INTERFACE}, and {pure.INTERFACE} is needed"
+        interface = getattr(found, "INTERFACE", None)
+        if interface == pure.INTERFACE:
+            return found, ""
+        reason = f"the C module has interface {interface}, and {pure.INTERFACE} is needed"
     if os.environ.get("PCIRCLE_REQUIRE_NATIVE") == "1":
-        raise ImportError(f"PCIRCLE_REQUIRE_NATIVE is set, and of the C module {reason}")
+        raise ImportError(f"PCIRCLE_REQUIRE_NATIVE is set, and {reason}")
     return pure, reason
 
 
 module, reason = _choose()
 is_native = module is not pure
 
-copy_files = module.copy_files
-unlink_names = module.unlink_names
+if TYPE_CHECKING:
+    from pcircle.fs.native.pure import copy_files, unlink_names
+else:
+    copy_files = module.copy_files
+    unlink_names = module.unlink_names
 
 
 def numbers(result: bytes) -> list[int]:

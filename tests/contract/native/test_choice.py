@@ -1,0 +1,69 @@
+"""Which module is used, and that it is told why."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ASK = """
+import sys
+sys.path[:0] = sys.argv[1:]
+import pcircle.fs
+pcircle.fs.__path__[:0] = sys.argv[1:]
+from pcircle.fs import native
+print(native.is_native, native.module.__name__, native.reason)
+"""
+NATIVE = Path(__file__).resolve().parents[3] / "pcircle" / "fs" / "native"
+
+
+def asked(*places: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Ask a new interpreter, which looks for the package in these places first."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PCIRCLE_")}
+    return subprocess.run(
+        [sys.executable, "-c", _ASK, *map(str, places)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment | variables,
+    )
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A place with the package and no C module."""
+    (tmp_path / "native").mkdir()
+    for path in NATIVE.glob("*.py"):
+        (tmp_path / "native" / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def test_without_the_c_module_its_twin_is_used(copy: Path) -> None:
+    done = asked(copy)
+    assert done.stdout.startswith("False pcircle.fs.native.pure the C module was not built"), done
+
+
+def test_one_of_another_interface_is_not_used(copy: Path) -> None:
+    (copy / "native" / "_native.py").write_text("INTERFACE = 0\n")
+    done = asked(copy)
+    assert done.stdout.startswith("False pcircle.fs.native.pure the C module has interface 0"), done
+
+
+def test_one_that_cannot_be_loaded_is_not_used(copy: Path) -> None:
+    (copy / "native" / "_native.abi3.so").write_bytes(b"no library")
+    done = asked(copy)
+    assert done.stdout.startswith("False pcircle.fs.native.pure the C module cannot be loaded")
+
+
+def test_the_twin_can_be_asked_for() -> None:
+    done = asked(PCIRCLE_NATIVE="0", PCIRCLE_REQUIRE_NATIVE="1")
+    assert done.stdout == "False pcircle.fs.native.pure PCIRCLE_NATIVE is 0\n", done
+
+
+def test_where_it_must_be_there_another_one_is_an_error(copy: Path) -> None:
+    done = asked(copy, PCIRCLE_REQUIRE_NATIVE="1")
+    assert done.returncode == 1
+    assert "ImportError: PCIRCLE_REQUIRE_NATIVE is set, and the C module was" in done.stderr
