@@ -1,6 +1,6 @@
-"""The sizes that the installed du adds up besides those of files and symbolic links.
+"""The sizes that the installed du leaves out, those of directories and special files.
 
-Up to coreutils 9.1 ``du --apparent-size`` also adds those of directories and special files.
+Since coreutils 9.2 ``du --apparent-size`` adds up files and symbolic links only.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def du_counts_directories() -> bool:
     return size > 0
 
 
-def sizes_du_adds(*roots: bytes) -> list[tuple[bytes, int]]:
-    """Return each directory and special file with the size that `du -b` adds for it."""
-    if not du_counts_directories():
+def sizes_du_leaves_out(*roots: bytes) -> list[tuple[bytes, int]]:
+    """Return each entry whose size `du -b` does not add, with that size."""
+    if du_counts_directories():
         return []
     command: list[str | bytes] = [
         "find",

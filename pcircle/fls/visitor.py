@@ -24,7 +24,7 @@ from pcircle.fls.records import OPERANDS, place_in, record, root_place
 from pcircle.fls.rows import Rows
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import FILE, FOLDER, Block, Listings, Together, encoded, few
-from pcircle.fs.stats import CAPACITY, Failed, Stats, divide, has_size
+from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
 from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.tool.actions import Actions, Lines
@@ -107,7 +107,7 @@ class ListVisitor(EntryVisitor):
             key = self._keys.of_directory(os.path.basename(opened.path), status)
             opened.ancestors = place_in(holder.ancestors, key)
         if self._form.shape == "total":
-            sums = (1, 0, status.st_blocks, status.st_mtime_ns)  # its size does not count
+            sums = (1, status.st_size, status.st_blocks, status.st_mtime_ns)
             self._keep_sums(opened.ancestors, sums, self._shown(opened))
         return None
 
@@ -435,10 +435,8 @@ class ListVisitor(EntryVisitor):
             if not stat.S_ISDIR(row[0]) and place not in looked.failed
         ]
         if rows:
-            modes, sizes, blocks, newest = zip(*rows, strict=True)
-            sized = {mode for mode in set(modes) if has_size(mode)}
-            size = sum(size for mode, size in zip(modes, sizes, strict=True) if mode in sized)
-            sums = (len(rows), size, sum(blocks), max(newest))
+            _, sizes, blocks, newest = zip(*rows, strict=True)
+            sums = (len(rows), sum(sizes), sum(blocks), max(newest))
             place = getattr(where, "ancestors", b"") or OPERANDS
             self._keep_sums(place, sums, looked.shown or looked.typed[0])
 

@@ -23,7 +23,7 @@ from pcircle.fprof.profile.inodes import Claim, home_of
 from pcircle.fprof.profile.model import DirectoryRow
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, FileSystem, Listings
-from pcircle.fs.stats import CAPACITY, Failed, Stats, has_size
+from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.runtime import Context
 from pcircle.tool.failures import failure_of, shown_below, tell_recalls
 from pcircle.walk.items import Place, handed_back
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 NOTHING: Sum = (0, 0, 0)
 
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
-_SIZED = frozenset(kind for mode, kind in _KINDS.items() if has_size(mode))
 _SPACE = ("size", "blocks")
 _BATCH_S = 0.1
 
@@ -111,7 +110,7 @@ class ProfileVisitor(Visitor[Sum]):
         counters = self._counters
         counters.scans_done += 1
         counters.directories += 1
-        self._collector.entered(status.st_blocks)
+        self._collector.entered(status.st_size, status.st_blocks)
         if status.st_dev != self._device:
             self._device = status.st_dev
             self._system = self._listings.of(self._device)
@@ -291,8 +290,6 @@ class ProfileVisitor(Visitor[Sum]):
             [column[place] for place in places]
             for column in (self._stats.column(name, 0, places[-1] + 1) for name in _SPACE)
         )
-        if kind not in _SIZED:
-            sizes = [0] * len(places)
         self._collector.others(kind, sizes, taken)
         total = sum(sizes)
         self._counters.bytes += total

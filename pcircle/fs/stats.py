@@ -67,15 +67,6 @@ class Row(NamedTuple):
     st_ctime_ns: int
 
 
-def has_size(mode: int) -> bool:
-    """Return whether the size of an entry counts in sums: that of a file or a symbolic link does.
-
-    POSIX leaves the size of other entries undefined. That of a directory says how the file system
-    stores names, and on CephFS it can be the bytes of all files below.
-    """
-    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
-
-
 class Stats:
     """What `look` found of up to `CAPACITY` names, in their order. Links are not followed.
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from pcircle.fls.keys import Keys, turned
 from pcircle.fls.shapes import in_columns
 from tests.conftest import SOAK
-from tests.disk_usage import sizes_du_adds
+from tests.disk_usage import sizes_du_leaves_out
 from tests.fcp import trees
 from tests.fcp.running import ONE, TWO, Launcher, Run
 from tests.fusefs.fixture import Mount
@@ -161,14 +161,14 @@ def test_sums_are_those_of_du(odd: bytes, launcher: Launcher) -> None:
     times = subprocess.run(words, stdout=-1, check=True).stdout.splitlines()
     newest = max(times, key=lambda line: Decimal(line.split()[0].decode())).split(b" ", 1)[1]
     assert top.split(b"\t")[3].startswith(newest[: len("2026-11-30 12:00:00.123456789")])
-    added = sizes_du_adds(odd)
+    left_out = sizes_du_leaves_out(odd)
     for option, column in (("-b", 1), ("-k", 2)):
         du = subprocess.run(["du", "-l0", option, odd], stdout=-1, check=True).stdout
         for line in du.split(b"\0")[:-1]:
             size, _, path = line.partition(b"\t")
             expected = int(size)
             if option == "-b":
-                expected -= sum(own for each, own in added if _is_in(each, path))
+                expected += sum(own for each, own in left_out if _is_in(each, path))
             assert found[path][column] == expected, path
     (alone,) = listed(launcher, "--total", odd).splitlines()
     assert alone == top

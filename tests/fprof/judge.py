@@ -6,13 +6,13 @@ import subprocess
 from collections import Counter
 from typing import Any, NamedTuple
 
-from tests.disk_usage import sizes_du_adds
+from tests.disk_usage import sizes_du_leaves_out
 
 KINDS = {"f": "files", "d": "directories", "l": "links"}
 
 
 class Said(NamedTuple):
-    """Entries by kind, bytes of files and links, and space; hard links count once in bytes."""
+    """Entries by kind, their bytes, and what these take; hard links count once in bytes."""
 
     entries: Counter[str]
     apparent_bytes: int
@@ -31,7 +31,7 @@ def judged(*roots: bytes) -> Said:
         kinds.update(KINDS.get(letter.decode(), "special") for letter in letters)
     apparent = _lines("du", "-scb", *roots)[-1]
     allocated = _lines("du", "-sc", "-B1", *roots)[-1]
-    size = int(apparent.split()[0]) - sum(size for _, size in sizes_du_adds(*roots))
+    size = int(apparent.split()[0]) + sum(size for _, size in sizes_du_leaves_out(*roots))
     return Said(kinds, size, int(allocated.split()[0]))
 
 

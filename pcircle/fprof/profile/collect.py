@@ -340,10 +340,11 @@ class Collector:
             kind = SPECIALS.get(stat.S_IFMT(mode), "other")
             counted[kind] = [counted.get(kind, [0])[0] + 1]
 
-    def entered(self, blocks: int) -> None:
-        """Add a directory, whose size does not count (`pcircle.fs.stats.has_size`)."""
+    def entered(self, size: int, blocks: int) -> None:
+        """Add a directory."""
         tally = self._kinds["directory"]
         tally[0] += 1
+        tally[1] += size
         tally[2] += SECTOR_BYTES * blocks
 
     def directory(self, row: DirectoryRow) -> None:

@@ -37,10 +37,7 @@ SCHEMA = 1
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """A number of entries, their bytes (apparent sizes) and the bytes that they take on disk.
-
-    Only files and symbolic links have apparent sizes.
-    """
+    """A number of entries, their bytes (apparent sizes) and the bytes that they take on disk."""
 
     number: int
     bytes: int
