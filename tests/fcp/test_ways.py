@@ -50,9 +50,9 @@ def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         if shutil.which(MAKERS[kind][0]) is None:
             pytest.skip(f"{MAKERS[kind][0]} is not installed")
         image, folder = home / f"{kind}.img", home / kind
-        with image.open("xb") as stream:
+        with image.open("wb") as stream:
             stream.truncate(IMAGE_BYTES)
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)  # a test before this one has skipped
         _run(*MAKERS[kind], str(image))
         _run("mount", "-o", "loop", str(image), str(folder))
         image.unlink()  # its space is free again when nobody has it mounted

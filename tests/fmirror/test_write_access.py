@@ -35,7 +35,6 @@ MODES = (0o555, 0o500, 0o300, 0o000)
 
 def closed(place: bytes) -> tuple[bytes, bytes]:
     """A tree of directories of each mode, in directories of each mode, and its copy."""
-    required("chattr")
     source, target = place + b"/a", place + b"/b"
     for outer in MODES:
         for inner in MODES:
@@ -239,6 +238,7 @@ def flags_of(path: bytes) -> int:
 @pytest.fixture
 def protected(place: bytes) -> Iterator[tuple[bytes, bytes]]:
     """A tree with immutable and append-only files and directories, and its copy."""
+    required("chattr")
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/fixed/d")
     os.makedirs(source + b"/gone/d")
