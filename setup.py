@@ -25,6 +25,19 @@ class OptionalExtension(build_ext):
         if any(self._is_missing(each) for each in self.extensions):
             self.distribution.ext_modules = []
 
+    def build_extension(self, ext: Extension) -> None:
+        """Build it anew: a file of an earlier build must not stand for one that failed."""
+        from pathlib import Path
+
+        for place in {self.get_ext_fullpath(ext.name), self._path_in_build_lib(ext)}:
+            Path(place).unlink(missing_ok=True)
+        super().build_extension(ext)
+
+    def _path_in_build_lib(self, ext: Extension) -> str:
+        from os.path import join
+
+        return join(self.build_lib, self.get_ext_filename(self.get_ext_fullname(ext.name)))
+
     def _is_missing(self, extension: Extension) -> bool:
         from pathlib import Path
 

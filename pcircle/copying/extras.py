@@ -204,7 +204,10 @@ class Extras:
         if not self.closed:
             return -1, -1
         if self._owner is None:
-            made = os.fstat(self._target_fd)
+            try:
+                made = os.fstat(self._target_fd)
+            except OSError:
+                return -1, -1  # what is made there says why
             self._owner = made.st_uid, made.st_gid
         return self._owner
 

@@ -24,7 +24,7 @@ from pcircle.copying.layouts import Layouts
 from pcircle.copying.links import LinkCopier
 from pcircle.copying.means import Means, Moved, refuse_change
 from pcircle.copying.observing import Observer
-from pcircle.copying.plain import MAX_NAMES, ONE_READ_BYTES, PlainCopier
+from pcircle.copying.plain import ONE_READ_BYTES, PlainCopier
 from pcircle.copying.settings import CHUNK_UNIT_BYTES, SOURCE_FLAGS, Identity, Range, Settings
 from pcircle.copying.target import BegunFile, Creation
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
@@ -34,6 +34,7 @@ from pcircle.fs.trouble import SAME_FILE, Changed, Trouble, tried, trying
 from pcircle.fs.xattrs import FLAGS, Held
 from pcircle.writing import write_all
 
+_MAX_TRIES = 3  # for a file, at each of which a signal came
 _LOOK_EVERY_S = 0.02  # counts are told, and it is asked whether the job stops
 _CHUNK_SPLIT_S = 0.25
 _REACH = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a copy that is being made
@@ -107,13 +108,19 @@ class Copier:
         """
         self.means.is_stopping = stop
         tally = Tally([], [], [])
-        device = os.fstat(source_fd).st_dev
-        count = 0
+        try:
+            device = os.fstat(source_fd).st_dev
+        except OSError:
+            device = -1  # so none is plain, and each says why
+        count = tries = 0
         while count < len(names):
-            some = list(names[count : count + MAX_NAMES])
+            some = list(names[count : count + self.plain.offer])
             until_ns = int(self._look_s * 1e9)
             sizes = self.plain.copy(some, source_fd, target_fd, device, until_ns)
             count += len(sizes)
+            tries = 0 if sizes else tries + 1
+            if tries == _MAX_TRIES:
+                count, sizes = count + 1, [-1]
             if sizes and sizes[-1] < 0:
                 del sizes[-1]
                 self._counts.add_files(len(sizes), sum(sizes))

@@ -16,7 +16,7 @@ from pcircle.copying.observing import Watch
 from pcircle.copying.settings import Settings
 from pcircle.fs import native
 from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
-from pcircle.fs.xattrs import USER_FLAGS
+from pcircle.fs.xattrs import IGNORED, USER_FLAGS
 
 ONE_READ_BYTES = 128 << 10
 MAX_NAMES = 256
@@ -25,12 +25,16 @@ _CONTENTS_BYTES = 2 * ONE_READ_BYTES
 
 
 class PlainCopier:
-    """One thread's. `is_active`: options allow that files are plain."""
+    """One thread's. `is_active`: options allow that files are plain.
+
+    `offer` is how many files to give to one call: few where many are not plain, which ends it.
+    """
 
     def __init__(
         self, settings: Settings, extras: Extras, watch: Watch, *, is_active: bool
     ) -> None:
         self.is_active = is_active
+        self.offer = 1
         self._extras = extras
         self._watch = watch
         self._flags = settings.source_flags
@@ -56,7 +60,8 @@ class PlainCopier:
         if watch.is_limited:
             watch.attempt(0)
             names = names[:1]
-        keep = self._extras.plain_bits(device) if self.is_active else None
+        is_known = device >= 0  # else the directory cannot be looked at any more
+        keep = self._extras.plain_bits(device) if self.is_active and is_known else None
         if keep is None:
             return [NOT_PLAIN]
         owner, group = self._extras.owner_of_made()
@@ -68,6 +73,7 @@ class PlainCopier:
             self._bits,
             keep,
             self._inode_flags,
+            IGNORED,
             self._max_links,
             ONE_READ_BYTES,
             device,
@@ -77,6 +83,10 @@ class PlainCopier:
             self._contents_bytes,
         )
         sizes = list(takewhile(UNTRIED.__ne__, native.numbers(result)))
+        if sizes and sizes[-1] < 0:
+            self.offer = 1
+        else:
+            self.offer = min(2 * self.offer, MAX_NAMES)
         if watch.any:
             self._tell(names, sizes, contents)
         return sizes

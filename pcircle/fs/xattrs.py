@@ -55,6 +55,8 @@ _NOT_COPIED = frozenset(
         *(f"trusted.{name}" for name in _OF_LUSTRE),
     )
 )
+IGNORED = b"".join(name.encode() + b"\0" for name in sorted(_NOT_COPIED | {"lustre.lov"}))
+"""Names of attributes that no copy is given, and that nobody misses there."""
 # EINVAL: an ACL that names an owner whom the target's user namespace does not know.
 _REFUSED = frozenset(
     (

@@ -243,3 +243,18 @@ def test_a_full_tmpfs_that_gets_room(
     again = run_fcp(launcher, *_logs(place), "--resume", source, target)
     assert again.code == 0, again.said
     assert verdict.differing(source, target, preserved=True) == []
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_directory_that_is_gone_costs_its_entries(side: str, place: bytes) -> None:
+    """At whichever look at it: as a directory that an NFS server has given up."""
+    source = _build(place + b"/source")
+    for skip in range(5):
+        target = place + b"/target %d" % skip
+        above = os.fsdecode(source if side == "source" else target)
+        rules = [Rule(("fstat",), f"{above}/a", errno="ESTALE", skip=skip)]
+        rules.append(Rule(("open", "stat"), f"{above}/a/*", errno="ESTALE"))
+        finished = _mapped(place, Launcher(jobs=1), rules, "-a", source, target)
+        os.unlink(place + b"/map")
+        assert finished.code == 1, finished.said
+        assert "Traceback" not in finished.said

@@ -19,18 +19,19 @@
  * NOT_PLAIN, or UNTRIED.  Times are nanoseconds of CLOCK_MONOTONIC, as `time.monotonic_ns` has them.
  */
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define _FILE_OFFSET_BITS 64
+#define _TIME_BITS 64 /* else times after 2038 would be cut on 32 bits */
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030A0000
 #endif
 #include <Python.h>
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -44,8 +45,10 @@
 #include <time.h>
 #include <unistd.h>
 
+_Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
+
 /* Of the functions here and their results; `pure.py` has the same. */
-#define INTERFACE 1
+#define INTERFACE 2
 
 #define UNTRIED INT64_MIN
 #define NOT_PLAIN (INT64_MIN + 1)
@@ -60,6 +63,7 @@
 #define MAX_FILE_BYTES (1 << 20)
 #define SPECIAL_BITS (S_ISUID | S_ISGID | S_ISVTX)
 #define LIST_BYTES 4096
+#define GET_FLAGS _IOR('f', 1, long) /* FS_IOC_GETFLAGS of linux/fs.h, which not all have */
 
 /* ---- statx(2), of which old C libraries have neither the call nor the record ---------------- */
 
@@ -83,7 +87,7 @@ struct status {
 _Static_assert(sizeof(struct status) == 256, "as of linux/stat.h");
 
 #ifndef SYS_statx
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(__LP64__)
 #define SYS_statx 332
 #elif defined(__i386__)
 #define SYS_statx 383
@@ -93,8 +97,10 @@ _Static_assert(sizeof(struct status) == 256, "as of linux/stat.h");
 #define SYS_statx 379
 #elif defined(__arm__)
 #define SYS_statx 397
-#else
+#elif defined(__aarch64__) || defined(__riscv) || defined(__loongarch__)
 #define SYS_statx 291
+#else
+#error "the number of statx is not known"
 #endif
 #endif
 
@@ -210,8 +216,11 @@ own_buffer(void)
 struct copying {
     int source_fd, target_fd, flags, creation_bits, keep;
     int inode_flags; /* that a user sets, and a copy would have to be given */
+    const char *ignored; /* attributes that no copy is given, each ended by a NUL */
+    Py_ssize_t ignored_bytes;
     int64_t max_links, max_bytes, source_device, owner, group;
     char *buffer;
+    uid_t user; /* who copies */
     int right_mode; /* with which a file was made as it should be, -1 at first */
 };
 
@@ -221,24 +230,36 @@ is_no_attribute(int error)
     return error == ENODATA || error == EOPNOTSUPP || error == ENOSYS;
 }
 
+static int
+is_ignored(const char *name, const struct copying *how)
+{
+    const char *end = how->ignored + how->ignored_bytes;
+    for (const char *each = how->ignored; each < end; each += strlen(each) + 1)
+        if (strcmp(name, each) == 0)
+            return 1;
+    return 0;
+}
+
 /* Whether a file has attributes that a copy of it would have to be given. */
 static int
-has_attributes(int fd, int keep)
+has_attributes(int fd, const struct copying *how)
 {
-    char list[LIST_BYTES];
+    char list[LIST_BYTES + 1];
     ssize_t size;
+    int keep = how->keep;
     if ((keep & ASK_LISTS) != 0
         && (fgetxattr(fd, "system.posix_acl_access", NULL, 0) >= 0 || !is_no_attribute(errno)))
         return 1;
     if ((keep & (KEEP_LISTS | KEEP_ATTRIBUTES)) == 0)
         return 0;
-    size = flistxattr(fd, list, sizeof list);
+    size = flistxattr(fd, list, LIST_BYTES);
     if (size < 0)
         return !is_no_attribute(errno); /* in doubt the caller looks */
+    list[size] = 0; /* what a server sends may lack it */
     for (const char *name = list; name < list + size; name += strlen(name) + 1) {
         if (strcmp(name, "system.posix_acl_access") == 0)
             return 1;
-        if ((keep & KEEP_ATTRIBUTES) != 0 && strcmp(name, "security.selinux") != 0)
+        if ((keep & KEEP_ATTRIBUTES) != 0 && !is_ignored(name, how))
             return 1;
     }
     return 0;
@@ -248,8 +269,11 @@ has_attributes(int fd, int keep)
 static int
 has_flags(int fd, int flags)
 {
-    int found = 0; /* the kernel writes an int, whatever the number of the call says */
-    return flags != 0 && ioctl(fd, FS_IOC_GETFLAGS, &found) == 0 && (found & flags) != 0;
+    union {
+        int value;
+        long room[2];
+    } found = {.room = {0, 0}}; /* most write an int, although the number of the call says long */
+    return flags != 0 && ioctl(fd, GET_FLAGS, &found) == 0 && (found.value & flags) != 0;
 }
 
 /* Give an open copy owner, mode and times, in this order; 0 or an errno. */
@@ -314,14 +338,17 @@ move_content(int fd, int out, size_t size, char *buffer)
         return -1;
     for (done = 0; done < size;) {
         ssize_t count = write(out, buffer + done, size - done);
-        if (count < 0)
-            return errno;
+        if (count <= 0) /* some file systems write nothing, and call that no error */
+            return count < 0 ? errno : -1;
         done += (size_t)count;
     }
     return 0;
 }
 
-/* Copy one file, of which nothing is left behind unless it is whole; its size, or what it is. */
+/* Copy one file, of which nothing is left behind unless it is whole; its size, or what it is.
+ *
+ * Where it may be made with its mode, the directory is closed to others, see `pure.copy_files`.
+ */
 static int64_t
 copy_file(const char *name, struct copying *how)
 {
@@ -337,10 +364,13 @@ copy_file(const char *name, struct copying *how)
     if (!S_ISREG(source.mode) || (int64_t)source.links > how->max_links
         || source.size > (uint64_t)how->max_bytes || source.size > source.blocks * 512
         || (int64_t)device_of(&source) != how->source_device
-        || has_attributes(fd, how->keep) || has_flags(fd, how->inode_flags))
+        || has_attributes(fd, how) || has_flags(fd, how->inode_flags))
         goto close_source;
     int right = how->owner == (int64_t)source.uid && how->group == (int64_t)source.gid
         && (source.mode & SPECIAL_BITS) == 0;
+    /* Ordinary users cannot give files away: what becomes of owner and mode then is a decision. */
+    if (!right && (how->keep & KEEP_OWNER) != 0 && how->user != 0 && how->user != source.uid)
+        goto close_source;
     int least = (how->keep & KEEP_MODE) != 0 ? 0600 : 0;
     mode_t mode = (mode_t)(right ? source.mode & 0777 : (source.mode & how->creation_bits) | least);
     int out = openat(
@@ -375,9 +405,9 @@ copy_files(PyObject *module, PyObject *arguments)
     int64_t *outcomes;
     long long max_links, max_bytes, device, owner, group, until_ns, room;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "iiOiiiiLLLLLLL:copy_files", &how.source_fd, &how.target_fd,
-                          &list, &how.flags, &how.creation_bits, &how.keep,
-                          &how.inode_flags, &max_links, &max_bytes, &device, &owner, &group, &until_ns, &room))
+    if (!PyArg_ParseTuple(arguments, "iiOiiiiy#LLLLLLL:copy_files", &how.source_fd, &how.target_fd,
+                          &list, &how.flags, &how.creation_bits, &how.keep, &how.inode_flags,
+                          &how.ignored, &how.ignored_bytes, &max_links, &max_bytes, &device, &owner, &group, &until_ns, &room))
         return NULL;
     if (max_bytes < 0 || max_bytes > MAX_FILE_BYTES || (room != 0 && room <= max_bytes)) {
         PyErr_SetString(PyExc_ValueError, "max_bytes");
@@ -388,6 +418,7 @@ copy_files(PyObject *module, PyObject *arguments)
     how.source_device = device;
     how.owner = owner;
     how.group = group;
+    how.user = geteuid();
     how.right_mode = -1;
     if (take_names(list, &names) < 0)
         return NULL;

@@ -19,7 +19,7 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import NamedTuple
 
-INTERFACE = 1
+INTERFACE = 2
 """Of these functions and their results; the C module has the same number if it fits."""
 
 UNTRIED = -(1 << 63)
@@ -35,7 +35,7 @@ MAX_FILE_BYTES = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 _ATTRIBUTES = KEEP_LISTS | KEEP_ATTRIBUTES | ASK_LISTS
-_ACCESS, _SELINUX = "system.posix_acl_access", "security.selinux"
+_ACCESS = "system.posix_acl_access"
 _NO_ATTRIBUTE = errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS
 _OWN_BYTES = 32 << 10  # less is read into bytes of its own, which is one object less to make
 
@@ -50,6 +50,7 @@ def copy_files(
     creation_bits: int,
     keep: int,
     inode_flags: int,
+    ignored: bytes,
     max_links: int,
     max_bytes: int,
     source_device: int,
@@ -68,6 +69,8 @@ def copy_files(
     `owner` and `group` (-1: unknown) as its source, it is made with its mode: the directory must be
     closed to others, and hand down no access control lists.
 
+    `ignored` are names of attributes that no copy is given, each ended by a NUL.
+
     With `contents_bytes` (0: without; else more than `max_bytes`) also what they contain: one after
     the other, and anything behind that. Files for which there may be no room are left.
 
@@ -75,7 +78,10 @@ def copy_files(
     """
     if not 0 <= max_bytes <= MAX_FILE_BYTES or 0 < contents_bytes <= max_bytes:
         raise ValueError("max_bytes")
-    how = _How(flags, creation_bits, keep, inode_flags, max_links, max_bytes, source_device)
+    attributes = frozenset(os.fsdecode(ignored).split("\0"))
+    how = _How(
+        flags, creation_bits, keep, inode_flags, attributes, max_links, max_bytes, source_device
+    )
     right_modes: set[int] = set()
     kept: list[bytes] = []
     left = contents_bytes
@@ -102,6 +108,7 @@ class _How(NamedTuple):
     creation_bits: int
     keep: int
     inode_flags: int
+    ignored: frozenset[str]
     max_links: int
     max_bytes: int
     device: int
@@ -127,6 +134,9 @@ def _copied(
             return None
         mode = source.st_mode
         right = owner == (source.st_uid, source.st_gid) and not mode & _SPECIAL_BITS
+        owned = right or not how.keep & KEEP_OWNER or os.geteuid() in (0, source.st_uid)
+        if not owned:  # ordinary users cannot give files away: what becomes of it is a decision
+            return None
         least = 0o600 if how.keep & KEEP_MODE else 0
         made_with = mode & 0o777 if right else mode & how.creation_bits | least
         out = os.open(name, _CREATE, made_with, dir_fd=target_fd)
@@ -154,7 +164,8 @@ def _copied(
                     raise
         return data
     finally:
-        os.close(fd)
+        with suppress(OSError):  # it was only read
+            os.close(fd)
 
 
 def _is_plain(fd: int, source: os.stat_result, how: _How) -> bool:
@@ -163,7 +174,7 @@ def _is_plain(fd: int, source: os.stat_result, how: _How) -> bool:
         return False
     if size > how.max_bytes or size > source.st_blocks * 512 or source.st_dev != how.device:
         return False
-    if how.keep & _ATTRIBUTES and _has_attributes(fd, how.keep):
+    if how.keep & _ATTRIBUTES and _has_attributes(fd, how):
         return False
     if not how.inode_flags:
         return True
@@ -241,8 +252,9 @@ def _room() -> memoryview:
     return room
 
 
-def _has_attributes(fd: int, keep: int) -> bool:
+def _has_attributes(fd: int, how: _How) -> bool:
     """Return whether a file has attributes that a copy of it would have to be given."""
+    keep = how.keep
     if keep & ASK_LISTS:
         try:
             os.getxattr(fd, _ACCESS)
@@ -257,7 +269,7 @@ def _has_attributes(fd: int, keep: int) -> bool:
         names = os.listxattr(fd)
     except OSError as error:
         return error.errno not in _NO_ATTRIBUTE
-    return _ACCESS in names or bool(keep & KEEP_ATTRIBUTES and set(names) - {_SELINUX})
+    return _ACCESS in names or bool(keep & KEEP_ATTRIBUTES and set(names) - how.ignored)
 
 
 def _is_as(out: int, source: os.stat_result) -> bool:

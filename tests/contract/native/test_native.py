@@ -21,7 +21,7 @@ import pytest
 
 from pcircle.fs import native
 from pcircle.fs.native import pure
-from pcircle.fs.xattrs import USER_FLAGS
+from pcircle.fs.xattrs import IGNORED, USER_FLAGS
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 ALL = pure.KEEP_MODE | pure.KEEP_OWNER | pure.KEEP_TIMES
@@ -82,6 +82,7 @@ def copied_with_contents(
         "creation_bits": 0o777,
         "keep": 0,
         "inode_flags": 0,
+        "ignored": IGNORED,
         "max_links": 1,
         "max_bytes": MAX_BYTES,
         "source_device": os.fstat(sides.source_fd).st_dev,
@@ -216,6 +217,39 @@ def test_files_without_attributes_are_plain_where_these_are_kept(
     sides.file(b"file", b"1")
     keep = ALL | pure.KEEP_LISTS | pure.KEEP_ATTRIBUTES | pure.ASK_LISTS
     assert copied(module, sides, b"file", keep=keep, inode_flags=USER_FLAGS) == [1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sets trusted attributes")
+def test_attributes_that_no_copy_is_given_are_ignored(module: ModuleType, sides: Sides) -> None:
+    path = sides.file(b"file", b"1")
+    try:
+        os.setxattr(path, "trusted.lov", b"layout")
+    except OSError:
+        pytest.skip("this file system keeps no attributes")
+    assert copied(module, sides, b"file", keep=pure.KEEP_ATTRIBUTES, ignored=b"") == [
+        pure.NOT_PLAIN
+    ]
+    assert copied(module, sides, b"file", keep=pure.KEEP_ATTRIBUTES) == [1]
+    assert os.listxattr(sides.target / "file") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_an_ordinary_user_makes_no_file_that_is_to_be_anothers(
+    module: ModuleType, sides: Sides
+) -> None:
+    os.chown(sides.file(b"file", b"1", 0o644), 12, 12)
+    os.chmod(sides.target, 0o777)
+    pid = os.fork()
+    if not pid:
+        try:
+            os.setegid(34)
+            os.seteuid(34)
+            found = copied(module, sides, b"file", keep=ALL, creation_bits=0)
+            os._exit(0 if found == [pure.NOT_PLAIN] else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert os.listdir(sides.target) == []
 
 
 def test_content_of_what_claims_to_be_empty_is_seen(module: ModuleType, sides: Sides) -> None:
@@ -378,7 +412,7 @@ from pcircle.fs import native
 source, target = (os.open(path, os.O_RDONLY) for path in sys.argv[1:])
 device = os.fstat(source).st_dev
 names = [b"0", b"1", b"2", b"3", b"4", b"taken"]
-how = {FLAGS}, 0o777, {keep}, 0, 1, 1000, device, 0, 0, 1 << 62, 0
+how = {FLAGS}, 0o777, {keep}, 0, b"", 1, 1000, device, 0, 0, 1 << 62, 0
 native.copy_files(source, target, [], *how)  # which imports what it needs
 os.write(2, b"begin")
 native.copy_files(source, target, names, *how)
