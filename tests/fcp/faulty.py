@@ -134,14 +134,13 @@ def _shortened(name: str, arguments: tuple[Any, ...], most: int) -> tuple[Any, .
 def without_native() -> Iterator[None]:
     """Have this process, and those that are forked from it, make all calls by functions of `os`."""
     names = "copy_files", "unlink_names"
-    real = {name: getattr(native, name) for name in names}
     for name in names:
         setattr(native, name, getattr(native.pure, name))
     try:
         yield
     finally:
-        for name, function in real.items():
-            setattr(native, name, function)
+        for name in names:
+            setattr(native, name, getattr(native.module, name))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import pytest
 
 from pcircle.checkpoint.resume import Wish
 from pcircle.fcp.command import copy
+from pcircle.fs import native
 from pcircle.fs.metadata import Keep
 from pcircle.transfer.work import small
 from pcircle.transfer.work.small import Begun, SmallDirectories
@@ -277,8 +278,9 @@ def test_a_small_directory_is_not_walked(place: bytes) -> None:
         min(_functions_called(source, b"%b copy %d" % (source, run)) for run in range(5))
         for source in sources
     )
-    # 76 to 79 on a machine with nothing else to do, 82 on a busy one; by the walk's steps 119.
-    assert (many - few) / 200 <= 90
+    # Where files are copied in Python these are twenty functions more. By the walk's steps it is 40
+    # more in either case.
+    assert (many - few) / 200 <= (75 if native.is_native else 115)
 
 
 def _functions_called(source: bytes, target: bytes) -> int:
