@@ -103,6 +103,14 @@ def reading(target: bytes, kept: list[bytes], denied: list[bytes]) -> Iterator[N
     assert status == 0, "see standard error"
 
 
+def _is_readable(path: bytes, root: int) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY, dir_fd=root))
+    except PermissionError:
+        return False
+    return True
+
+
 def read_until(receives: int, root: int, kept: list[bytes], denied: list[bytes]) -> bool:
     """Read all paths again and again until the pipe is closed; whether all went well."""
     is_last = False
@@ -117,7 +125,8 @@ def read_until(receives: int, root: int, kept: list[bytes], denied: list[bytes])
                 continue
             content = os.read(fd, 3)
             os.close(fd)
-            if path in denied and content == b"new":
+            # It may have been opened just before it was closed to us, and rewritten since.
+            if path in denied and content == b"new" and _is_readable(path, root):
                 print("was granted", path, flush=True)
                 return False
         if is_last:
