@@ -1,12 +1,15 @@
-"""Adds what `pyproject.toml` cannot say: the C module, for the interpreters that can have it.
+"""Add the C module to the package, for the interpreters that can load it.
 
-Where it cannot be compiled, the installation goes on without it, and the wheel says so by its name.
+`pyproject.toml` has no way to build it only for some. If it cannot be compiled, the installation
+succeeds without it, and the wheel gets the name of a pure one.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -26,26 +29,20 @@ class OptionalExtension(build_ext):
             self.distribution.ext_modules = []
 
     def build_extension(self, ext: Extension) -> None:
-        """Build it anew: a file of an earlier build must not stand for one that failed."""
-        from pathlib import Path
-
+        """Remove the file of an earlier build first, which must not replace one that fails."""
         for place in {self.get_ext_fullpath(ext.name), self._path_in_build_lib(ext)}:
             Path(place).unlink(missing_ok=True)
         super().build_extension(ext)
 
     def _path_in_build_lib(self, ext: Extension) -> str:
-        from os.path import join
-
-        return join(self.build_lib, self.get_ext_filename(self.get_ext_fullname(ext.name)))
+        return os.path.join(self.build_lib, self.get_ext_filename(self.get_ext_fullname(ext.name)))
 
     def _is_missing(self, extension: Extension) -> bool:
-        from pathlib import Path
-
         return not Path(self.get_ext_fullpath(extension.name)).exists()
 
 
 class Wheel(bdist_wheel):
-    """One for all versions of Python on a system if it has the module, else one for all systems."""
+    """A wheel with the module is for one platform and all versions of Python; others are pure."""
 
     def run(self) -> None:
         self.run_command("build_ext")

@@ -1,8 +1,8 @@
 """Many plain files of a directory at once: the innermost loop of a copy.
 
 Most files are small, dense, regular, stay the same while they are read and have a name that is not
-taken. `pcircle.fs.native` copies these. Everything else is left to `pcircle.copying.files`, which
-knows all cases and says what went wrong.
+taken. `pcircle.fs.native` copies these. `pcircle.copying.files` copies all other files,
+and reports errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONTENTS_BYTES = 2 * ONE_READ_BYTES
 
 
 class PlainCopier:
-    """One thread's. `is_active`: options allow that files are plain.
+    """Copies plain files for one thread. `is_active`: the options allow it.
 
     `offer` is how many files to give to one call: few where many are not plain, which ends it.
     """
@@ -40,7 +40,7 @@ class PlainCopier:
         self._flags = settings.source_flags
         self._bits = target.creation_bits(settings)
         self._inode_flags = USER_FLAGS if settings.keep.flags else 0
-        # What links are followed to may have any number of names.
+        # A file that is reached through a link may have any number of names.
         self._max_links = sys.maxsize if not settings.keep.links else 0 if settings.follow else 1
         # Memory for the content of one file, or of some of them.
         self._contents_bytes = 0
@@ -52,15 +52,15 @@ class PlainCopier:
     ) -> list[int]:
         """Copy what is plain of at most `MAX_NAMES` files of a source directory on `device`.
 
-        Returns the sizes of the first of them, those that were tried until `until_ns` of
-        `time.monotonic_ns`. Where one is not plain, or failed, it is the last one, its size is
-        negative, and nothing is left of it. It may be none if a signal came.
+        Return the sizes of the files that were tried until `until_ns` of `time.monotonic_ns`. The
+        first file that is not plain, or fails, is the last: its size is negative, and nothing is
+        left of it. The list may be empty after a signal.
         """
         watch = self._watch
         if watch.is_limited:
             watch.attempt(0)
             names = names[:1]
-        is_known = device >= 0  # else the directory cannot be looked at any more
+        is_known = device >= 0  # it is not if the directory can no longer be read
         keep = self._extras.plain_bits(device) if self.is_active and is_known else None
         if keep is None:
             return [NOT_PLAIN]

@@ -1,9 +1,9 @@
 """System calls that run millions of times: in C, or the same in Python.
 
-`module` is what is used: the C module `_native` where it was built and can be loaded, else its twin
-`pure`, which takes the same arguments and gives the same results. `reason` tells why it is not the
-C module. With ``PCIRCLE_NATIVE=0`` the twin is used; with ``PCIRCLE_REQUIRE_NATIVE=1`` a C module
-that is missing, older than this package or not loadable is an error.
+`module` is the C module `_native` if it was built and can be loaded, and otherwise its twin `pure`,
+which takes the same arguments and gives the same results. `reason` is why it is not the C module.
+With ``PCIRCLE_NATIVE=0`` the twin is used; with ``PCIRCLE_REQUIRE_NATIVE=1`` a C module that is
+missing, older than this package or not loadable is an error.
 
 Results are bytes that hold one number of 64 bits for each name, see `pure`.
 """
@@ -51,5 +51,5 @@ else:
 
 
 def numbers(result: bytes) -> list[int]:
-    """Return what a result says of each name."""
+    """Return the number that a result has for each name."""
     return memoryview(result).cast("q").tolist()

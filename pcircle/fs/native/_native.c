@@ -192,6 +192,27 @@ new_result(Py_ssize_t count, int64_t **numbers)
     return result;
 }
 
+/* What is done with one name.  It returns the outcome, and sets `ends` if it is to be the last. */
+typedef int64_t (*action)(const char *name, void *context, int *ends);
+
+/* Act on names in their order, without the interpreter's lock, until the time has passed. */
+static void
+act_on_each(const struct names *names, int64_t *outcomes, action act, void *context,
+            int64_t until_ns)
+{
+    int ends = 0;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t at = 0; at < names->count && !ends; at++) {
+        int64_t outcome = act(names->texts[at], context, &ends);
+        if (outcome == -1 - (int64_t)EINTR)
+            break;
+        outcomes[at] = outcome;
+        if (now_ns() > until_ns)
+            break;
+    }
+    Py_END_ALLOW_THREADS
+}
+
 /* ---- a buffer for each thread, which its end releases ---------------------------------------- */
 
 static pthread_key_t buffer_key;
@@ -220,7 +241,8 @@ struct copying {
     Py_ssize_t ignored_bytes;
     int64_t max_links, max_bytes, source_device, owner, group;
     char *buffer;
-    uid_t user; /* who copies */
+    int64_t room; /* left for contents; 0 if these are not kept */
+    uid_t user;   /* who copies */
     int right_mode; /* with which a file was made as it should be, -1 at first */
 };
 
@@ -394,6 +416,21 @@ close_source:
     return outcome;
 }
 
+/* Copy one file.  The first that fails is the last: the caller takes care of it before the others. */
+static int64_t
+copy_next(const char *name, void *context, int *ends)
+{
+    struct copying *how = context;
+    int64_t outcome = copy_file(name, how);
+    *ends = outcome < 0;
+    if (how->room != 0 && outcome > 0) {
+        how->buffer += outcome;
+        how->room -= outcome;
+        *ends = how->room <= how->max_bytes;
+    }
+    return outcome;
+}
+
 PyDoc_STRVAR(copy_files_doc, "See `pcircle.fs.native.pure.copy_files`.");
 
 static PyObject *
@@ -401,13 +438,14 @@ copy_files(PyObject *module, PyObject *arguments)
 {
     struct copying how;
     struct names names;
-    PyObject *list, *result = NULL, *contents = NULL, *both = NULL;
+    PyObject *list, *result, *contents, *both = NULL;
     int64_t *outcomes;
     long long max_links, max_bytes, device, owner, group, until_ns, room;
     (void)module;
     if (!PyArg_ParseTuple(arguments, "iiOiiiiy#LLLLLLL:copy_files", &how.source_fd, &how.target_fd,
                           &list, &how.flags, &how.creation_bits, &how.keep, &how.inode_flags,
-                          &how.ignored, &how.ignored_bytes, &max_links, &max_bytes, &device, &owner, &group, &until_ns, &room))
+                          &how.ignored, &how.ignored_bytes, &max_links, &max_bytes, &device,
+                          &owner, &group, &until_ns, &room))
         return NULL;
     if (max_bytes < 0 || max_bytes > MAX_FILE_BYTES || (room != 0 && room <= max_bytes)) {
         PyErr_SetString(PyExc_ValueError, "max_bytes");
@@ -418,76 +456,59 @@ copy_files(PyObject *module, PyObject *arguments)
     how.source_device = device;
     how.owner = owner;
     how.group = group;
+    how.room = room;
     how.user = geteuid();
     how.right_mode = -1;
     if (take_names(list, &names) < 0)
         return NULL;
     result = new_result(names.count, &outcomes);
     contents = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
-    if (result != NULL && contents != NULL)
-        both = PyTuple_Pack(2, result, contents);
-    how.buffer = room != 0 && contents != NULL ? PyBytes_AsString(contents) : own_buffer();
-    if (both != NULL && how.buffer == NULL)
-        PyErr_NoMemory();
-    if (both != NULL && how.buffer != NULL) {
-        Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t at = 0; at < names.count; at++) {
-            int64_t outcome = copy_file(names.texts[at], &how);
-            if (outcome == -1 - (int64_t)EINTR)
-                break;
-            outcomes[at] = outcome;
-            if (outcome < 0) /* the caller takes care of it before it goes on */
-                break;
-            if (room != 0 && outcome > 0) {
-                how.buffer += outcome;
-                room -= outcome;
-                if (room <= max_bytes)
-                    break;
-            }
-            if (now_ns() > until_ns)
-                break;
-        }
-        Py_END_ALLOW_THREADS
+    if (result != NULL && contents != NULL) {
+        how.buffer = room != 0 ? PyBytes_AsString(contents) : own_buffer();
+        both = how.buffer != NULL ? PyTuple_Pack(2, result, contents) : PyErr_NoMemory();
     }
+    if (both != NULL)
+        act_on_each(&names, outcomes, copy_next, &how, until_ns);
     PyMem_Free(names.texts);
     Py_XDECREF(result);
     Py_XDECREF(contents);
-    if (how.buffer == NULL)
-        Py_CLEAR(both);
     return both;
 }
 
 /* ---- removing -------------------------------------------------------------------------------- */
+
+struct removing {
+    int fd, flags;
+};
+
+static int64_t
+unlink_next(const char *name, void *context, int *ends)
+{
+    const struct removing *how = context;
+    (void)ends;
+    return unlinkat(how->fd, name, how->flags) == 0 ? 0 : -1 - (int64_t)errno;
+}
 
 PyDoc_STRVAR(unlink_names_doc, "See `pcircle.fs.native.pure.unlink_names`.");
 
 static PyObject *
 unlink_names(PyObject *module, PyObject *arguments)
 {
+    struct removing how;
     struct names names;
     PyObject *list, *result;
     int64_t *outcomes;
-    int fd, directories;
+    int directories;
     long long until_ns;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "iOpL:unlink_names", &fd, &list, &directories, &until_ns))
+    if (!PyArg_ParseTuple(arguments, "iOpL:unlink_names", &how.fd, &list, &directories, &until_ns))
         return NULL;
+    how.flags = directories ? AT_REMOVEDIR : 0;
     if (take_names(list, &names) < 0)
         return NULL;
     result = new_result(names.count, &outcomes);
-    if (result != NULL) {
-        Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t at = 0; at < names.count; at++) {
-            int failed = unlinkat(fd, names.texts[at], directories ? AT_REMOVEDIR : 0);
-            int64_t outcome = failed ? -1 - (int64_t)errno : 0;
-            if (outcome == -1 - (int64_t)EINTR)
-                break;
-            outcomes[at] = outcome;
-            if (now_ns() > until_ns)
-                break;
-        }
-        Py_END_ALLOW_THREADS
-    }
+    if (result != NULL)
+        act_on_each(&names, outcomes, unlink_next, &how, until_ns);
     PyMem_Free(names.texts);
     return result;
 }

@@ -1,10 +1,9 @@
 """The functions of the C module `_native` in Python: the same arguments, results and rules.
 
-A result has one number of 64 bits for each name: what its function says; or ``-1 - errno``;
-`NOT_PLAIN`, where the caller has to look for itself and nothing was done; or `UNTRIED`, where
-`until_ns` had passed (of `time.monotonic_ns`) or a signal came. Names are bytes without a slash,
-relative to open directories. What raises (TypeError, ValueError) does so before anything was
-changed.
+A result has one number of 64 bits for each name. It is the value of the function; or ``-1 - errno``;
+or `NOT_PLAIN` if nothing was done and the caller has to decide; or `UNTRIED` if `until_ns` (of
+`time.monotonic_ns`) had passed, or a signal had arrived. Names are bytes without a slash, relative
+to open directories. TypeError and ValueError are raised before anything is changed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from time import monotonic_ns
 from typing import NamedTuple
 
 INTERFACE = 2
-"""Of these functions and their results; the C module has the same number if it fits."""
+"""Changes with the functions and their results; a C module of another number is not used."""
 
 UNTRIED = -(1 << 63)
 NOT_PLAIN = UNTRIED + 1
@@ -199,7 +198,7 @@ def _moved(fd: int, out: int, size: int) -> bytes | memoryview | None:
 
 
 def unlink_names(fd: int, names: list[bytes], directories: bool, until_ns: int, /) -> bytes:
-    """Remove names of a directory: those of empty directories, or of all else; of each 0."""
+    """Remove empty directories, or entries of all other kinds, from a directory; 0 for each."""
     remove = os.rmdir if directories else os.unlink
 
     def unlink(name: bytes) -> int:
@@ -217,7 +216,7 @@ def _for_each(
     *,
     all_of_them: bool = True,
 ) -> bytes:
-    """Act on one name after the other until the time has passed, or `enough` says so.
+    """Act on the names in their order until the time has passed, or `enough` returns true.
 
     Unless on `all_of_them`, the first with a negative outcome is the last.
     """
@@ -273,7 +272,7 @@ def _has_attributes(fd: int, how: _How) -> bool:
 
 
 def _is_as(out: int, source: os.stat_result) -> bool:
-    """Return whether an open file has the mode and the owner of another one."""
+    """Return whether an open copy has the mode, owner and group of its source."""
     made = os.fstat(out)
     expected = source.st_mode, source.st_uid, source.st_gid
     return (made.st_mode, made.st_uid, made.st_gid) == expected
@@ -291,7 +290,7 @@ def _settle(out: int, source: os.stat_result, keep: int, *, made_right: bool) ->
 
 
 def _discard(out: int, directory_fd: int, name: bytes) -> None:
-    """Remove a file that is not whole, unless its name stands for another one by now."""
+    """Remove an incomplete file, unless its name was given to another file meanwhile."""
     with suppress(OSError):
         made = os.fstat(out)
         now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)

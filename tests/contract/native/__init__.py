@@ -1,1 +1,1 @@
-"""What system calls in C and their twins in Python promise."""
+"""The contract of system calls in C and their twins in Python."""

@@ -1,4 +1,4 @@
-"""Which module is used, and that it is told why."""
+"""The choice between the C module and its twin, and the reason that is given for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the C module and its twin in Python promise, of each alike."""
+"""The contract of the C module and its twin in Python: each test runs with both."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def sides(tmp_path: Path) -> Iterator[Sides]:
 
 
 def copied(module: ModuleType, sides: Sides, *names: bytes, **given: Any) -> list[int]:
-    """What a copy says of each name."""
+    """Copy, and return the outcome of each name."""
     result, _ = copied_with_contents(module, sides, *names, **given)
     return native.numbers(result)
 
