@@ -1,9 +1,9 @@
 """The functions of the C module `_native` in Python: the same arguments, results and rules.
 
-A result has one number of 64 bits for each name. It is the value of the function; or ``-1 - errno``;
-or `NOT_PLAIN` if nothing was done and the caller has to decide; or `UNTRIED` if `until_ns` (of
-`time.monotonic_ns`) had passed, or a signal had arrived. Names are bytes without a slash, relative
-to open directories. TypeError and ValueError are raised before anything is changed.
+A result has one number of 64 bits for each name. It is the value of the function; or
+``-1 - errno``; or `NOT_PLAIN` if nothing was done and the caller has to decide; or `UNTRIED` if
+`until_ns` (of `time.monotonic_ns`) had passed, or a signal had arrived. Names are bytes without a
+slash, relative to open directories. TypeError and ValueError are raised before anything is changed.
 """
 
 from __future__ import annotations
