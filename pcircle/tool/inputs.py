@@ -7,10 +7,12 @@ which is put there in the meantime is not followed either.
 
 from __future__ import annotations
 
+import io
 import os
+import select
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
@@ -29,12 +31,13 @@ if TYPE_CHECKING:
 
 _STRICT = "--strict-operands"
 _LOOSE = (b"", b".", b"..")
+_LISTEN_MS = 200
 
 
 def open_input(name: str | bytes, *, option: str = "") -> BinaryIO:
     """A file for reading; for an `option` that says so, `-` is standard input. Untrusted, OSError.
 
-    UsageError for standard input under a launcher.
+    UsageError for standard input under a launcher. Reading is interruptible, whatever it is.
     """
     path = os.fsencode(name)
     if option and path == b"-":
@@ -43,8 +46,43 @@ def open_input(name: str | bytes, *, option: str = "") -> BinaryIO:
                 f"{option}: cannot read standard input under {launcher}: launchers lose it, or "
                 "block, beyond 64 KiB; write the list to a file, and name the file"
             )
-        return open(0, "rb", closefd=False)
-    return open(reading(path), "rb")
+        return _interruptible(open(0, "rb", buffering=0, closefd=False))
+    return _interruptible(open(reading(path), "rb", buffering=0))
+
+
+def _interruptible(raw: io.FileIO) -> BinaryIO:
+    if stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+        return io.BufferedReader(raw)
+    return io.BufferedReader(_Waited(raw))
+
+
+class _Waited(io.RawIOBase):
+    """A pipe or terminal, of which each read is waited for in Python.
+
+    `io.FileIO` runs handlers of signals only if a signal interrupts its system call. One that
+    arrives just before the call, or while a buffer is filled from several reads, would be heard
+    when more input arrives, which may be never.
+    """
+
+    def __init__(self, raw: io.FileIO) -> None:
+        self._raw = raw
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    def readinto(self, buffer: Any, /) -> int:
+        waiting = select.poll()
+        waiting.register(self.fileno(), select.POLLIN)
+        while not waiting.poll(_LISTEN_MS):
+            pass  # between two calls handlers of signals run
+        return os.readv(self.fileno(), [buffer])
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def read_paths(

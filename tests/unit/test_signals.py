@@ -11,10 +11,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
+from pcircle.errors import Interrupted
+from pcircle.fs.sorting import pieces
 from pcircle.runtime.signals import CODES, Signals
+from pcircle.tool.inputs import open_input
 from tests.conftest import Run
 
 
@@ -111,3 +116,32 @@ def test_a_process_that_waits_hears_of_a_signal() -> None:
         os.kill(process.pid, signal.SIGTERM)
         assert process.stdout.readline() == "143\n"
     assert process.returncode == 0
+
+
+def test_a_signal_is_heard_while_a_pipe_is_read() -> None:
+    """At any moment of it: also between the reads that fill one buffer."""
+    for number in range(100):
+        out, into = os.pipe()
+        # Less than is asked for, and its end does not come.
+        writer = threading.Thread(target=_write_slowly, args=(into,))
+        due = threading.Timer(number % 20 / 4000, os.kill, (os.getpid(), signal.SIGINT))
+        with Signals(Bell()) as signals, signals.raised():
+            writer.start()
+            with pytest.raises(Interrupted):
+                _read(out, due)
+            writer.join()
+        os.close(out)
+        os.close(into)
+
+
+def _read(out: int, due: threading.Timer) -> None:
+    with open_input(f"/dev/fd/{out}") as stream:
+        due.start()
+        for _ in pieces(stream, b"\n"):
+            pass
+
+
+def _write_slowly(into: int) -> None:
+    for _ in range(8):
+        os.write(into, b"name\n" * 1000)
+        time.sleep(0.0005)
