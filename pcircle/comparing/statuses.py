@@ -164,4 +164,4 @@ class Comparer:
 
 def _are_same_devices(a: Stats, b: Stats, count: int) -> bool:
     """Whether no device differs, of entries whose modes are the same."""
-    return a.are_files(count) or a.devices(0, count, "rdev") == b.devices(0, count, "rdev")
+    return a.are_files(count) or a.agrees(b, "rdev", count)

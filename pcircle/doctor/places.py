@@ -31,15 +31,16 @@ from pcircle.fs.data import (
 )
 from pcircle.fs.lustre import is_lustre
 from pcircle.fs.naming import exchange, rename_to_free, sync_directory
-from pcircle.fs.scan import Listings, Steadiness
+from pcircle.fs.scan import Steadiness
 from pcircle.fs.status import birth_ns
 from pcircle.fs.xattrs import give_attribute
-from pcircle.mounts import type_of_mount
+from pcircle.mounts import type_of_device, type_of_mount
 from pcircle.writing import write_at
 
 PREFIX = b".pcircle-doctor-"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _OWN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MEMORY = frozenset({b"tmpfs", b"devtmpfs"})  # of types
 _FILE_BYTES = 64 << 10
 _HOLE_BYTES = 1 << 20
 _STEPS = 5  # of change times
@@ -66,7 +67,7 @@ def known(path: bytes) -> Facts:
         if space.f_files
         else Fact(None, "the file system does not count them"),
         "read_only": Fact(bool(space.f_flag & os.ST_RDONLY)),
-        "look_ups_may_wait": Fact(Listings().of(device).waits),
+        "look_ups_may_wait": Fact(type_of_device(device) not in _MEMORY),
         "listings_are_steady": Fact(Steadiness().of(device)),
         "archive_possible": Fact(Tiers().may_have(device)),
         "birth_times": asked(lambda: birth_ns(path, None, follow=True) is not None),

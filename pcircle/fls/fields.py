@@ -200,7 +200,7 @@ class Fields:
         sizes = looked.column("size")
         texts = list(map(human if self._form.human else b"%d".__mod__, sizes))
         if any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes)):
-            devices = require(looked.stats).devices(0, len(modes), "rdev")
+            devices = require(looked.stats).column("rdev", 0, len(modes))
             for place, mode in enumerate(modes):
                 if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
                     major, minor = os.major(devices[place]), os.minor(devices[place])

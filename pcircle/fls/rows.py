@@ -107,7 +107,7 @@ class Rows:
             looked.column(name)
             for name in ("mode", "links", "uid", "gid", "size", "blocks", "block_size", "inode")
         ]
-        columns += [stats.devices(0, count), stats.devices(0, count, "rdev")]
+        columns += [stats.column("device", 0, count), stats.column("rdev", 0, count)]
         columns += [stats.times_ns(name, 0, count) for name in ("atime", "mtime", "ctime")]
         more: list[dict[str, Any]] = [{} for _ in range(count)]
         self.failed = []

@@ -4,26 +4,23 @@ A directory of ten entries and one of a hundred million come out the same way:
 as blocks of at most `BLOCK_ENTRIES` names, some megabytes or a fifth of a second, so
 that others can begin with the first names while the rest is still being read.
 
-Who looks every name up anyway can have a small directory as a bare list of
-names (`Listings`), at two thirds of the price. There is no call for the first
-names of a directory only, so this is done where its size tells that it is small.
+Small directories are listed whole by native functions, several at once if need be (`Small`).
 """
 
 from __future__ import annotations
 
 import os
-import re
-import struct
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice, pairwise
+from typing import TYPE_CHECKING, Any
 
 from pcircle.encoding import IS_EXACT, exact, text_of, to_scan
+from pcircle.fs import native
 from pcircle.fs.directories import affordable_at_once, close_open
+from pcircle.fs.native.pure import UNTRIED
+from pcircle.fs.stats import Table, within_limit
 from pcircle.mounts import type_of_device
-from pcircle.workers.starting import Limit
 
 if TYPE_CHECKING:
     from pcircle.fs.listed import Listed
@@ -32,52 +29,17 @@ BLOCK_ENTRIES = 1 << 16
 BLOCK_BYTES = 2 << 20
 """Of names; of short ones with their objects three times that."""
 _BLOCK_S = 0.2
-_SMALL_BYTES = 64 << 10
-_MEMORY = frozenset({b"tmpfs", b"devtmpfs"})
-# Here a directory's size grows with its names, by 12 bytes and more for each.
-_TELLING = _MEMORY | {b"ext2", b"ext3", b"ext4", b"xfs"}
+_SCAN_NS = 20_000_000  # of several directories, between two looks at whether the job stops
+_KINDS_NS = 100_000_000  # for asking of what kind entries are
 # A listing of these misses nothing that stays, though what was listed before is removed meanwhile.
-_STEADY = _TELLING | {b"btrfs", b"f2fs", b"ramfs", b"overlay", b"zfs"}
+_STEADY = frozenset(b"tmpfs devtmpfs ext2 ext3 ext4 xfs btrfs f2fs ramfs overlay zfs".split())
 _LOOK_EVERY = 1024
-FILE, FOLDER, LINK, _SPECIAL = b"\x08", b"\x04", b"\x0a", b"\x0c"
+FILE, FOLDER, LINK = b"\x08", b"\x04", b"\x0a"
 """Kinds of entries, as the kernel numbers them."""
+ONLY_FILES = 1 << FILE[0]
+"""Bits of kinds."""
+NO_FOLDER = 0xFFFF & ~(1 << FOLDER[0]) & ~1
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_ITSELF = [b"\4.", b"\4.."]
-_PLAIN = rb"(?:(?:%s|%s(?=\.\.?\0))([^\0]+))?" % (FILE, FOLDER)
-_NEITHER = [b".", b".."]
-
-
-class FileSystem(NamedTuple):
-    """`tells`: the size of a directory grows with its names. `waits`: a look-up may have to wait
-    for a disk or a server.
-    """
-
-    tells: bool
-    waits: bool
-
-
-class Listings:
-    """The names of small directories, where the file system lets it be known that they are."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, FileSystem] = {}  # by device
-
-    def whole(
-        self, directory_fd: int, status: os.stat_result, system: FileSystem
-    ) -> list[bytes] | None:
-        """All names of a directory; None if it might be a large one. OSError as of `blocks`."""
-        # Where a size is 0 it tells nothing: so it is if the kernel has no tmpfs for devtmpfs.
-        if not system.tells or not 0 < status.st_size <= _SMALL_BYTES:
-            return None
-        # By descriptor they would come as text, to be made bytes again.
-        return os.listdir(b"/proc/self/fd/%d" % directory_fd)
-
-    def of(self, device: int) -> FileSystem:
-        """What is known of the file system that has this number on this node."""
-        known = self._known.get(device)
-        if known is None:
-            known = self._known[device] = file_system(type_of_device(device))
-        return known
 
 
 class Steadiness:
@@ -113,11 +75,6 @@ def listed_first(found: Iterable[Block]) -> Iterator[Block]:
         block.files, block.links, block.directories, block.specials = names
         block.below, block.last = below, number == len(kept)
         yield block
-
-
-def file_system(type_: bytes | None) -> FileSystem:
-    """What is known of file systems of a type; of an unknown one nothing."""
-    return FileSystem(type_ in _TELLING, type_ not in _MEMORY)
 
 
 class Block:
@@ -188,240 +145,93 @@ def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
             block.specials.append(exact(entry.name))
 
 
-def records_of(
-    begin: bytes = b".{16}", wanted: bytes = b"(.[^\0]+)"
-) -> Callable[[bytearray, int, int], list[Any]]:
-    """Finds what the kernel's records of entries hold: of each its kind and its name.
+def names_and_kinds(directory_fd: int, most: int) -> tuple[list[bytes], bytes] | None:
+    """The names in a directory, and the kind of each; None if these are more. OSError.
 
-    A record is inode and place, 8 bytes each, which `begin` matches, its own length, 2 bytes, then
-    these, which `wanted` does, and NUL; its length is a multiple of 8. Names of more than 255 bytes
-    are not taken apart, as FUSE, NTFS and FAT may have: that and all behind it gives nothing, once.
+    A kind is one byte, such as `FILE`, or 0 where nobody knows. Read from the beginning.
     """
-    # Most names are short.
-    lengths = [(struct.pack("=H", size), size - 18) for size in range(24, 288, 8)]
-    rest = b"|".join(re.escape(length) + b".{%d}" % more for length, more in lengths)
-    return re.compile(b"(?s)%b(?=..%b)(?:%b)|.+" % (begin, wanted, rest)).findall
-
-
-_OWN = threading.local()
-
-
-def _means() -> tuple[Any, Any, bytearray, Any, Any]:
-    """What this thread reads small directories with: a call, its buffer and what is found there.
-
-    That is kinds and names; or names of regular files, `.` and `..`, and nothing of all else.
-    """
-    import ctypes  # only who walks needs it
-
-    buffer = bytearray(32768)
-    place = ctypes.byref((ctypes.c_char * len(buffer)).from_buffer(buffer))
-    # An old C library has none, and nothing in it ends in time.
-    call = getattr(ctypes.CDLL(None), "getdents64", None) if Limit.limit_s is None else None
-    _OWN.means = found = call, place, buffer, records_of(), records_of(wanted=_PLAIN)
+    until_ns = time.monotonic_ns() + _KINDS_NS
+    found: tuple[list[bytes], bytes] | None = within_limit().list_directory(
+        directory_fd, most, until_ns
+    )
     return found
 
 
-def few(directory_fd: int, most: int) -> bytes | None:
-    """The entries of a directory, of each NUL, its kind and its name; None if these are more.
+def names_of_files(directory_fd: int, most: int) -> list[bytes] | None:
+    """The names in a directory, if these are at `most` so many, and all of regular files. OSError.
 
-    Kinds are `FILE`, `FOLDER`, `LINK` and another one, of one byte each. Unless None comes of it,
-    the descriptor is not at the beginning any more. OSError if it can't be read.
-
-    The kernel's own records are taken apart by an expression, which needs no object for each entry
-    and half the calls that a scan makes for a directory.
+    Read from the beginning.
     """
-    try:
-        call, place, buffer, records, _ = _OWN.means
-    except AttributeError:  # this thread's first
-        call, place, buffer, records, _ = _means()
-    found: list[bytes] = []
-    room = len(buffer)
-    size: int = -1 if call is None else call(directory_fd, place, room)
-    while size > 0:
-        found += records(buffer, 0, size)
-        if len(found) > most + 2:
-            break
-        size = call(directory_fd, place, room)
-    if not size:
-        if found[:2] == _ITSELF:
-            del found[:2]
-        else:
-            found = [each for each in found if each[1:] not in (b".", b"..")]
-        text = b"\0" + b"\0".join(found) if found else b""
-        if b"\0\0" not in text and text[-1:] != b"\0" and len(found) <= most:
-            return text
-    os.lseek(directory_fd, 0, os.SEEK_SET)
-    return None if len(found) > most else _few_scanned(directory_fd, most)
-
-
-def _few_scanned(directory_fd: int, most: int) -> bytes | None:
-    """As `few`, where the kernel does not tell all of it: kinds may have to be asked for."""
-    scan: Any = os.scandir(to_scan(directory_fd))
-    with scan as entries:
-        some = list(islice(entries, most + 1))
-    if len(some) > most:
+    found = names_and_kinds(directory_fd, most)
+    if found is None:
         return None
-    return b"".join(b"\0" + _kind(entry) + os.fsencode(exact(entry.name)) for entry in some)
+    names, kinds = found
+    return names if kinds.count(FILE) == len(names) else None
 
 
-def _kind(entry: os.DirEntry[Any]) -> bytes:
-    if entry.is_file(follow_symlinks=False):
-        return FILE
-    if entry.is_dir(follow_symlinks=False):
-        return FOLDER
-    return LINK if entry.is_symlink() else _SPECIAL
+class Small:
+    """Small directories in one directory, listed by one call, those of them that are plain.
 
+    In their order: their `names`, `counts` of entries, status (`own`, of before they were read) and
+    descriptors if they are kept (`fds`). Then of all that is in them the names (`inside`), the
+    `kinds` and, if they were looked up, the `table`, see `Stats.put`.
 
-class Together:
-    """Directories in one, open, and the names of the files that are all there is in each.
+    `rest` are those that are not plain or can't be read; `later` those that were not tried.
 
-    `rest` are those that are none of these, or can't be opened or read; `later` those that were
-    not tried, as there are enough names or descriptors.
+    As a context it ends the descriptors.
     """
 
-    __slots__ = ("fds", "files", "later", "names", "rest")
+    __slots__ = (*("counts", "fds", "inside", "kinds", "later", "names", "own", "rest", "table"),)
 
     def __init__(
         self,
         directory_fd: int,
-        names: Sequence[bytes],
+        names: list[bytes],
+        device: int,
+        *,
         most: int,
         room: int,
-        before: Callable[[int, int], None] | None = None,
+        looks: bool = False,
+        keeps: bool = False,
+        kinds: int = ONLY_FILES,
     ) -> None:
-        """Open some of these, at least one, of at `most` so many files, as long as there is `room`
-        for all names. Use it as a context: it ends the descriptors.
-
-        Each is handed to `before` with its place before it is read, which changes when it was used.
+        """List some of these, at least one: those on `device` that have at `most` so many entries,
+        all of these `kinds`, as long as there may be `room` for all. With `looks` entries are
+        looked up, and with `keeps` directories stay open.
         """
-        self.names: list[bytes] = []
-        self.fds: list[int] = []
-        self.files: list[list[bytes]] = []
-        self.rest: list[bytes] = []
-        self.later: Sequence[bytes] = ()
-        at_once = affordable_at_once()
-        try:
-            for place, name in enumerate(names):
-                if place and (room < most or len(self.fds) == at_once):
-                    self.later = names[place:]
-                    break
-                room -= self._open(directory_fd, name, most, before)
-        except BaseException:
-            self.__exit__()
-            raise
+        some = names[: affordable_at_once()] if keeps else names
+        outcomes, self.fds, own, self.inside, self.kinds, self.table = (
+            within_limit().scan_directories(
+                *(directory_fd, some, _DIRECTORY, device, kinds, most, max(room, most)),
+                *(looks, keeps, time.monotonic_ns() + _SCAN_NS),
+            )
+        )
+        self.own = Table(own)
+        counts = native.numbers(outcomes)
+        if counts and min(counts) >= 0:
+            self.names, self.counts, self.rest = some, counts, []
+            self.later = names[len(some) :]
+            return
+        tried = len(counts) if UNTRIED not in counts else counts.index(UNTRIED)
+        self.names, self.counts, self.rest = [], [], list[bytes]()
+        for name, count in zip(some, counts[:tried], strict=False):
+            if count < 0:
+                self.rest.append(name)
+            else:
+                self.names.append(name)
+                self.counts.append(count)
+        self.later = names[tried:]
 
-    def _open(
-        self,
-        directory_fd: int,
-        name: bytes,
-        most: int,
-        before: Callable[[int, int], None] | None,
-    ) -> int:
-        """Open and read one; how many names are in it."""
-        files = None
-        try:
-            fd = os.open(name, _DIRECTORY, dir_fd=directory_fd)
-        except OSError:
-            self.rest.append(name)
-            return 0
-        try:
-            if before is not None:
-                before(fd, len(self.fds))
-            files = files_of(few(fd, most))
-        except OSError:
-            pass  # who walks it will say what is wrong
-        finally:
-            if files is None:
-                close_open(fd)
-        if files is None:
-            self.rest.append(name)
-            return 0
-        self.names.append(name)
-        self.fds.append(fd)
-        self.files.append(files)
-        return len(files)
+    def ranges(self) -> list[tuple[int, int]]:
+        """Of each directory where in `inside` its entries begin and end."""
+        return list(pairwise(accumulate(self.counts, initial=0)))
 
-    def __enter__(self) -> Together:
+    def __enter__(self) -> Small:
         return self
 
     def __exit__(self, *_: object) -> None:
         for fd in self.fds:
             close_open(fd)
-
-
-def files_of(found: bytes | None) -> list[bytes] | None:
-    """The names of what `few` has found, if all are of regular files."""
-    if found is None:
-        return None
-    names = found.split(b"\0" + FILE)[1:]
-    return names if len(names) == found.count(b"\0") else None
-
-
-def few_files(directory_fd: int, most: int) -> list[bytes] | None:
-    """The names in a directory, if these are at `most` so many, and all of regular files."""
-    try:
-        found = few(directory_fd, most)
-        if found is not None:
-            os.lseek(directory_fd, 0, os.SEEK_SET)
-    except OSError:
-        return None
-    return files_of(found)
-
-
-def plain(directory_fd: int, most: int) -> tuple[list[bytes], int] | None:
-    """The names in a directory and the bytes of its records, where these are at `most` so many,
-    and of regular files. None else, and where the kernel does not tell.
-
-    From the descriptor's place, which is not at the beginning after that. OSError never.
-    """
-    try:
-        call, place, buffer, _, files = _OWN.means
-    except AttributeError:  # this thread's first
-        call, place, buffer, _, files = _means()
-    names: list[bytes] = []
-    room, total = len(buffer), 0
-    size: int = -1 if call is None else call(directory_fd, place, room)
-    while size > 0:
-        total += size
-        names += files(buffer, 0, size)
-        if len(names) > most + 2:
-            return None
-        size = call(directory_fd, place, room)
-    if names[:2] == _NEITHER:
-        del names[:2]
-    else:
-        names = [name for name in names if name not in _NEITHER]
-    return None if size or b"" in names else (names, total)
-
-
-def records_bytes(directory_fd: int, most: int) -> int:
-    """The bytes of a directory's records as of `plain`; -1 if these are more than `most`."""
-    call, place, buffer, *_ = getattr(_OWN, "means", None) or _means()
-    room, total = len(buffer), 0
-    size: int = -1 if call is None else call(directory_fd, place, room)
-    while size > 0:
-        total += size
-        if total > most:
-            return -1
-        size = call(directory_fd, place, room)
-    return -1 if size else total
-
-
-def all_names(directory_fd: int) -> Iterator[list[bytes]]:
-    """The names in a directory of any size, some hundreds at a time, as the kernel tells them.
-
-    OSError if it can't be read, and where there is no such call, or a name is too long.
-    """
-    call, place, buffer, records, _ = getattr(_OWN, "means", None) or _means()
-    room = len(buffer)
-    while size := -1 if call is None else call(directory_fd, place, room):
-        if size < 0:
-            raise OSError("the directory can't be read")
-        found = records(buffer, 0, size)
-        if not found[-1]:
-            raise OSError("a name is very long")
-        names = [each[1:] for each in found]
-        yield [name for name in names if name not in _NEITHER] if b"." in names else names
 
 
 def rewound(directory_fd: int) -> int:

@@ -111,10 +111,7 @@ def names(
     text = b"/".join(found)
     columns = []
     for name, letter in FIELDS:
-        is_device = name in ("device", "rdev")
-        column = (stats.devices if is_device else stats.column)(
-            *((0, places[-1] + 1, name) if is_device else (name, 0, places[-1] + 1))
-        )
+        column = stats.column(name, 0, places[-1] + 1)
         if len(places) < len(column):
             column = [column[place] for place in places]
         columns.append(_packed(letter, column))

@@ -96,8 +96,8 @@ class Files:
     def devices(self) -> list[int]:
         """The number of each one's device."""
         if self.places is None:
-            return self.stats.devices(0, len(self.names))
-        devices = self.stats.devices(0, self.places[-1] + 1)
+            return self.stats.column("device", 0, len(self.names))
+        devices = self.stats.column("device", 0, self.places[-1] + 1)
         return [devices[place] for place in self.places]
 
     def have_single_names(self) -> bool:

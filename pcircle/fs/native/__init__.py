@@ -17,7 +17,20 @@ from typing import TYPE_CHECKING
 
 from pcircle.fs.native import pure
 
-__all__ = ["copy_files", "is_native", "module", "numbers", "reason", "unlink_names"]
+__all__ = [
+    "change_names",
+    "copy_files",
+    "is_native",
+    "list_directory",
+    "module",
+    "numbers",
+    "read_files",
+    "reason",
+    "scan_directories",
+    "stat_names",
+    "stat_open",
+    "unlink_names",
+]
 
 
 def _choose() -> tuple[ModuleType, str]:
@@ -44,9 +57,24 @@ module, reason = _choose()
 is_native = module is not pure
 
 if TYPE_CHECKING:
-    from pcircle.fs.native.pure import copy_files, unlink_names
+    from pcircle.fs.native.pure import (
+        change_names,
+        copy_files,
+        list_directory,
+        read_files,
+        scan_directories,
+        stat_names,
+        stat_open,
+        unlink_names,
+    )
 else:
+    change_names = module.change_names
     copy_files = module.copy_files
+    list_directory = module.list_directory
+    read_files = module.read_files
+    scan_directories = module.scan_directories
+    stat_names = module.stat_names
+    stat_open = module.stat_open
     unlink_names = module.unlink_names
 
 

@@ -15,10 +15,13 @@ import threading
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from time import monotonic_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-INTERFACE = 2
+from pcircle.encoding import exact, to_scan
+
+INTERFACE = 3
 """Changes with the functions and their results; a C module of another number is not used."""
 
 UNTRIED = -(1 << 63)
@@ -31,11 +34,23 @@ the file system does not list them (`ASK_LISTS`)."""
 
 MAX_FILE_BYTES = 1 << 20
 
+COLUMNS = (
+    *("mode", "links", "uid", "gid", "size", "blocks", "block_size", "inode", "device", "rdev"),
+    *("atime", "atime_ns", "mtime", "mtime_ns", "ctime", "ctime_ns"),
+)
+"""What a table of n entries holds, column after column, 8 bytes a number: first n modes, and so on.
+
+Times are seconds, and nanoseconds behind these. `blocks` are of 512 bytes. `inode`, `device` and
+`rdev` have no sign."""
+
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 _ATTRIBUTES = KEEP_LISTS | KEEP_ATTRIBUTES | ASK_LISTS
 _ACCESS = "system.posix_acl_access"
 _NO_ATTRIBUTE = errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS
+_FCHMODAT2, _NO_FOLLOW = 452, 0x100
+_NS = 1_000_000_000
+_ALL_BITS = (1 << 64) - 1
 _OWN_BYTES = 32 << 10  # less is read into bytes of its own, which is one object less to make
 
 _own = threading.local()
@@ -208,6 +223,204 @@ def unlink_names(fd: int, names: list[bytes], directories: bool, until_ns: int, 
     return _for_each(unlink, names, until_ns)
 
 
+def stat_names(fds: int | list[int], names: list[bytes], until_ns: int, /) -> tuple[bytes, bytes]:
+    """Look names up, without following links: 0 for each, and the table of `COLUMNS`.
+
+    All names are in one directory, or each is in its own; here ``.`` and ``..`` are names, too. A
+    row is 0 where there is none.
+    """
+    holders = _holders(fds, names)
+    rows: list[os.stat_result | None] = [None] * len(names)
+    place = 0
+
+    def look(name: bytes) -> int:
+        nonlocal place
+        at, place = place, place + 1
+        rows[at] = os.stat(name, dir_fd=holders[at], follow_symlinks=False)
+        return 0
+
+    return _for_each(look, names, until_ns, dots=True), table(rows)
+
+
+def stat_open(fds: list[int], /) -> tuple[bytes, bytes]:
+    """As `stat_names`, of open files."""
+    if not isinstance(fds, list):
+        raise TypeError("fds must be a list")
+    outcomes = array("q", bytes(8 * len(fds)))
+    rows: list[os.stat_result | None] = [None] * len(fds)
+    for place, fd in enumerate(fds):
+        try:
+            rows[place] = os.fstat(fd)
+        except OSError as error:
+            outcomes[place] = -1 - (error.errno or 0)
+    return outcomes.tobytes(), table(rows)
+
+
+def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[bytes], bytes] | None:
+    """The names in a directory and the kind of each (DT_*); None if these are more. OSError.
+
+    A kind that the directory does not tell is looked up; it is 0 if that fails, or the time has
+    passed. The directory is read from its beginning.
+    """
+    os.lseek(fd, 0, os.SEEK_SET)
+    # mypy knows of no scan of either kind.
+    scan: Any = os.scandir(to_scan(fd))
+    with scan as entries:
+        some = list(islice(entries, max_names + 1))
+    if len(some) > max_names:
+        return None
+    names = [os.fsencode(exact(entry.name)) for entry in some]
+    return names, bytes(map(_kind, some))
+
+
+def scan_directories(
+    fd: int,
+    names: list[bytes],
+    flags: int,
+    device: int,
+    kinds: int,
+    max_each: int,
+    max_all: int,
+    looks: bool,
+    keeps: bool,
+    until_ns: int,
+    /,
+) -> tuple[bytes, list[int], bytes, list[bytes], bytes, bytes]:
+    """List small directories of one; of each the number of entries.
+
+    A directory is opened by `flags`, and is plain if it is on `device` and has at most `max_each`
+    entries, all of `kinds`, which has the bit 1 << DT_* of each kind. With `looks` the entries are
+    looked up as well; if that fails for one, the directory is not plain. Those for which there may
+    be no room in `max_all` entries are left.
+
+    Returns the outcomes; then of those that are plain, in their order: their descriptors if they
+    are to be kept (`keeps`); their own table, of before they were read; and of all that is in them
+    the names, the kinds and, with `looks`, the table.
+    """
+    if not 0 <= max_each <= max_all <= 1 << 20:
+        raise ValueError("max_each, max_all")
+    fds: list[int] = []
+    own: list[os.stat_result | None] = []
+    found: list[bytes] = []
+    all_kinds: list[int] = []
+    rows: list[os.stat_result | None] = []
+
+    def scan(name: bytes) -> int:
+        inner = os.open(name, flags, dir_fd=fd)
+        is_kept = False
+        try:
+            status = os.fstat(inner)
+            listed = None
+            if status.st_dev == device:
+                listed = list_directory(inner, max_each, until_ns)
+            if listed is None:
+                return NOT_PLAIN
+            inside, told = listed
+            if any(not kinds & 1 << kind for kind in told):
+                return NOT_PLAIN
+            if looks:
+                try:
+                    looked = [os.stat(each, dir_fd=inner, follow_symlinks=False) for each in inside]
+                except OSError:
+                    return NOT_PLAIN
+                told = bytes(stat.S_IFMT(each.st_mode) >> 12 for each in looked)
+                if any(not kinds & 1 << kind for kind in told):
+                    return NOT_PLAIN  # it is another one by now
+                rows.extend(looked)
+            own.append(status)
+            found.extend(inside)
+            all_kinds.extend(told)
+            is_kept = keeps
+            if keeps:
+                fds.append(inner)
+            return len(inside)
+        finally:
+            if not is_kept:
+                with suppress(OSError):  # it was only read
+                    os.close(inner)
+
+    try:
+        outcomes = _for_each(scan, names, until_ns, lambda: len(found) + max_each > max_all)
+    except BaseException:
+        for inner in fds:
+            os.close(inner)
+        raise
+    return outcomes, fds, table(own), found, bytes(all_kinds), table(rows)
+
+
+def read_files(
+    fds: int | list[int],
+    names: list[bytes],
+    flags: int,
+    max_bytes: int,
+    contents_bytes: int,
+    until_ns: int,
+    /,
+) -> tuple[bytes, bytes]:
+    """Read small files; of each its size in bytes, and then what they contain.
+
+    Plain is a regular file of at most `max_bytes`, with no holes, and as large as it claims. It is
+    opened by `flags`. The contents follow each other; anything may be behind them, to so many
+    `contents_bytes`, which are more than `max_bytes`. Files that may not fit are left.
+    """
+    if not 0 <= max_bytes <= MAX_FILE_BYTES or contents_bytes <= max_bytes:
+        raise ValueError("max_bytes")
+    holders = _holders(fds, names)
+    kept: list[bytes] = []
+    left, place = contents_bytes, 0
+
+    def read(name: bytes) -> int:
+        nonlocal left, place
+        at, place = place, place + 1
+        inner = os.open(name, flags, dir_fd=holders[at])
+        try:
+            status = os.fstat(inner)
+            size = status.st_size
+            if not stat.S_ISREG(status.st_mode) or size > min(max_bytes, status.st_blocks * 512):
+                return NOT_PLAIN
+            data = os.read(inner, size + 1)
+        finally:
+            with suppress(OSError):  # it was only read
+                os.close(inner)
+        if len(data) != size:
+            return NOT_PLAIN
+        kept.append(data)
+        left -= size
+        return size
+
+    result = _for_each(read, names, until_ns, lambda: left <= max_bytes)
+    return result, b"".join(kept).ljust(contents_bytes, b"\0")
+
+
+def change_names(
+    fds: int | list[int],
+    names: list[bytes],
+    mode: int,
+    uid: int,
+    gid: int,
+    until_ns: int,
+    /,
+) -> bytes:
+    """Give entries an owner and a group, and then a mode; -1 leaves what is there. 0 for each.
+
+    No link is followed. The outcome is ``-1 - ENOSYS`` for modes where the kernel has no fchmodat2
+    (before Linux 6.6).
+    """
+    holders = _holders(fds, names)
+    place = 0
+
+    def change(name: bytes) -> int:
+        nonlocal place
+        at, place = place, place + 1
+        if (uid, gid) != (-1, -1):
+            os.chown(name, uid, gid, dir_fd=holders[at], follow_symlinks=False)
+        if mode >= 0:
+            _change_mode(holders[at], name, mode)
+        return 0
+
+    return _for_each(change, names, until_ns)
+
+
 def _for_each(
     act: Callable[[bytes], int],
     names: list[bytes],
@@ -215,17 +428,19 @@ def _for_each(
     enough: Callable[[], bool] | None = None,
     *,
     all_of_them: bool = True,
+    dots: bool = False,
 ) -> bytes:
     """Act on the names in their order until the time has passed, or `enough` returns true.
 
-    Unless on `all_of_them`, the first with a negative outcome is the last.
+    Unless on `all_of_them`, the first with a negative outcome is the last. ``.`` and ``..`` are
+    names only with `dots`.
     """
     if not isinstance(names, list):
         raise TypeError("names must be a list of bytes")
     for name in names:
         if not isinstance(name, bytes):
             raise TypeError("names must be a list of bytes")
-        if not name or b"/" in name or b"\0" in name or name in (b".", b".."):
+        if not name or b"/" in name or b"\0" in name or (not dots and name in (b".", b"..")):
             raise ValueError("not the name of an entry of a directory")
     outcomes = array("q", [UNTRIED]) * len(names)
     for place, name in enumerate(names):
@@ -296,3 +511,57 @@ def _discard(out: int, directory_fd: int, name: bytes) -> None:
         now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if (made.st_dev, made.st_ino) == (now.st_dev, now.st_ino):
             os.unlink(name, dir_fd=directory_fd)
+
+
+def _holders(fds: int | list[int], names: list[bytes]) -> list[int]:
+    """The directory of each name."""
+    if isinstance(fds, int):
+        return [fds] * len(names)
+    if len(fds) != len(names):
+        raise TypeError("fds must be an int, or a list of one for each name")
+    return fds
+
+
+def table(rows: list[os.stat_result | None]) -> bytes:
+    """Return rows by column; None stands for zeros."""
+    fields = [(0,) * len(COLUMNS) if row is None else _row(row) for row in rows]
+    numbers = array("q")
+    for column in zip(*fields, strict=True):
+        try:
+            numbers.extend(column)
+        except OverflowError:  # numbers of inodes may be that large
+            numbers.extend(array("q", array("Q", [n & _ALL_BITS for n in column]).tobytes()))
+    return numbers.tobytes()
+
+
+def _row(status: os.stat_result) -> tuple[int, ...]:
+    atime, mtime, ctime = status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns
+    return (
+        *(status.st_mode, status.st_nlink, status.st_uid, status.st_gid, status.st_size),
+        *(status.st_blocks, status.st_blksize, status.st_ino, status.st_dev, status.st_rdev),
+        *(atime // _NS, atime % _NS, mtime // _NS, mtime % _NS, ctime // _NS, ctime % _NS),
+    )
+
+
+def _kind(entry: os.DirEntry[Any]) -> int:
+    """The kind of an entry, as DT_*; 0 if nobody knows."""
+    try:
+        if entry.is_file(follow_symlinks=False):
+            return stat.S_IFREG >> 12
+        if entry.is_dir(follow_symlinks=False):
+            return stat.S_IFDIR >> 12
+        if entry.is_symlink():
+            return stat.S_IFLNK >> 12
+        return stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode) >> 12
+    except OSError:
+        return 0
+
+
+def _change_mode(directory_fd: int, name: bytes, mode: int) -> None:
+    """fchmodat2(2), which `os` does not have. OSError."""
+    import ctypes  # which few need
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    if call(_FCHMODAT2, directory_fd, name, mode, _NO_FOLLOW):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,322 @@
+"""``python -m tests.benchmarks.goals DIR``: each tool beside the standard tool, as one table.
+
+The figure of a row is (wall time − start) / reference, where the start is that of the same command
+on an empty tree. Rounds are interleaved and their medians taken. Who may (root) runs them at
+real-time priority, so that other work on the machine waits instead of being measured.
+
+The trees are made below DIR, on a tmpfs best; each is removed after its rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import NamedTuple
+
+from pcircle.ui.table import render
+
+from . import datasets, measure
+from .tools import environment
+from .turns import Tree
+
+_TIMEOUT_S = 3600.0
+_QUIET_S = 3.5  # fmirror trusts no change time that is younger
+_REAL_TREES = ("/usr/share", "/usr/lib/python3")
+_HEADER = ("row", "command", "s", "ratio", "goal", "cpu", "start s")
+
+
+class Row(NamedTuple):
+    """One comparison. Words of a command: ``{}`` is the tree, ``{out}`` a target to be made.
+
+    `goals` are those of ours with -j 2 and -j 1; None: none is set. `before` is what each run needs
+    first: a tree of its own (``fresh``), an existing target that is right (``mirror``), a mode that
+    changes each time (``mode``).
+    """
+
+    name: str
+    build: Callable[[str], None]
+    reference: str
+    ours: str
+    goals: tuple[float | None, float | None]
+    peers: dict[str, str] = {}  # noqa: RUF012 - never changed
+    before: str = ""
+
+
+def empty_files(files: int, each: int) -> Callable[[str], None]:
+    """A tree of so many empty files, `each` to a directory."""
+    return Tree("", files, each).build
+
+
+def filled(files: int, each: int, size: int) -> Callable[[str], None]:
+    """A tree of files of one size, in bytes."""
+
+    def build(top: str) -> None:
+        block = random.Random(1).randbytes(min(size, 1 << 20) + 4096)
+        for number in range(files):
+            if number % each == 0:
+                folder = f"{top}/{number // each // 1000}/{number // each}"
+                os.makedirs(folder)
+            with open(f"{folder}/file{number:07d}", "wb") as stream:
+                start, left = number % 4096, size
+                while left:
+                    left -= stream.write(block[start : start + min(left, 1 << 20)])
+
+    return build
+
+
+def real(copies: int) -> Callable[[str], None]:
+    """Copies of the documentation and libraries that are installed."""
+
+    def build(top: str) -> None:
+        for number in range(copies):
+            os.makedirs(f"{top}/{number}")
+            there = [tree for tree in _REAL_TREES if os.path.isdir(tree)]
+            subprocess.run(["cp", "-a", *there, f"{top}/{number}"], check=True)
+
+    return build
+
+
+def pair(build: Callable[[str], None]) -> Callable[[str], None]:
+    """A tree and its copy, to be compared."""
+
+    def both(top: str) -> None:
+        build(f"{top}/a")
+        subprocess.run(["cp", "-a", f"{top}/a", f"{top}/b"], check=True)
+
+    return both
+
+
+def rows(scale: float) -> Iterator[Row]:
+    """All rows, for trees of this scale."""
+
+    def some(count: int) -> int:
+        return max(1, int(count * scale))
+
+    copying = {"xcp": "xcp -r --no-progress {} {out}", "cpz": "cpz {} {out}"}
+    digest = "find {} -type f -print0 | xargs -0 -n500 xxhsum -H2"
+    listing = "-printf %p\\t%s\\t%m\\t%T@\\n"
+    small = 4
+    yield Row("copy 4 KiB", filled(some(100_000), 200, 4096), "cp -a {} {out}",
+              "fcp -q -p {} {out}", (0.48, 0.85), copying)  # fmt: skip
+    yield Row("copy small directories", empty_files(some(100_000), small), "cp -a {} {out}",
+              "fcp -q -p {} {out}", (0.27, 0.47), copying)  # fmt: skip
+    yield Row("copy a real tree", real(2), "cp -a {} {out}",
+              "fcp -q -p {} {out}", (0.50, 0.95), copying)  # fmt: skip
+    yield Row("copy 2 MB", filled(some(1600), 100, 2_000_000), "cp -a {} {out}",
+              "fcp -q {} {out}", (0.55, None), copying)  # fmt: skip
+    yield Row("digest 10 MB", filled(some(450), 100, 10_000_000), digest, "fsum -q {}",
+              (0.60, None))  # fmt: skip
+    yield Row("digest 4 KiB", filled(some(126_000), 200, 4096), digest, "fsum -q {}",
+              (0.40, None))  # fmt: skip
+    yield Row("digest small directories", filled(some(124_000), small, 4096), digest,
+              "fsum -q {}", (0.42, None))  # fmt: skip
+    bfs = {"bfs -j2": "bfs -j2 {}"}
+    yield Row("names, wide", empty_files(some(2_300_000), 200), "find {}", "ffind {}",
+              (0.55, None), bfs)  # fmt: skip
+    yield Row("names, small", empty_files(some(600_000), small), "find {}", "ffind {}",
+              (0.55, None), bfs)  # fmt: skip
+    bfs = {"bfs -j2": f"bfs -j2 {{}} {listing}"}
+    yield Row("-printf, wide", empty_files(some(500_000), 200), f"find {{}} {listing}",
+              f"ffind {{}} {listing}", (0.63, None), bfs)  # fmt: skip
+    yield Row("-printf, small", empty_files(some(600_000), small), f"find {{}} {listing}",
+              f"ffind {{}} {listing}", (0.70, None), bfs)  # fmt: skip
+    yield Row("list, wide", empty_files(some(500_000), 200), "find {} -ls", "fls -q -lR {}",
+              (0.40, None))  # fmt: skip
+    yield Row("list, small", empty_files(some(300_000), small), "find {} -ls", "fls -q -lR {}",
+              (0.50, None))  # fmt: skip
+    yield Row("profile, wide", empty_files(some(1_000_000), 200), "du -s {}", "fprof -q {}",
+              (0.62, None))  # fmt: skip
+    yield Row("profile, small", empty_files(some(600_000), small), "du -s {}", "fprof -q {}",
+              (0.66, None))  # fmt: skip
+    yield Row("chmod, wide", empty_files(some(500_000), 200), "chmod -R {mode} {}",
+              "fchmod -q -R {mode} {}", (0.63, None), before="mode")  # fmt: skip
+    yield Row("chmod, small", empty_files(some(336_000), small), "chmod -R {mode} {}",
+              "fchmod -q -R {mode} {}", (0.68, None), before="mode")  # fmt: skip
+    rmz = {"rmz": "rmz {}"}
+    yield Row("remove, wide", empty_files(some(500_000), 200), "rm -rf {}", "frm -q -r {}",
+              (0.50, None), rmz, "fresh")  # fmt: skip
+    yield Row("remove, small", empty_files(some(240_000), small), "rm -rf {}", "frm -q -r {}",
+              (0.53, None), rmz, "fresh")  # fmt: skip
+    mirror = ("rsync -a --delete {}/ {out}", "fmirror -q -a --delete {}/ {out}")
+    yield Row("mirror, wide", empty_files(some(500_000), 200), *mirror, (0.40, None),
+              before="mirror")  # fmt: skip
+    yield Row("mirror, small", empty_files(some(160_000), small), *mirror, (0.33, None),
+              before="mirror")  # fmt: skip
+    yield Row("mirror, real tree", real(4), *mirror, (0.50, None), before="mirror")
+    yield Row("mirror, first run", real(4), "rsync -aHAX {}/ {out}", "fmirror -q -a {}/ {out}",
+              (0.60, None), before="equal")  # fmt: skip
+    yield Row("compare content", pair(_contents), "diff -rq {}/a {}/b", "fdiff -c {}/a {}/b",
+              (0.52, None))  # fmt: skip
+    nothing = [sys.executable, "-c", "pass"]
+    for tool, words in _STARTS.items():
+        yield Row(f"start, {tool}", filled(1, 1, 1), " ".join(nothing), words, (None, None),
+                  before="start")  # fmt: skip
+
+
+_STARTS = {
+    "fcp": "fcp -q {} {out}",
+    "fmirror": "fmirror -q {}/ {out}",
+    "fsum": "fsum -q {}",
+    "ffind": "ffind {}",
+    "fls": "fls {}",
+    "fprof": "fprof -q {}",
+    "fchmod": "fchmod -q -R go= {}",
+    "frm": "frm -q -r {out}",
+    "fdiff": "fdiff {} {}",
+}
+
+
+def _contents(top: str) -> None:
+    """Three gigabytes: a file of one, middling ones and small ones."""
+    block = random.Random(1).randbytes(1 << 20)
+    os.makedirs(top)
+    with open(f"{top}/large", "wb") as stream:
+        for _ in range(1000):
+            stream.write(block)
+    filled(600, 100, 2_000_000)(f"{top}/middle")
+    filled(12_000, 200, 64 << 10)(f"{top}/small")
+
+
+class _Bench:
+    """The commands of one row, in a folder of their own."""
+
+    def __init__(self, folder: str, ours: str | None, priority: Sequence[str]) -> None:
+        self._folder = folder
+        self._bin = ours
+        self._priority = list(priority)
+        self._modes = cycle(("go=", "go=rX"))
+        self._empty = f"{folder}/empty"
+        os.makedirs(self._empty, exist_ok=True)
+
+    def row(self, row: Row, runs: int) -> list[tuple[str, ...]]:
+        """Run all commands of a row so many times; the lines of the table."""
+        tree = f"{self._folder}/tree"
+        if row.before != "fresh":
+            row.build(tree)
+        commands = {"reference": row.reference}
+        for name, words in row.peers.items():
+            if shutil.which(words.split()[0]):
+                commands[name] = words
+        commands |= {f"-j {jobs}": self._own(row.ours, jobs) for jobs in (2, 1)}
+        starts: dict[str, list[measure.Cost]] = {name: [] for name in commands}
+        costs: dict[str, list[measure.Cost]] = {name: [] for name in commands}
+        if row.before in ("mirror", "equal"):
+            self._mirrored(row, tree, commands)
+        for turn in range(runs + 1):
+            for name, words in commands.items():
+                cost = self._run(row, words, tree)
+                start = cost if row.before == "start" else self._run(row, words, self._empty)
+                if turn:
+                    costs[name].append(cost)
+                    starts[name].append(start)
+        datasets.remove(tree)
+        datasets.remove(f"{self._folder}/out")
+        return list(self._lines(row, costs, starts))
+
+    def _own(self, words: str, jobs: int) -> str:
+        tool, rest = words.split(" ", 1)
+        where = f"{self._bin}/{tool}" if self._bin else f"{sys.executable} -m pcircle.{tool}"
+        return f"{where} -j {jobs} {rest}"
+
+    def _mirrored(self, row: Row, tree: str, commands: dict[str, str]) -> None:
+        """Make the target that all commands find as it should be."""
+        out = f"{self._folder}/out"
+        if row.before == "equal":
+            subprocess.run(["cp", "-a", tree, out], check=True)
+        else:
+            for _ in range(2):
+                self._call(commands["-j 2"].replace("{out}", out).replace("{}", tree))
+        time.sleep(_QUIET_S)
+
+    def _run(self, row: Row, words: str, tree: str) -> measure.Cost:
+        out = f"{self._folder}/out"
+        is_empty = tree == self._empty
+        if row.before in ("mirror", "equal"):
+            out = f"{self._folder}/nothing" if is_empty else out
+            if row.before == "equal":  # what an earlier run has noted is not there at the first
+                for state in Path(self._folder).glob("**/.fmirror*"):
+                    datasets.remove(str(state))
+        elif row.before == "fresh" and not is_empty:
+            row.build(tree)
+        else:
+            datasets.remove(out)
+        if row.before == "fresh" and is_empty:
+            tree = f"{self._folder}/nothing"
+            os.makedirs(tree)
+        filled_in = words.replace("{out}", out).replace("{}", tree)
+        if "{mode}" in filled_in:
+            filled_in = filled_in.replace("{mode}", next(self._modes))
+        return self._call(filled_in)
+
+    def _call(self, words: str) -> measure.Cost:
+        argv = ["sh", "-c", words] if "|" in words else words.split()
+        log = f"{self._folder}/log"
+        cost = measure.run([*self._priority, *argv], environment(), log, _TIMEOUT_S)
+        if cost.exit_code:
+            raise SystemExit(f"{words}: exit code {cost.exit_code}: {measure.last_words(log)}")
+        return cost
+
+    def _lines(
+        self, row: Row, costs: dict[str, list[measure.Cost]], starts: dict[str, list[measure.Cost]]
+    ) -> Iterator[tuple[str, ...]]:
+        def wall(some: Sequence[measure.Cost]) -> float:
+            return statistics.median(cost.wall_s for cost in some)
+
+        def cpu(some: Sequence[measure.Cost]) -> float:
+            return statistics.median(cost.user_s + cost.system_s for cost in some)
+
+        first = wall(costs["reference"])
+        first_cpu = cpu(costs["reference"])
+        goals = {"-j 2": row.goals[0], "-j 1": row.goals[1]}
+        for name, some in costs.items():
+            start, start_cpu = wall(starts[name]), cpu(starts[name])
+            if row.before == "start" or name == "reference":
+                start = start_cpu = 0.0
+            goal = goals.get(name)
+            yield (
+                row.name,
+                row.reference.split()[0] if name == "reference" else name,
+                f"{wall(some):.3f}",
+                f"{(wall(some) - start) / first:.2f}",
+                "" if goal is None else f"{goal:.2f}",
+                f"{(cpu(some) - start_cpu) / max(first_cpu, 1e-9):.2f}",
+                f"{wall(starts[name]):.3f}",
+            )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the rows; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.goals")
+    parser.add_argument("dir", metavar="DIR", help="a folder on the file system to measure")
+    parser.add_argument("--runs", type=int, default=5, help="counted rounds (default 5)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply the trees (default 1)")
+    parser.add_argument("--only", default="", help="rows whose names contain one of these words")
+    parser.add_argument("--bin", help="folder of the tools to measure (default: this checkout)")
+    typed = parser.parse_args(arguments)
+    words = [word.strip() for word in typed.only.split(",")]
+    priority = ["chrt", "-f", "40"] if os.geteuid() == 0 and shutil.which("chrt") else []
+    folder = tempfile.mkdtemp(prefix="goals-", dir=typed.dir)
+    try:
+        bench = _Bench(folder, typed.bin, priority)
+        print(" | ".join(_HEADER))
+        for row in rows(typed.scale):
+            if any(word in row.name for word in words):
+                lines = bench.row(row, typed.runs)
+                print(render(lines, align="llrrrrr"), end="", flush=True)
+    finally:
+        datasets.remove(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
