@@ -1,6 +1,6 @@
 """``python -m tests.benchmarks.goals DIR``: each tool beside the standard tool, as one table.
 
-The figure of a row is (wall time − start) / reference, where the start is that of the same command
+The figure of a row is (wall time - start) / reference, where the start is that of the same command
 on an empty tree. Rounds are interleaved and their medians taken. Who may (root) runs them at
 real-time priority, so that other work on the machine waits instead of being measured.
 

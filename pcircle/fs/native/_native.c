@@ -583,7 +583,7 @@ static int
 look_row(int fd, const char *name, int flags, row found)
 {
     struct stat st;
-    if (syscall(SYS_newfstatat, fd, name, flags, &st) != 0)
+    if (syscall(SYS_newfstatat, fd, name, &st, flags) != 0)
         return -1;
     found[0] = st.st_mode;
     found[1] = (int64_t)st.st_nlink;
