@@ -1,8 +1,9 @@
 """What fprof does at each step of the walk: looks names up, and adds up what they are.
 
-All names of a small directory are looked up at once, and which of them are directories is found on
-the way; larger ones are read in blocks, by kind. What of a directory comes together are sums; all
-else is added up where it was found (`pcircle.fprof.profile.collect`).
+Small directories that hold nothing but files are listed and looked up several at a time. Of others
+all names are looked up at once, and which of them are directories is found on the way; larger ones
+are read in blocks, by kind. What of a directory comes together are sums; all else is added up where
+it was found (`pcircle.fprof.profile.collect`).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from pcircle.fprof.profile.collect import SPECIALS, Collector, Files
 from pcircle.fprof.profile.inodes import Claim, home_of
 from pcircle.fprof.profile.model import DirectoryRow
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
-from pcircle.fs.scan import Block, FileSystem, Listings
+from pcircle.fs.scan import Block, Small, names_and_kinds
 from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.tool.failures import failure_of, shown_below, tell_recalls
 from pcircle.walk.items import Place, handed_back
@@ -40,6 +42,8 @@ NOTHING: Sum = (0, 0, 0)
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 _SPACE = ("size", "blocks")
 _BATCH_S = 0.1
+_FEW = 256  # files in each of several directories that are done at once
+_WHOLE = 4 * CAPACITY  # names of a directory that is listed at once
 
 
 class Means(NamedTuple):
@@ -71,9 +75,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._counters, self._collector, self._stats, self._directories = means[:4]
         self._looks, self._entries, self._lists = means[4:]
         self._bytes = 0  # of names that were looked at
-        self._listings = Listings()
-        self._device = -1  # of the directory entered last
-        self._system = FileSystem(tells=False, waits=True)
+        self.does_bare = self._looks is None and self._entries is None
         self._devices: dict[int, int] = {}  # of roots, as this node has them
 
     def begin(self, item: Any, context: Context[Any]) -> None:
@@ -111,10 +113,6 @@ class ProfileVisitor(Visitor[Sum]):
         counters.scans_done += 1
         counters.directories += 1
         self._collector.entered(status.st_size, status.st_blocks)
-        if status.st_dev != self._device:
-            self._device = status.st_dev
-            self._system = self._listings.of(self._device)
-        self._stats.waits = self._system.waits
 
     def _device_of(self, root: int) -> int:
         if root not in self._devices:
@@ -122,16 +120,68 @@ class ProfileVisitor(Visitor[Sum]):
                 self._devices[root] = lease.opened.status.st_dev
         return self._devices[root]
 
+    def bare(
+        self, above: Open[Sum], names: list[bytes], directory_fd: int, context: Gathering[Sum]
+    ) -> list[bytes]:
+        """See `Visitor`: of a few files. What comes of them is added to what is above."""
+        rest: list[bytes] = []
+        device = require(above.leases)[0].opened.status.st_dev
+        while names:
+            began_s = time.perf_counter()
+            some = Small(directory_fd, names, device, most=_FEW, room=2 * CAPACITY, looks=True)
+            self._counters.stat_s += time.perf_counter() - began_s
+            names, rest = some.later, rest + some.rest
+            if some.names:
+                self._several(above, some)
+        return rest
+
+    def _several(self, above: Open[Sum], some: Small) -> None:
+        """Add up directories of files that were looked up."""
+        counters, collector, stats = self._counters, self._collector, self._stats
+        number, count = len(some.names), len(some.inside)
+        stats.put(some.table)
+        prefix = above.path + b"/" if above.path else b""
+        depth = prefix.count(b"/") + 1
+        own, blocks = (some.own.column(name, 0, number) for name in _SPACE)
+        collector.others("directory", own, blocks)
+        counters.scans_done += number
+        counters.directories += number
+        counters.found += count
+        counters.files += count
+        counters.weight += above.weight * number
+        ranges = some.ranges()
+        if not count or stats.has_single_names(0, count):
+            sizes = stats.column("size", 0, count)
+            totals = [sum(sizes[begin:end]) for begin, end in ranges]
+            if count:
+                ends = [end for _, end in ranges]
+                where = above.root, above.path, depth
+                collector.files(Files(stats, some.inside, where, None, some.names, ends))
+        else:
+            totals = []
+            for name, (begin, end) in zip(some.names, ranges, strict=True):
+                where = above.root, prefix + name, depth
+                files = Files(stats, some.inside[begin:end], where, range(begin, end))
+                total, claims = collector.files(files) if end > begin else (0, [])
+                totals.append(total)
+                for claim in claims:
+                    self._claim(above, claim)
+        counters.bytes += sum(totals)
+        collector.directories(above.root, prefix, depth, some.names, some.counts, totals)
+        whole = number + count, sum(totals), 0
+        above.part = self.merge(above.part, whole)
+
     def whole(
         self, opened: Open[Sum], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
         """See `Visitor`: a small directory, by one listing."""
-        counters, status, fd = self._counters, source.opened.status, source.fd
+        counters, fd = self._counters, source.fd
         began_s = time.perf_counter()
-        names = self._listings.whole(fd, status, self._system)
+        found = names_and_kinds(fd, _WHOLE)
         counters.readdir_s += time.perf_counter() - began_s
-        if names is None:
+        if found is None:
             return None
+        names = found[0]
         opened.own = count = len(names)
         counters.found += count
         if not count:
@@ -215,8 +265,6 @@ class ProfileVisitor(Visitor[Sum]):
         """See `Visitor`: what takes too long is handed back."""
         until_s = time.monotonic() + _BATCH_S
         fd = fds[0]
-        if not isinstance(where, Open):
-            self._prepare(fd)
         files = names.files
         total = 0
         for start in range(0, len(files), CAPACITY):
@@ -246,7 +294,6 @@ class ProfileVisitor(Visitor[Sum]):
         names = item.names.split(b"\0")
         try:
             with self._directories.lease(item.root, item.path) as lease:
-                self._prepare(lease.fd)
                 for start in range(0, len(names), CAPACITY):
                     some = self._looked_up(item, names[start : start + CAPACITY], lease.fd, context)
                     if some:
@@ -255,9 +302,6 @@ class ProfileVisitor(Visitor[Sum]):
             for name in names:
                 self._counters.weight += item.weight
                 self.unreached(item, name, error, context)
-
-    def _prepare(self, fd: int) -> None:
-        self._stats.waits = self._listings.of(os.fstat(fd).st_dev).waits
 
     def _sorted(self, where: Where, names: Sequence[bytes], fd: int) -> tuple[int, list[bytes]]:
         """Add what was looked up, each name as what it is: the bytes, and the subdirectories.

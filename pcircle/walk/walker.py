@@ -49,8 +49,9 @@ _MIN_NAMES = 32  # of directories that are divided although nobody waits
 _SHARES = 8  # that what is left of a directory is handed out in
 _MAX_SHARES = 128
 _FADES = 0.7  # what a directory took, with each after it
-_SEVERAL = 16  # directories that are done at once, if that takes no longer than
+_SEVERAL = 64  # directories that are done at once, if that takes no longer than
 _SEVERAL_S = 0.001
+_PATIENCE = 256  # directories, until it is tried again where none could be done at once
 _BATCH_BYTES = 32 << 10
 _DENIED = PermissionError(13, os.strerror(13))
 
@@ -161,6 +162,7 @@ class Walker(Generic[P]):
         self._does_bare = visitor.does_bare and self._takes_all and not scope.one_file_system
         self._held: _Held[P] = _Held(sources, targets)
         self._each_s = inf  # what a directory takes at the worst: nothing is known yet
+        self._useless = self._skipped = 0  # attempts to do several at once, and what came after
 
     # ---- one item --------------------------------------------------------------
 
@@ -274,8 +276,10 @@ class Walker(Generic[P]):
                 fed_s = now_s
                 continue
             if self._does_bare and not top.tried and self._each_s <= _ITEM_S and not top.below:
-                entered += self._several(top, now_s, context)
-                continue
+                if self._skipped >= self._useless:
+                    entered += self._several(top, now_s, context)
+                    continue
+                self._skipped += 1
             name = top.pending.pop()
             top.tried = max(0, top.tried - 1)
             if self._each_s > _ITEM_S:
@@ -329,6 +333,8 @@ class Walker(Generic[P]):
         del above.pending[-count:]
         above.pending += (rest := self._visitor.bare(above, names, fd, context))
         above.tried = len(rest)
+        self._skipped = 0
+        self._useless = 0 if len(rest) < count else min(2 * self._useless + count, _PATIENCE)
         self._each_s = max((time.monotonic() - began_s) / count, self._each_s * _FADES)
         return count
 

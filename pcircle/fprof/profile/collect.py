@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import stat
 import time
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
@@ -59,10 +61,15 @@ Tell = Callable[..., None]
 class Files:
     """Files of one directory: their names, and the columns of the same order.
 
-    `places` are theirs among what was looked up; None if all that was are files.
+    `places` are theirs among what was looked up; None if all that was are files. Files of several
+    directories in that one have `holders`, the names of these, and `ends`, where in the files those
+    of each end.
     """
 
-    __slots__ = ("blocks", "depth", "names", "path", "places", "root", "sizes", "stats")
+    __slots__ = (
+        *("blocks", "depth", "ends", "holders", "names", "path", "places", "root", "sizes"),
+        "stats",
+    )
 
     def __init__(
         self,
@@ -70,8 +77,11 @@ class Files:
         names: Sequence[bytes],
         where: Where,
         places: Sequence[int] | None = None,
+        holders: Sequence[bytes] = (),
+        ends: Sequence[int] = (),
     ) -> None:
         self.stats = stats
+        self.holders, self.ends = holders, ends
         self.names = names
         self.places = places
         self.root, self.path, self.depth = where
@@ -93,12 +103,12 @@ class Files:
         """Where one of them is: its root, the path of its directory, and its name."""
         return self.root, self.path, self.names[place]
 
-    def devices(self) -> list[int]:
-        """The number of each one's device."""
-        if self.places is None:
-            return self.stats.column("device", 0, len(self.names))
-        devices = self.stats.column("device", 0, self.places[-1] + 1)
-        return [devices[place] for place in self.places]
+    def path_at(self, place: int) -> bytes:
+        """The path of one of them."""
+        name = self.names[place]
+        if self.holders:
+            name = self.holders[bisect_right(self.ends, place)] + b"/" + name
+        return join_path(self.path, name)
 
     def have_single_names(self) -> bool:
         """Whether none of them is hard-linked."""
@@ -203,7 +213,7 @@ class Collector:
             files.column("uid"),
             files.column("gid"),
             files.column("mtime"),
-            files.devices(),
+            files.column("device"),
             strict=True,
         )
         listed = list(rows)
@@ -312,8 +322,7 @@ class Collector:
                 continue
             for place, value in enumerate(values):
                 if sign * value <= best.floor:
-                    path = join_path(files.path, files.names[place])
-                    best.add(FileRow(value, files.root, _listed(path)))
+                    best.add(FileRow(value, files.root, _listed(files.path_at(place))))
 
     @staticmethod
     def _tally(
@@ -347,12 +356,49 @@ class Collector:
         tally[1] += size
         tally[2] += SECTOR_BYTES * blocks
 
+    def directories(
+        self,
+        root: int,
+        prefix: bytes,
+        depth: int,
+        names: Sequence[bytes],
+        counts: Sequence[int],
+        sizes: Sequence[int],
+    ) -> None:
+        """As `directory`, of several that hold files alone: how many each, and their bytes.
+
+        `prefix` is what stands before the names in their paths. No row is made of one that matters
+        to no list.
+        """
+        if "dirsize" in self._wanted:
+            for number, times in Counter(counts).items():
+                tally = self.profile.directory_sizes.setdefault(bin_of(number), [0, 0])
+                tally[0] += times
+                tally[1] += number * times
+        first = prefix + min(names)
+        places: set[int] = set()
+        for name, best, _ in self._ranked:
+            below = 1 if name == "crowds" else 0  # a directory counts among its entries
+            values = counts if name in ("wide", "crowds") else sizes
+            least = -best.floor - below
+            if best.passes_by(root, first):
+                least += 1  # equal ones come behind those that are kept
+            if max(values) >= least:
+                places.update(place for place, value in enumerate(values) if value >= least)
+        for place in sorted(places):
+            count, size = counts[place], sizes[place]
+            path = prefix + names[place]
+            self._rank(DirectoryRow(root, path, depth, count + 1, size, count, size))
+
     def directory(self, row: DirectoryRow) -> None:
         """A directory is complete."""
         if "dirsize" in self._wanted:
             tally = self.profile.directory_sizes.setdefault(bin_of(row.own_entries), [0, 0])
             tally[0] += 1
             tally[1] += row.own_entries
+        self._rank(row)
+
+    def _rank(self, row: DirectoryRow) -> None:
         for name, best, number in self._ranked:
             if -number(row) > best.floor:
                 continue

@@ -94,7 +94,7 @@ class Layouts:
     def look(self, directory_fd: int, files: Files, tell: Tell) -> None:
         """Add the layouts of files."""
         links = files.column("links")
-        device = files.devices()[0]
+        device = files.column("device")[0]
         for place, (size, blocks) in enumerate(zip(files.sizes, files.blocks, strict=True)):
             name = files.names[place]
             label = NO_LAYOUT

@@ -33,7 +33,15 @@ class Best(Generic[Row]):
         self.floor: float = float("inf") if most else float("-inf")
         self._most = most
         self._key = key
+        self._last: tuple[Any, ...] = ()
         self._rows: list[Row] = []
+
+    def passes_by(self, root: int, path: bytes) -> bool:
+        """Whether rows of that root whose number is the floor do not matter from this path on.
+
+        Keys go on with these two.
+        """
+        return bool(self._last) and (root, path) > self._last[1:3]
 
     def add(self, row: Row) -> None:
         """Add a row; whole, since rows are not summed."""
@@ -55,7 +63,8 @@ class Best(Generic[Row]):
         self._rows.sort(key=self._key)
         del self._rows[self._most :]
         if self._most and len(self._rows) == self._most:
-            self.floor = self._key(self._rows[-1])[0]
+            self._last = self._key(self._rows[-1])
+            self.floor = self._last[0]
 
 
 class Sums(Generic[K]):
