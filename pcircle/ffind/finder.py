@@ -120,7 +120,6 @@ class Finder(SmallDirectories):
         times = self.task.access_times
         if times is not None and self._updates_directories and times.is_updated_by(source.fd):
             times.remember(status)
-        self._on(status.st_dev)
         if self._follows:
             self._refuse_loop(opened, holder, source)
         if holder is None or self._enters:

@@ -29,6 +29,7 @@ BLOCK_ENTRIES = 1 << 16
 BLOCK_BYTES = 2 << 20
 """Of names; of short ones with their objects three times that."""
 _BLOCK_S = 0.2
+_CALLS = 5  # for a directory itself
 _SCAN_NS = 20_000_000  # of several directories, between two looks at whether the job stops
 _KINDS_NS = 100_000_000  # for asking of what kind entries are
 # A listing of these misses nothing that stays, though what was listed before is removed meanwhile.
@@ -176,12 +177,15 @@ class Small:
     descriptors if they are kept (`fds`). Then of all that is in them the names (`inside`), the
     `kinds` and, if they were looked up, the `table`, see `Stats.put`.
 
+    `each_s` is what a system call took on average, in seconds: where that is long, `Stats.look` is
+    faster, since it overlaps look-ups.
+
     `rest` are those that are not plain or can't be read; `later` those that were not tried.
 
     As a context it ends the descriptors.
     """
 
-    __slots__ = (*("counts", "fds", "inside", "kinds", "later", "names", "own", "rest", "table"),)
+    __slots__ = (*("counts", "each_s", "fds", "inside", "kinds", "later", "names", "own", "rest", "table"),)
 
     def __init__(
         self,
@@ -199,6 +203,7 @@ class Small:
         all of these `kinds`, as long as there may be `room` for all. With `looks` entries are
         looked up, and with `keeps` directories stay open.
         """
+        began_s = time.perf_counter()
         some = names[: affordable_at_once()] if keeps else names
         outcomes, self.fds, own, self.inside, self.kinds, self.table = (
             within_limit().scan_directories(
@@ -207,6 +212,8 @@ class Small:
             )
         )
         self.own = Table(own)
+        calls = len(self.inside) + _CALLS * len(some)
+        self.each_s = (time.perf_counter() - began_s) / max(1, calls)
         counts = native.numbers(outcomes)
         if counts and min(counts) >= 0:
             self.names, self.counts, self.rest = some, counts, []

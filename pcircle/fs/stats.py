@@ -76,7 +76,7 @@ class Table:
         self._put(data)
 
     def _put(self, data: bytes) -> None:
-        self._data = data
+        self.data = data
         self._count = len(data) // (_WIDTH * len(_PLACE_OF))
         view = memoryview(data)
         self._signed, self._plain = view.cast("q"), view.cast("Q")
@@ -104,7 +104,7 @@ class Table:
 
     def _bytes(self, name: str, start: int, stop: int) -> bytes:
         begin = _PLACE_OF[name] * self._count
-        return self._data[_WIDTH * (begin + start) : _WIDTH * (begin + stop)]
+        return self.data[_WIDTH * (begin + start) : _WIDTH * (begin + stop)]
 
     def agrees(self, other: Table, name: str, count: int) -> bool:
         """Whether a column of the first entries is the same in both, at a fraction of its price."""
@@ -183,9 +183,11 @@ class Stats(Table):
         if failed:
             raise Failed(failed)
 
-    def put(self, table: bytes) -> None:
-        """Have the columns of what was looked up by other means."""
+    def put(self, table: bytes, each_s: float = 0.0) -> None:
+        """Have the columns of what was looked up by other means, each in so many seconds."""
         self._put(table)
+        step = 1 if each_s > _SLOW_S else -1
+        self._slow = min(max(self._slow + step, 0), 2 * _SLOW_BLOCKS)
 
     def _take(self) -> None:
         """Put the parts together. `Failed`."""

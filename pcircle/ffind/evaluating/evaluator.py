@@ -10,7 +10,6 @@ from pcircle.ffind.evaluating.bulk import In
 from pcircle.ffind.evaluating.compiling import Compiled, compiled, function
 from pcircle.ffind.evaluating.entry import CountedEntry, Entry, Quit, Test
 from pcircle.ffind.language.nodes import Node, walk
-from pcircle.fs.scan import Listings
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -77,7 +76,6 @@ class Evaluator(EntryVisitor):
                 self._report, times, follow=self._follows, updates_links=task.updates_links
             )
         self._most_are_left = 0  # for so many blocks
-        self._listings = Listings()
         self._gathers = any(each.name == "execplus" and each.args[0] for each in walk(node))
         self._context: Any = None
 
@@ -98,10 +96,6 @@ class Evaluator(EntryVisitor):
             self.task.acts.tell(context)
         self.task.halt(context)
         self._context = self.task.context = None
-
-    def _on(self, *devices: int) -> None:
-        """A directory on one of these is next: in memory nothing waits for its entries."""
-        self.task.stats.waits = any(self._listings.of(device).waits for device in devices)
 
     def _halted(self) -> bool:
         return bool(self.task.rank_part.halted) and not self._counts

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 from pcircle.ffind.evaluating.bulk import In
 from pcircle.ffind.evaluating.compiling import Compiled
 from pcircle.ffind.evaluating.evaluator import Evaluator, chosen, depth_of
-from pcircle.fs.directories import close_open, join_path
-from pcircle.fs.scan import FILE, Together, few, files_of
+from pcircle.fs.directories import join_path
+from pcircle.fs.scan import Small
 from pcircle.fs.stats import CAPACITY, Failed
 from pcircle.guards import require
 from pcircle.walk.opened import Gathering, Open
 
 _FEW = 256  # entries
-_FILE = b"\0" + FILE
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class SmallDirectories(Evaluator):
@@ -25,38 +24,40 @@ class SmallDirectories(Evaluator):
     def bare(
         self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
     ) -> list[bytes]:
-        """See `Visitor`: of a few entries, and no directory among them."""
+        """See `Visitor`: of a few files."""
         depth = depth_of(above.path) + 1
         if self._halted() or (self._max is not None and depth >= self._max):
             return names
         plan = self._of_kind["f"]
-        is_plain = not self._enters and plan.each is None and plan.bulk is None and not plan.columns
-        if is_plain and depth + 1 >= self._min:
-            return self._bare_names(above, names, directory_fd, plan)
-        if plan.each is None and not (self._enters and self._of_several.each):
-            return self._together(above, names, directory_fd)
+        is_meant = depth + 1 >= self._min
+        together = plan.each is None and not (self._enters and self._of_several.each)
+        # Names are looked up with the rest unless only some may be left.
+        by_columns = together and plan.by_columns and is_meant
+        looks = by_columns and not plan.filters
+        device = require(above.leases)[0].opened.status.st_dev
         rest: list[bytes] = []
-        opened: Open[int] = Open(above.root, b"", 0, above, 0)
-        opened.leases = above.leases
-        for place, name in enumerate(names):
-            try:
-                fd = os.open(name, _DIRECTORY, dir_fd=directory_fd)
-            except OSError:
-                rest.append(name)
-                continue
-            try:
-                status = os.fstat(fd) if self._enters else None
-                found = few(fd, _FEW)
-                if found is None or not self._plain(opened, name, fd, found, status):
-                    rest.append(name)
-            except OSError:
-                rest.append(name)
-            finally:
-                close_open(fd)
-            if self._halted():
-                rest += names[place + 1 :]
-                break
-        self._bare_done(above, len(names) - len(rest), 0)
+        while names:
+            if by_columns and self.task.stats.is_slow:  # then those of one directory overlap
+                return names + rest
+            keeps = not together or (by_columns and not looks)
+            with Small(
+                *(directory_fd, names, device),
+                most=_FEW,
+                room=2 * CAPACITY if looks or not by_columns else CAPACITY,
+                looks=looks,
+                keeps=keeps,
+            ) as some:
+                names, rest = some.later, rest + some.rest
+                if not together:
+                    undone = self._one_by_one(above, some)
+                    if undone or self._halted():
+                        return names + rest + undone
+                    continue
+                if self._enters:
+                    self._do_themselves(above, some)
+                lost = self._files_together(above, some, looks=looks) if is_meant else 0
+                self._bare_done(above, len(some.names), len(some.inside))
+                self.counters.files -= lost
         return rest
 
     def _bare_done(self, above: Open[int], directories: int, files: int) -> None:
@@ -64,110 +65,79 @@ class SmallDirectories(Evaluator):
         self.counters.files += files
         self.counters.done_at_once(directories, files, above.weight)
 
-    def _bare_names(
-        self, above: Open[int], names: list[bytes], directory_fd: int, plan: Compiled
-    ) -> list[bytes]:
-        """As of `bare`, where names alone decide, and all of a directory are done at once."""
-        rest: list[bytes] = []
-        texts: list[bytes] = []
-        files = 0
-        prefix, filters, end = self._prefix(above.root, above.path), plan.filters, plan.end
-        open_, close = os.open, os.close
-        for name in names:
-            try:
-                fd = open_(name, _DIRECTORY, dir_fd=directory_fd)
-                try:
-                    found = few(fd, _FEW)
-                finally:
-                    close(fd)
-            except OSError:
-                rest.append(name)
-                continue
-            if found is None or (count := found.count(_FILE)) != found.count(b"\0"):
-                rest.append(name)
-                continue
-            files += count
-            if not count or (end is None and not plan.counts):
-                continue
-            inside = prefix + name + b"/"
-            if end is not None and not filters:
-                texts.append(inside + found[2:].replace(_FILE, end + inside) + end)
-                continue
-            left = found.split(_FILE)[1:]
-            for choose in filters:
-                left = choose(left, inside)
-            if end is None:
-                self.counters.matched += len(left)
-            elif left:
-                texts.append(inside + (end + inside).join(left) + end)
-        if texts:
-            self.task.output.add(0, b"".join(texts))
-        self._bare_done(above, len(names) - len(rest), files)
-        return rest
+    def _one_by_one(self, above: Open[int], some: Small) -> list[bytes]:
+        """Do open directories of which each entry is evaluated by itself; those not done."""
+        opened: Open[int] = Open(above.root, b"", 0, above, 0)
+        opened.leases = above.leases
+        done = 0
+        for name, fd, (begin, end) in zip(some.names, some.fds, some.ranges(), strict=True):
+            status = os.fstat(fd) if self._enters else None
+            self._plain(opened, name, fd, some.inside[begin:end], status)
+            done += 1
+            if self._halted():
+                break
+        self._bare_done(above, done, 0)
+        return some.names[done:]
 
-    def _together(self, above: Open[int], names: Sequence[bytes], directory_fd: int) -> list[bytes]:
-        """As of `bare`, where all is done by columns, which are those of many directories."""
-        rest: list[bytes] = []
-        # As find does it: it tells how a directory was before it was read.
-        before = self.task.stats.look_at if self._enters else None
-        if before is None:
-            self._on(require(above.leases)[0].opened.status.st_dev)
-        while names:
-            with Together(directory_fd, names, _FEW, CAPACITY, before) as some:
-                names, rest = some.later, rest + some.rest
-                if not some.names:
-                    continue
-                if self._enters:
-                    self._do_themselves(above, some)
-                lost = self._files_together(above, some)
-                self._bare_done(above, len(some.names), sum(map(len, some.files)))
-                self.counters.files -= lost
-        return rest
-
-    def _do_themselves(self, above: Open[int], some: Together) -> None:
-        """Do open directories that were looked up, not what is in them."""
-        self._on(*set(self.task.stats.devices(0, len(some.fds))))
+    def _do_themselves(self, above: Open[int], some: Small) -> None:
+        """Do directories that were looked up, not what is in them."""
         plan, where = self._of_several, self._in(above, "d")
-        if where.depth < self._min:
+        if where.depth < self._min or not some.names:
             return
         left = some.names
         for choose in plan.filters:
             left = choose(left, where.prefix)
         kept = set(left)
         places = [place for place, name in enumerate(some.names) if name in kept]
+        self.task.stats.put(some.own.data)
         self._do_at(places, plan, where, some.names)
 
-    def _files_together(self, above: Open[int], some: Together) -> int:
-        """Do all files in open directories; how many of them failed or were gone."""
+    def _files_together(self, above: Open[int], some: Small, *, looks: bool) -> int:
+        """Do all files in directories; how many of them failed or were gone."""
         where, plan = self._in(above, "f"), self._of_kind["f"]
-        if where.depth + 1 < self._min:
+        where = where._replace(depth=where.depth + 1)
+        holders = [name + b"/" for name in some.names]
+        if plan.end is not None and not plan.filters and not looks:
+            self._print_all(plan.end, where.prefix, holders, some)
             return 0
-        names: list[bytes] = []
-        fds: list[int] = []
-        holders: list[bytes] = []
-        for name, fd, files in zip(some.names, some.fds, some.files, strict=True):
-            holder, left = name + b"/", files
-            for choose in plan.filters:
-                left = choose(left, where.prefix + holder)
-            count = len(left)
-            names += left
-            fds += [fd] * count
-            holders += [holder] * count
-        if plan.by_columns:
+        names, counts = some.inside, some.counts
+        if plan.filters:
+            names, counts = [], []
+            for holder, (begin, end) in zip(holders, some.ranges(), strict=True):
+                left = some.inside[begin:end]
+                for choose in plan.filters:
+                    left = choose(left, where.prefix + holder)
+                names += left
+                counts.append(len(left))
+        if looks:
+            self.task.stats.put(some.table, some.each_s)
+        elif plan.by_columns:
+            fds = list(chain.from_iterable(map(repeat, some.fds, counts)))
             try:
                 self.task.stats.look(fds, names)
             except Failed:  # one by one, each with its error
                 return self._files_apart(above, some)
-        where = where._replace(depth=where.depth + 1, holders=holders)
-        self._do_at(range(len(names)), plan, where, names)
+        if names:
+            each = list(chain.from_iterable(map(repeat, holders, counts)))
+            self._do_at(range(len(names)), plan, where._replace(holders=each), names)
         return 0
 
-    def _files_apart(self, above: Open[int], some: Together) -> int:
+    def _print_all(self, end: bytes, prefix: bytes, holders: Sequence[bytes], some: Small) -> None:
+        """Print the paths of all files in directories."""
+        texts = []
+        for holder, (start, stop) in zip(holders, some.ranges(), strict=True):
+            if start < stop:
+                inside = prefix + holder
+                texts.append(inside + (end + inside).join(some.inside[start:stop]) + end)
+        if texts:
+            self.task.output.add(0, b"".join(texts))
+
+    def _files_apart(self, above: Open[int], some: Small) -> int:
         lost = 0
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
-        for name, fd, files in zip(some.names, some.fds, some.files, strict=True):
+        for name, fd, (begin, end) in zip(some.names, some.fds, some.ranges(), strict=True):
             opened.path = join_path(above.path, name)
-            lost += len(files) - self._do(opened, files, "f", fd)
+            lost += end - begin - self._do(opened, some.inside[begin:end], "f", fd)
         return lost
 
     def _do_at(
@@ -195,17 +165,12 @@ class SmallDirectories(Evaluator):
         opened: Open[int],
         name: bytes,
         fd: int,
-        found: bytes,
+        files: list[bytes],
         status: os.stat_result | None,
-    ) -> bool:
-        """Do a directory with these entries, unless there is one among them that is no file."""
+    ) -> None:
+        """Do a directory in which there are these files and nothing else."""
         above = require(opened.above)
-        files = files_of(found)
-        if files is None:
-            return False
         opened.path = join_path(above.path, name)
-        if status is not None:
-            self._on(status.st_dev)
         if status is not None and depth_of(opened.path) >= self._min:
             entry = self._entry_in(above, require(above.leases)[0].fd, "d")
             entry.begin(name)
@@ -213,11 +178,10 @@ class SmallDirectories(Evaluator):
             self._evaluate_one(entry)
             self.counters.complaints += entry.bad
             if entry.pruned:
-                return True
+                return
         if files and not self._halted():
             count = len(files)
             done = self._do(opened, files, "f", fd)
             self.counters.found += count
             self.counters.sized += count
             self.counters.files += done
-        return True
