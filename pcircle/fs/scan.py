@@ -185,7 +185,9 @@ class Small:
     As a context it ends the descriptors.
     """
 
-    __slots__ = (*("counts", "each_s", "fds", "inside", "kinds", "later", "names", "own", "rest", "table"),)
+    __slots__ = (
+        *("counts", "each_s", "fds", "inside", "kinds", "later", "names", "own", "rest", "table"),
+    )
 
     def __init__(
         self,
@@ -197,18 +199,20 @@ class Small:
         room: int,
         looks: bool = False,
         keeps: bool = False,
+        beneath: bool = False,
         kinds: int = ONLY_FILES,
     ) -> None:
         """List some of these, at least one: those on `device` that have at `most` so many entries,
         all of these `kinds`, as long as there may be `room` for all. With `looks` entries are
-        looked up, and with `keeps` directories stay open.
+        looked up, and with `keeps` directories stay open. With `beneath` they are on the mount of
+        the directory as well, as is known since Linux 5.6.
         """
         began_s = time.perf_counter()
         some = names[: affordable_at_once()] if keeps else names
         outcomes, self.fds, own, self.inside, self.kinds, self.table = (
             within_limit().scan_directories(
                 *(directory_fd, some, _DIRECTORY, device, kinds, most, max(room, most)),
-                *(looks, keeps, time.monotonic_ns() + _SCAN_NS),
+                *(looks, keeps, beneath, time.monotonic_ns() + _SCAN_NS),
             )
         )
         self.own = Table(own)

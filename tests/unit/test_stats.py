@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from pcircle.fs import status
+from pcircle.fs import native
+from pcircle.fs.native import pure
 from pcircle.fs.stats import CAPACITY, Failed, Stats
-from pcircle.fs.status import STATX, X86_64, Calls, Form, calls, uncalled
 from pcircle.workers.overlap import Overlap
-
-
-def missing(form: Form) -> bool:
-    """Whether this machine, or its C library (of fstatat: glibc before 2.33), has not the call."""
-    elsewhere = form is X86_64 and os.uname().machine != "x86_64"
-    return elsewhere or not hasattr(ctypes.CDLL(None), form.call)
-
 
 every_call = pytest.mark.parametrize(
     "looked_up_by",
     [
-        *(
-            pytest.param(
-                calls(CAPACITY, form),
-                id=form.call,
-                marks=pytest.mark.skipif(missing(form), reason="there is no such call"),
-            )
-            for form in (STATX, X86_64)
+        pytest.param(
+            native.module,
+            id="C",
+            marks=pytest.mark.skipif(not native.is_native, reason="the C module is not used"),
         ),
-        pytest.param(uncalled(CAPACITY), id="stat"),
+        pytest.param(pure, id="Python"),
     ],
 )
 
@@ -57,12 +47,10 @@ def tree(tmp_path: Path) -> Iterator[int]:
     os.close(fd)
 
 
-@pytest.mark.parametrize("waits", [True, False], ids=["waits", "in memory"])
 @every_call
-def test_columns_are_what_stat_says(tree: int, looked_up_by: Calls, waits: bool) -> None:
+def test_columns_are_what_stat_says(tree: int, looked_up_by: ModuleType) -> None:
     names = sorted(map(os.fsencode, os.listdir(tree)))
     stats = Stats(looked_up_by=looked_up_by)
-    stats.waits = waits
     stats.look(tree, names)
     want = [os.stat(name, dir_fd=tree, follow_symlinks=False) for name in names]
     count = len(names)
@@ -81,33 +69,11 @@ def test_columns_are_what_stat_says(tree: int, looked_up_by: Calls, waits: bool)
     assert stats.column("inode", 0, count) == [each.st_ino for each in want]
     assert stats.column("mtime", 0, count) == [each.st_mtime_ns // 10**9 for each in want]
     assert -2 in stats.column("mtime", 0, count)
-    assert stats.devices(1, 3) == [want[0].st_dev] * 2
-
-
-def test_the_call_is_the_one_meant() -> None:
-    for form in (STATX, X86_64):
-        if not missing(form):
-            found = calls(CAPACITY, form)
-            assert (found.form, found.keeping is None) == (form, False)
-    assert uncalled(CAPACITY).keeping is None
-
-
-def test_a_record_of_another_form_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = X86_64._replace(columns={**X86_64.columns, "uid": ("I", 6)})
-    monkeypatch.setattr("pcircle.fs.status.X86_64", other)
-    assert calls(CAPACITY).form is STATX
-
-
-def test_a_call_that_the_library_has_not_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("X86_64", "STATX"):
-        form = getattr(status, name)._replace(call="no_such_call")
-        monkeypatch.setattr(status, name, form)
-        found = calls(CAPACITY)
-        assert (found.form is status.STATX, found.keeping is None) == (True, name == "STATX")
+    assert stats.column("device", 1, 3) == [want[0].st_dev] * 2
 
 
 @every_call
-def test_a_name_that_fails_does_not_spoil_the_others(tree: int, looked_up_by: Calls) -> None:
+def test_a_name_that_fails_does_not_spoil_the_others(tree: int, looked_up_by: ModuleType) -> None:
     stats = Stats(looked_up_by=looked_up_by)
     with pytest.raises(Failed) as failed:
         stats.look(tree, [b"gone", b"file", b"x" * 300, b"fifo"])
@@ -155,7 +121,7 @@ def test_an_error_of_a_part_is_the_callers() -> None:
 
 
 @every_call
-def test_devices_and_nanoseconds_are_what_stat_says(tree: int, looked_up_by: Calls) -> None:
+def test_devices_and_nanoseconds_are_what_stat_says(tree: int, looked_up_by: ModuleType) -> None:
     names = [b"file", b"sparse", b"fifo", b"directory"]
     stats = Stats(looked_up_by=looked_up_by)
     stats.look(tree, names)
@@ -163,16 +129,16 @@ def test_devices_and_nanoseconds_are_what_stat_says(tree: int, looked_up_by: Cal
     for name in ("atime", "mtime", "ctime"):
         assert stats.times_ns(name, 0, 4) == [getattr(each, f"st_{name}_ns") for each in want]
     assert stats.column("block_size", 0, 4) == [each.st_blksize for each in want]
-    assert stats.devices(0, 4, "rdev") == [each.st_rdev for each in want]
+    assert stats.column("rdev", 0, 4) == [each.st_rdev for each in want]
     null = os.open("/dev", os.O_RDONLY)
     stats.look(null, [b"null"])
-    assert stats.devices(0, 1, "rdev") == [os.makedev(1, 3)]
+    assert stats.column("rdev", 0, 1) == [os.makedev(1, 3)]
     os.close(null)
 
 
 @every_call
 def test_names_may_each_be_of_a_directory_of_its_own(
-    tree: int, tmp_path: Path, looked_up_by: Calls
+    tree: int, tmp_path: Path, looked_up_by: ModuleType
 ) -> None:
     """And one that fails does not spoil the others."""
     (tmp_path / "directory" / "file").write_bytes(b"other")
@@ -190,7 +156,7 @@ def test_names_may_each_be_of_a_directory_of_its_own(
 
 
 @every_call
-def test_what_is_open_is_looked_up_without_a_name(tree: int, looked_up_by: Calls) -> None:
+def test_what_is_open_is_looked_up_without_a_name(tree: int, looked_up_by: ModuleType) -> None:
     stats = Stats(looked_up_by=looked_up_by)
     file = os.open("file", os.O_RDONLY, dir_fd=tree)
     stats.look_open([tree, file])
@@ -198,7 +164,7 @@ def test_what_is_open_is_looked_up_without_a_name(tree: int, looked_up_by: Calls
     assert stats.column("mode", 0, 2) == [each.st_mode for each in want]
     assert stats.column("inode", 0, 2) == [each.st_ino for each in want]
     assert stats.times_ns("ctime", 0, 2) == [each.st_ctime_ns for each in want]
-    assert stats.devices(0, 2) == [each.st_dev for each in want]
+    assert stats.column("device", 0, 2) == [each.st_dev for each in want]
     os.close(file)
     with pytest.raises(Failed) as failed:
         stats.look_open([tree, -1])

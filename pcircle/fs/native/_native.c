@@ -48,7 +48,7 @@
 _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 
 /* Of the functions here and their results; `pure.py` has the same. */
-#define INTERFACE 3
+#define INTERFACE 4
 
 #define UNTRIED INT64_MIN
 #define NOT_PLAIN (INT64_MIN + 1)
@@ -66,6 +66,9 @@ _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 #define GET_FLAGS _IOR('f', 1, long) /* FS_IOC_GETFLAGS of linux/fs.h, which not all have */
 #define LISTING_BYTES (64 << 10) /* of records of a directory, for one call */
 #define FCHMODAT2 452 /* Linux 6.6; the same on all machines that Python runs on */
+#define OPENAT2 437   /* Linux 5.6; the same on all of these */
+#define NO_OTHER_MOUNT 0x01
+#define BENEATH 0x08
 
 /* ---- statx(2), of which old C libraries have neither the call nor the record ---------------- */
 
@@ -881,7 +884,7 @@ end:
 /* ---- several small directories --------------------------------------------------------------- */
 
 struct scanning {
-    int fd, flags, looks, keeps, kinds;
+    int fd, flags, beneath, looks, keeps, kinds;
     int64_t device;
     size_t max_each, max_all;
     char *buffer;
@@ -893,6 +896,14 @@ struct scanning {
     size_t done;
 };
 
+/* Open what is on the mount of the directory; -1 also where the kernel has no openat2. */
+static int
+open_beneath(int fd, const char *name, int flags)
+{
+    const uint64_t how[3] = {(uint64_t)flags, 0, NO_OTHER_MOUNT | BENEATH};
+    return (int)syscall(OPENAT2, fd, name, how, sizeof how);
+}
+
 /* Open a directory, list it, and look up what is in it: how many entries it has. */
 static int64_t
 scan_next(const char *name, void *context, int *ends)
@@ -901,7 +912,8 @@ scan_next(const char *name, void *context, int *ends)
     struct listing *listing = &how->listing;
     const size_t begin = listing->count, begin_bytes = listing->names_bytes;
     int64_t outcome = NOT_PLAIN;
-    int state, fd = openat(how->fd, name, how->flags);
+    int state, fd = how->beneath ? open_beneath(how->fd, name, how->flags)
+                                 : openat(how->fd, name, how->flags);
     if (fd < 0)
         return -1 - (int64_t)errno;
     int64_t *own = how->own[how->done];
@@ -984,9 +996,9 @@ scan_directories(PyObject *module, PyObject *arguments)
     Py_ssize_t max_each, max_all;
     long long device, until_ns;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "iOiLinnppL:scan_directories", &how.fd, &list, &how.flags,
+    if (!PyArg_ParseTuple(arguments, "iOiLinnpppL:scan_directories", &how.fd, &list, &how.flags,
                           &device, &how.kinds, &max_each, &max_all, &how.looks, &how.keeps,
-                          &until_ns))
+                          &how.beneath, &until_ns))
         return NULL;
     if (max_each < 0 || max_all < max_each || max_all > 1 << 20) {
         PyErr_SetString(PyExc_ValueError, "max_each, max_all");

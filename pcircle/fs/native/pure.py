@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pcircle.encoding import exact, to_scan
 
-INTERFACE = 3
+INTERFACE = 4
 """Changes with the functions and their results; a C module of another number is not used."""
 
 UNTRIED = -(1 << 63)
@@ -49,6 +49,7 @@ _ATTRIBUTES = KEEP_LISTS | KEEP_ATTRIBUTES | ASK_LISTS
 _ACCESS = "system.posix_acl_access"
 _NO_ATTRIBUTE = errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS
 _FCHMODAT2, _NO_FOLLOW = 452, 0x100
+_OPENAT2, _NO_OTHER_MOUNT, _BENEATH = 437, 0x01, 0x08
 _NS = 1_000_000_000
 _ALL_BITS = (1 << 64) - 1
 _OWN_BYTES = 32 << 10  # less is read into bytes of its own, which is one object less to make
@@ -283,6 +284,7 @@ def scan_directories(
     max_all: int,
     looks: bool,
     keeps: bool,
+    beneath: bool,
     until_ns: int,
     /,
 ) -> tuple[bytes, list[int], bytes, list[bytes], bytes, bytes]:
@@ -291,7 +293,8 @@ def scan_directories(
     A directory is opened by `flags`, and is plain if it is on `device` and has at most `max_each`
     entries, all of `kinds`, which has the bit 1 << DT_* of each kind. With `looks` the entries are
     looked up as well; if that fails for one, the directory is not plain. Those for which there may
-    be no room in `max_all` entries are left.
+    be no room in `max_all` entries are left. With `beneath` those on another mount fail, and all
+    where the kernel has no openat2 (before Linux 5.6).
 
     Returns the outcomes; then of those that are plain, in their order: their descriptors if they
     are to be kept (`keeps`); their own table, of before they were read; and of all that is in them
@@ -304,9 +307,10 @@ def scan_directories(
     found: list[bytes] = []
     all_kinds: list[int] = []
     rows: list[os.stat_result | None] = []
+    opens = _open_beneath if beneath else os.open
 
     def scan(name: bytes) -> int:
-        inner = os.open(name, flags, dir_fd=fd)
+        inner = opens(name, flags, dir_fd=fd)
         is_kept = False
         try:
             status = os.fstat(inner)
@@ -557,11 +561,26 @@ def _kind(entry: os.DirEntry[Any]) -> int:
         return 0
 
 
-def _change_mode(directory_fd: int, name: bytes, mode: int) -> None:
-    """fchmodat2(2), which `os` does not have. OSError."""
+def _open_beneath(name: bytes, flags: int, *, dir_fd: int) -> int:
+    """openat2(2), which `os` does not have, of what is on the directory's mount. OSError."""
     import ctypes  # which few need
 
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    if call(_FCHMODAT2, directory_fd, name, mode, _NO_FOLLOW):
+    how = (ctypes.c_uint64 * 3)(flags, 0, _NO_OTHER_MOUNT | _BENEATH)
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+    return _called(_OPENAT2, dir_fd, name, ctypes.byref(how), size)
+
+
+def _change_mode(directory_fd: int, name: bytes, mode: int) -> None:
+    """fchmodat2(2), which `os` does not have. OSError."""
+    _called(_FCHMODAT2, directory_fd, name, mode, _NO_FOLLOW)
+
+
+def _called(*arguments: Any) -> int:
+    """Make a call of the system. OSError."""
+    import ctypes  # which few need
+
+    result = int(ctypes.CDLL(None, use_errno=True).syscall(*arguments))
+    if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+    return result

@@ -374,6 +374,25 @@ def test_names_are_removed_and_errors_told(module: ModuleType, sides: Sides) -> 
     assert os.listdir(sides.source) == ["full"]
 
 
+def test_what_is_on_another_mount_is_not_beneath(module: ModuleType, sides: Sides) -> None:
+    (sides.source / "inner" / "below").mkdir(parents=True)
+    top = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+
+    def counts(fd: int, name: bytes, device: int, *, beneath: bool) -> list[int]:
+        how = FLAGS | os.O_DIRECTORY, device, 0xFFFF, 1000, 1000, False, False, beneath
+        return native.numbers(module.scan_directories(fd, [name], *how, FOREVER)[0])
+
+    device = os.stat("/proc/self").st_dev
+    found = counts(top, b"proc", device, beneath=True)
+    os.close(top)
+    if found == [-1 - errno.ENOSYS]:
+        pytest.skip("the kernel has no openat2")
+    assert found == [-1 - errno.EXDEV]
+    for beneath in (False, True):
+        device = os.fstat(sides.source_fd).st_dev
+        assert counts(sides.source_fd, b"inner", device, beneath=beneath) == [1]
+
+
 def test_neither_descriptors_nor_memory_are_lost(module: ModuleType, sides: Sides) -> None:
     names = [b"%d" % number for number in range(20)]
     for name in names:

@@ -1,4 +1,4 @@
-"""Small directories that are open together: which, how many, and that none stays open."""
+"""Small directories that are listed together: which, how many, and that none stays open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pcircle.fs.directories import affordable, affordable_at_once, affordable_threads
-from pcircle.fs.scan import Together
+from pcircle.fs.scan import Small
+from pcircle.fs.stats import Stats
 
 
 @pytest.fixture
@@ -29,21 +30,35 @@ def names(count: int) -> list[bytes]:
     return [b"d%d" % number for number in range(count)]
 
 
+def small(top: int, names: list[bytes], most: int, room: int) -> Small:
+    """List some, which stay open."""
+    return Small(top, names, os.fstat(top).st_dev, most=most, room=room, looks=True, keeps=True)
+
+
 def opened() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
 def test_all_files_of_as_many_as_there_is_room_for(top: int) -> None:
     before = opened()
-    with Together(top, names(30), 4, 14) as some:
+    with small(top, names(30), 4, 14) as some:
         assert some.names == names(3)
-        assert list(some.later) == names(30)[3:]
-        assert [sorted(files) for files in some.files] == [[b"f0", b"f1", b"f2", b"f3"]] * 3
+        assert some.later == names(30)[3:]
+        assert [sorted(some.inside[begin:end]) for begin, end in some.ranges()] == [
+            [b"f0", b"f1", b"f2", b"f3"]
+        ] * 3
+        assert some.own.column("inode", 0, 3) == [os.fstat(fd).st_ino for fd in some.fds]
+        looked_up = Stats()
+        looked_up.put(some.table)
+        assert looked_up.column("inode", 0, 12) == [
+            os.stat(name, dir_fd=some.fds[place // 4]).st_ino
+            for place, name in enumerate(some.inside)
+        ]
         assert [os.fstat(fd).st_ino for fd in some.fds] == [
             os.stat(name, dir_fd=top).st_ino for name in some.names
         ]
         assert not some.rest
-    with Together(top, names(30), 4, 1) as one:
+    with small(top, names(30), 4, 1) as one:
         assert one.names == names(1)
     assert opened() == before
 
@@ -56,9 +71,9 @@ def test_what_is_no_directory_of_files_is_left(top: int, tmp_path: Path) -> None
     (tmp_path / "d2" / "below").mkdir()
     (tmp_path / "d3" / "link").symlink_to("f0")
     os.mkfifo(tmp_path / "d4" / "pipe")
-    left = [b"link", b"pipe", b"d1", b"missing", b"d2", b"d3", b"d4", b"d0/f0"]
+    left = [b"link", b"pipe", b"d1", b"missing", b"d2", b"d3", b"d4"]
     before = opened()
-    with Together(top, [*left, b"d5"], 4, 512) as some:
+    with small(top, [*left, b"d5"], 4, 512) as some:
         assert (some.names, some.rest) == ([b"d5"], left)
     assert opened() == before
 
@@ -73,25 +88,8 @@ def test_descriptors_are_bounded_for_each_limit(top: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, kept[1]))
             at_once = affordable_at_once()
             assert at_once * affordable_threads() <= affordable() + at_once
-            with Together(top, names(30), 4, 512) as some:
+            with small(top, names(30), 4, 512) as some:
                 assert len(some.fds) == at_once
-                assert list(some.later) == names(30)[at_once:]
+                assert some.later == names(30)[at_once:]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, kept)
-
-
-def test_none_stays_open_where_something_is_wrong(top: int) -> None:
-    """An error leaves one to the walk; anything else ends all."""
-
-    def look(fd: int, place: int) -> None:
-        if place == 2:
-            raise error
-
-    before = opened()
-    error: BaseException = OSError()
-    with Together(top, names(5), 4, 512, look) as some:
-        assert (some.names, some.rest) == (names(2), names(5)[2:])
-    error = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        Together(top, names(5), 4, 512, look)
-    assert opened() == before

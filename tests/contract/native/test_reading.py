@@ -1,0 +1,337 @@
+"""The contract of the functions that list, look up, read and change, in C and in Python."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pcircle.fs import native
+from pcircle.fs.native import pure
+from pcircle.fs.stats import Table
+from tests.contract.native.test_native import FLAGS, FOREVER, module
+from tests.programs import required
+
+__all__ = ["module"]
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+ONLY_FILES = 1 << 8
+ANY = 0xFFFF
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Iterator[int]:
+    """A directory with ten of four files each, of 0 to 3 bytes."""
+    for number in range(10):
+        folder = tmp_path / f"d{number}"
+        folder.mkdir()
+        for size in range(4):
+            (folder / f"f{size}").write_bytes(b"x" * size)
+    fd = os.open(tmp_path, DIRECTORY)
+    yield fd
+    os.close(fd)
+
+
+def names(count: int) -> list[bytes]:
+    return [b"d%d" % number for number in range(count)]
+
+
+def scanned(
+    module: ModuleType,
+    top: int,
+    wanted: list[bytes],
+    *,
+    kinds: int = ONLY_FILES,
+    most: int = 4,
+    room: int = 4096,
+    looks: bool = True,
+    keeps: bool = False,
+    device: int = -1,
+    until_ns: int = FOREVER,
+) -> tuple[list[int], list[int], Table, list[bytes], bytes, Table]:
+    """Scan directories: outcomes, descriptors, their table, names, kinds, and the names' table."""
+    device = os.fstat(top).st_dev if device < 0 else device
+    outcomes, fds, own, inside, told, table = module.scan_directories(
+        top, wanted, DIRECTORY, device, kinds, most, room, looks, keeps, False, until_ns
+    )
+    return native.numbers(outcomes), fds, Table(own), inside, told, Table(table)
+
+
+def test_every_column_is_what_stat_says(module: ModuleType, tmp_path: Path, top: int) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    os.mknod(tmp_path / "fifo", stat.S_IFIFO | 0o600)
+    os.utime(tmp_path / "fifo", ns=(-1_500_000_000, 2**33 * 10**9 + 7))
+    wanted = [*names(3), b"link", b"fifo", b".", b".."]
+    outcomes, data = module.stat_names(top, wanted, FOREVER)
+    assert native.numbers(outcomes) == [0] * len(wanted)
+    found = list(Table(data).rows(len(wanted)))
+    for row, name in zip(found, wanted, strict=True):
+        status = os.stat(name, dir_fd=top, follow_symlinks=False)
+        assert row == tuple(getattr(status, field) for field in row._fields)
+
+
+def test_names_may_each_have_a_directory_of_their_own(module: ModuleType, top: int) -> None:
+    fds = [os.open(name, DIRECTORY, dir_fd=top) for name in names(4)]
+    outcomes, data = module.stat_names(fds, [b"f0", b"f1", b"gone", b"f3"], FOREVER)
+    assert native.numbers(outcomes) == [0, 0, -1 - errno.ENOENT, 0]
+    assert Table(data).column("size", 0, 4) == [0, 1, 0, 3]
+    outcomes, contents = module.read_files(fds, [b"f3", b"f0", b"f1", b"f2"], FLAGS, 9, 99, FOREVER)
+    assert native.numbers(outcomes) == [3, 0, 1, 2]
+    assert contents[:6] == b"xxxxxx"
+    outcomes, data = module.stat_open([*fds, -1])
+    assert native.numbers(outcomes) == [0, 0, 0, 0, -1 - errno.EBADF]
+    assert Table(data).column("inode", 0, 4) == [os.fstat(fd).st_ino for fd in fds]
+    for fd in fds:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("name", [b"", b"a/b", b"a\0b", "text"])
+def test_what_is_no_name_is_refused(module: ModuleType, top: int, name: bytes) -> None:
+    calls = [
+        lambda: module.stat_names(top, [name], FOREVER),
+        lambda: scanned(module, top, [name]),
+        lambda: module.read_files(top, [name], FLAGS, 9, 99, FOREVER),
+        lambda: module.change_names(top, [name], 0o600, -1, -1, FOREVER),
+    ]
+    for call in calls:
+        with pytest.raises((TypeError, ValueError)):
+            call()
+
+
+def test_the_directory_itself_is_only_looked_up(module: ModuleType, top: int) -> None:
+    for name in (b".", b".."):
+        with pytest.raises(ValueError, match="not the name"):
+            scanned(module, top, [name])
+        with pytest.raises(ValueError, match="not the name"):
+            module.change_names(top, [name], 0o600, -1, -1, FOREVER)
+
+
+def test_as_many_directories_as_names(module: ModuleType, top: int) -> None:
+    for fds in ([top], "x", None):
+        with pytest.raises(TypeError):
+            module.stat_names(fds, names(2), FOREVER)
+    with pytest.raises(TypeError):
+        module.stat_open(top)
+
+
+def test_small_directories_are_listed_and_looked_up(module: ModuleType, top: int) -> None:
+    outcomes, fds, own, inside, kinds, table = scanned(module, top, [*names(3), b"gone"])
+    assert outcomes == [4, 4, 4, -1 - errno.ENOENT]
+    assert fds == []
+    assert own.column("inode", 0, 3) == [os.stat(name, dir_fd=top).st_ino for name in names(3)]
+    assert [sorted(inside[at : at + 4]) for at in (0, 4, 8)] == [[b"f0", b"f1", b"f2", b"f3"]] * 3
+    assert kinds == bytes([8]) * 12
+    assert table.column("size", 0, 12) == [int(name[1:]) for name in inside]
+
+
+def test_without_looking_up_there_is_no_table(module: ModuleType, top: int) -> None:
+    outcomes, fds, _, inside, _, table = scanned(module, top, names(2), looks=False, keeps=True)
+    assert (outcomes, len(inside), len(table)) == ([4, 4], 8, 0)
+    for fd, name in zip(fds, names(2), strict=True):
+        assert os.fstat(fd).st_ino == os.stat(name, dir_fd=top).st_ino
+        assert not os.get_inheritable(fd)
+        os.close(fd)
+
+
+def test_what_is_not_plain_is_left_whole(module: ModuleType, tmp_path: Path, top: int) -> None:
+    """And of a directory that is left nothing is among what is found."""
+    (tmp_path / "d0" / "f4").touch()
+    (tmp_path / "d1" / "f3").unlink()
+    (tmp_path / "d1" / "below").mkdir()
+    (tmp_path / "d2" / "f0").unlink()
+    (tmp_path / "d2" / "link").symlink_to("f1")
+    (tmp_path / "to-d3").symlink_to("d3")
+    os.mkfifo(tmp_path / "pipe")
+    before = set(os.listdir("/proc/self/fd"))
+    outcomes, fds, _, inside, kinds, table = scanned(
+        module, top, [*names(4), b"to-d3", b"pipe"], keeps=True
+    )
+    assert outcomes[:3] == [pure.NOT_PLAIN] * 3
+    assert outcomes[3] == 4
+    assert set(outcomes[4:]) <= {-1 - errno.ELOOP, -1 - errno.ENOTDIR}
+    assert (len(inside), len(kinds), len(table), len(fds)) == (4, 4, 4, 1)
+    os.close(fds[0])
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert scanned(module, top, names(1), device=os.fstat(top).st_dev + 1)[0] == [pure.NOT_PLAIN]
+    assert scanned(module, top, names(3), kinds=ANY, most=5)[0] == [5, 4, 4]
+
+
+def test_it_ends_where_there_may_be_no_room(module: ModuleType, top: int) -> None:
+    outcomes, *_ = scanned(module, top, names(10), room=14)
+    assert outcomes == [4, 4, 4] + [pure.UNTRIED] * 7
+    for most, room in ((-1, 9), (5, 4), (1, (1 << 20) + 1)):
+        with pytest.raises(ValueError, match="max_each"):
+            scanned(module, top, names(1), most=most, room=room)
+
+
+def test_each_function_does_one_name_after_the_time(module: ModuleType, top: int) -> None:
+    now_ns = time.monotonic_ns()
+    untried = [pure.UNTRIED] * 2
+    assert scanned(module, top, names(3), until_ns=now_ns)[0] == [4, *untried]
+    assert native.numbers(module.stat_names(top, names(3), now_ns)[0]) == [0, *untried]
+    changed = module.change_names(top, names(3), 0o700, -1, -1, now_ns)
+    assert native.numbers(changed) == [0, *untried]
+
+
+def test_a_directory_is_listed_from_its_beginning(module: ModuleType, top: int) -> None:
+    for _ in range(2):
+        found = module.list_directory(top, 10, FOREVER)
+        assert found is not None
+        assert (sorted(found[0]), found[1]) == (names(10), bytes([4]) * 10)
+    assert module.list_directory(top, 9, FOREVER) is None
+    with pytest.raises(OSError, match="descriptor"):
+        module.list_directory(-1, 9, FOREVER)
+
+
+def test_what_is_read_is_whole(module: ModuleType, tmp_path: Path, top: int) -> None:
+    folder = tmp_path / "read"
+    folder.mkdir()
+    (folder / "empty").touch()
+    (folder / "most").write_bytes(b"m" * 9)
+    (folder / "larger").write_bytes(b"l" * 10)
+    with open(folder / "holes", "wb") as stream:
+        stream.truncate(8)
+    (folder / "link").symlink_to("most")
+    os.mkfifo(folder / "pipe")
+    fd = os.open(folder, DIRECTORY)
+    wanted = [b"most", b"larger", b"holes", b"empty", b"link", b"pipe", b"gone", b"most"]
+    outcomes, contents = module.read_files(fd, wanted, FLAGS, 9, 100, FOREVER)
+    assert native.numbers(outcomes) == [
+        *(9, pure.NOT_PLAIN, pure.NOT_PLAIN, 0, -1 - errno.ELOOP, pure.NOT_PLAIN),
+        *(-1 - errno.ENOENT, 9),
+    ]
+    assert contents[:18] == b"m" * 18
+    assert len(contents) == 100
+    outcomes, _ = module.read_files(fd, [b"most"] * 3, FLAGS, 9, 20, FOREVER)
+    assert native.numbers(outcomes) == [9, 9, pure.UNTRIED]  # there may be no room for a third
+    for most, room in ((-1, 9), (9, 9), ((1 << 20) + 1, 1 << 21)):
+        with pytest.raises(ValueError, match="max_bytes"):
+            module.read_files(fd, [b"most"], FLAGS, most, room, FOREVER)
+    os.close(fd)
+
+
+def test_files_of_proc_have_content_and_no_size(module: ModuleType) -> None:
+    fd = os.open(f"/proc/{os.getpid()}", DIRECTORY)
+    outcomes, _ = module.read_files(fd, [b"stat"], FLAGS, 99, 1000, FOREVER)
+    os.close(fd)
+    assert native.numbers(outcomes) == [pure.NOT_PLAIN]
+
+
+def test_modes_are_changed_and_links_are_not_followed(
+    module: ModuleType, tmp_path: Path, top: int
+) -> None:
+    (tmp_path / "link").symlink_to("d0")
+    os.chmod(tmp_path / "d0", 0o755)
+    outcomes = native.numbers(module.change_names(top, [b"d1", b"link"], 0o2750, -1, -1, FOREVER))
+    if outcomes[0] == -1 - errno.ENOSYS:
+        pytest.skip("this kernel has no fchmodat2")
+    assert outcomes == [0, -1 - errno.EOPNOTSUPP]
+    assert stat.S_IMODE((tmp_path / "d1").stat().st_mode) == 0o2750
+    assert stat.S_IMODE((tmp_path / "d0").stat().st_mode) == 0o755
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_owners_are_changed_before_modes(module: ModuleType, tmp_path: Path, top: int) -> None:
+    """A change of owner takes set-id bits away, which the mode then gives."""
+    (tmp_path / "d0" / "f1").chmod(0o4755)
+    fd = os.open(tmp_path / "d0", DIRECTORY)
+    wanted = [b"f0", b"f1"]
+    assert native.numbers(module.change_names(fd, wanted, -1, 12, -1, FOREVER)) == [0, 0]
+    status = (tmp_path / "d0" / "f1").stat()
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (12, 0, 0o755)
+    outcomes = native.numbers(module.change_names(fd, wanted, 0o4755, 13, 14, FOREVER))
+    os.close(fd)
+    if outcomes[0] == -1 - errno.ENOSYS:
+        pytest.skip("this kernel has no fchmodat2")
+    status = (tmp_path / "d0" / "f1").stat()
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (13, 14, 0o4755)
+
+
+def test_a_million_calls_take_no_memory(module: ModuleType, top: int) -> None:
+    """A thousand of each: what is lost in one shows."""
+    fd = os.open(b"d1", DIRECTORY, dir_fd=top)
+
+    def call() -> None:
+        for _ in range(1000):
+            module.stat_names(fd, [b"f0", b"gone"], FOREVER)
+            module.list_directory(fd, 9, FOREVER)
+            module.list_directory(fd, 1, FOREVER)
+            module.stat_open([fd, -1])
+            scanned(module, top, [*names(2), b"gone"])
+            module.read_files(fd, [b"f3", b"gone"], FLAGS, 9, 99, FOREVER)
+            with pytest.raises(ValueError, match="not the name"):
+                module.stat_names([fd, fd], [b"f0", b"a/b"], FOREVER)
+
+    call()
+    before = _resident_bytes()
+    for _ in range(3):
+        call()
+    assert _resident_bytes() - before < 512 << 10
+    os.close(fd)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_a_signal_ends_a_call_or_its_handler_runs(module: ModuleType, top: int) -> None:
+    """Nothing is lost: names that were not tried are told."""
+    heard = []
+    former = signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        for _ in range(300):
+            outcomes, *_ = scanned(module, top, names(10))
+            assert set(outcomes) <= {4, pure.UNTRIED}
+            assert module.list_directory(top, 10, FOREVER) is not None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+    assert heard
+
+
+def test_the_same_opens_in_the_same_order(tmp_path: Path) -> None:
+    """As strace sees them, of both."""
+    program = """
+import os
+from pcircle.fs import native
+top = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+os.stat("begin-here") if os.path.exists("begin-here") else None
+flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+device = os.fstat(top).st_dev
+native.scan_directories(
+    top, [b"d0", b"d1", b"gone"], flags, device, 1 << 8, 9, 99, True, False, False, 1 << 62
+)
+native.read_files(top, [b"a", b"gone", b"b"], flags & ~os.O_DIRECTORY, 9, 99, 1 << 62)
+native.change_names(top, [b"a", b"b"], -1, os.getuid(), -1, 1 << 62)
+"""
+    for name in ("d0", "d1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").touch()
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"x")
+    seen = []
+    for choice in ("", "0"):
+        if not choice and not native.is_native:
+            pytest.skip("the C module is not used")
+        trace = tmp_path / "trace"
+        command = [required("strace"), "-o", trace, "-e", "trace=openat,fchownat"]
+        python = ["python3", "-c", program]
+        env = {**os.environ, "PCIRCLE_NATIVE": choice}
+        subprocess.run([*command, *python], cwd=tmp_path, env=env, check=True)
+        lines = trace.read_text().splitlines()
+        begin = max(at for at, line in enumerate(lines) if '"begin-here"' in line or '"."' in line)
+        wanted = ('"d0"', '"d1"', '"a"', '"b"', '"gone"')
+        seen.append(
+            [line.split(" = ")[0] for line in lines[begin:] if any(w in line for w in wanted)]
+        )
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 8
