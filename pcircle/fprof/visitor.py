@@ -140,7 +140,7 @@ class ProfileVisitor(Visitor[Sum]):
     def _several(self, above: Open[Sum], some: Small) -> None:
         """Add up directories of files that were looked up."""
         counters, collector, stats = self._counters, self._collector, self._stats
-        number, count = len(some.names), len(some.inside)
+        number, count = len(some.names), len(some.kinds)
         stats.put(some.table, some.each_s)
         prefix = above.path + b"/" if above.path else b""
         depth = prefix.count(b"/") + 1

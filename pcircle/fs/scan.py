@@ -174,8 +174,8 @@ class Small:
     """Small directories in one directory, listed by one call, those of them that are plain.
 
     In their order: their `names`, `counts` of entries, status (`own`, of before they were read) and
-    descriptors if they are kept (`fds`). Then of all that is in them the names (`inside`), the
-    `kinds` and, if they were looked up, the `table`, see `Stats.put`.
+    descriptors if they are kept (`fds`). Then of all that is in them the names (`inside`, and
+    `texts` by directory), the `kinds` and, if they were looked up, the `table`, see `Stats.put`.
 
     `each_s` is what a system call took on average, in seconds: where that is long, `Stats.look` is
     faster, since it overlaps look-ups.
@@ -186,7 +186,8 @@ class Small:
     """
 
     __slots__ = (
-        *("counts", "each_s", "fds", "inside", "kinds", "later", "names", "own", "rest", "table"),
+        *("_ends", "_inside", "_text", "counts", "each_s", "fds", "kinds", "later", "names", "own"),
+        *("rest", "table"),
     )
 
     def __init__(
@@ -209,14 +210,15 @@ class Small:
         """
         began_s = time.perf_counter()
         some = names[: affordable_at_once()] if keeps else names
-        outcomes, self.fds, own, self.inside, self.kinds, self.table = (
+        outcomes, self.fds, own, self._text, self._ends, self.kinds, self.table = (
             within_limit().scan_directories(
                 *(directory_fd, some, _DIRECTORY, device, kinds, most, max(room, most)),
                 *(looks, keeps, beneath, time.monotonic_ns() + _SCAN_NS),
             )
         )
         self.own = Table(own)
-        calls = len(self.inside) + _CALLS * len(some)
+        self._inside: list[bytes] | None = None
+        calls = len(self.kinds) + _CALLS * len(some)
         self.each_s = (time.perf_counter() - began_s) / max(1, calls)
         counts = native.numbers(outcomes)
         if counts and min(counts) >= 0:
@@ -232,6 +234,18 @@ class Small:
                 self.names.append(name)
                 self.counts.append(count)
         self.later = names[tried:]
+
+    @property
+    def inside(self) -> list[bytes]:
+        """The names in all of them."""
+        if self._inside is None:
+            self._inside = self._text.split(b"\0")[:-1]
+        return self._inside
+
+    def texts(self) -> list[bytes]:
+        """Of each directory the names in it, each ended by a NUL."""
+        text, ends = self._text, native.numbers(self._ends)
+        return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     def ranges(self) -> list[tuple[int, int]]:
         """Of each directory where in `inside` its entries begin and end."""

@@ -16,6 +16,7 @@ from pcircle.guards import require
 from pcircle.walk.opened import Gathering, Open
 
 _FEW = 256  # entries
+_ROOM = 8192  # of all directories, where no entry is looked up
 
 
 class SmallDirectories(Evaluator):
@@ -43,7 +44,7 @@ class SmallDirectories(Evaluator):
             with Small(
                 *(directory_fd, names, device),
                 most=_FEW,
-                room=2 * CAPACITY if looks or not by_columns else CAPACITY,
+                room=_ROOM if not by_columns else 2 * CAPACITY if looks else CAPACITY,
                 looks=looks,
                 keeps=keeps,
             ) as some:
@@ -56,7 +57,7 @@ class SmallDirectories(Evaluator):
                 if self._enters:
                     self._do_themselves(above, some)
                 lost = self._files_together(above, some, looks=looks) if is_meant else 0
-                self._bare_done(above, len(some.names), len(some.inside))
+                self._bare_done(above, len(some.names), len(some.kinds))
                 self.counters.files -= lost
         return rest
 
@@ -124,13 +125,13 @@ class SmallDirectories(Evaluator):
 
     def _print_all(self, end: bytes, prefix: bytes, holders: Sequence[bytes], some: Small) -> None:
         """Print the paths of all files in directories."""
-        texts = []
-        for holder, (start, stop) in zip(holders, some.ranges(), strict=True):
-            if start < stop:
+        pieces: list[bytes] = []
+        for holder, text in zip(holders, some.texts(), strict=True):
+            if text:
                 inside = prefix + holder
-                texts.append(inside + (end + inside).join(some.inside[start:stop]) + end)
-        if texts:
-            self.task.output.add(0, b"".join(texts))
+                pieces += (inside, text[:-1].replace(b"\0", end + inside), end)
+        if pieces:
+            self.task.output.add(0, b"".join(pieces))
 
     def _files_apart(self, above: Open[int], some: Small) -> int:
         lost = 0

@@ -893,6 +893,7 @@ struct scanning {
     row *rows;              /* of what is in these */
     row *own;               /* of themselves */
     int *fds;
+    int64_t *ends; /* of each that is done: where its names end in the listing */
     size_t done;
 };
 
@@ -948,6 +949,7 @@ scan_next(const char *name, void *context, int *ends)
         how->fds[how->done] = fd;
     else
         close(fd);
+    how->ends[how->done] = (int64_t)listing->names_bytes;
     how->done++;
     *ends = listing->count + how->max_each > how->max_all;
     return (int64_t)(listing->count - begin);
@@ -1014,24 +1016,31 @@ scan_directories(PyObject *module, PyObject *arguments)
     how.own = PyMem_Malloc((size_t)(names.count + 1) * sizeof(row));
     how.rows = PyMem_Malloc(how.looks ? (size_t)(max_all + 1) * sizeof(row) : 1);
     how.fds = PyMem_Malloc((size_t)(names.count + 1) * sizeof(int));
+    how.ends = PyMem_Malloc((size_t)(names.count + 1) * sizeof(int64_t));
     result = new_result(names.count, &outcomes);
-    if (how.buffer == NULL || how.own == NULL || how.rows == NULL || how.fds == NULL)
+    if (how.buffer == NULL || how.own == NULL || how.rows == NULL || how.fds == NULL
+        || how.ends == NULL)
         PyErr_NoMemory();
     else if (result != NULL) {
         act_on_each(&names, outcomes, scan_next, &how, until_ns);
         const size_t entries = how.listing.count;
         PyObject *fds = list_of_fds(how.fds, how.keeps ? how.done : 0);
         PyObject *own = table_of(how.own, how.done);
-        PyObject *texts = list_of(&how.listing);
+        PyObject *texts = PyBytes_FromStringAndSize(how.listing.names,
+                                                    (Py_ssize_t)how.listing.names_bytes);
+        PyObject *ends = PyBytes_FromStringAndSize((const char *)how.ends,
+                                                   (Py_ssize_t)(how.done * sizeof(int64_t)));
         PyObject *kinds = PyBytes_FromStringAndSize(how.listing.kinds, (Py_ssize_t)entries);
         PyObject *table = table_of(how.rows, how.looks ? entries : 0);
-        if (fds != NULL && own != NULL && texts != NULL && kinds != NULL && table != NULL)
-            all = PyTuple_Pack(6, result, fds, own, texts, kinds, table);
+        if (fds != NULL && own != NULL && texts != NULL && ends != NULL && kinds != NULL
+            && table != NULL)
+            all = PyTuple_Pack(7, result, fds, own, texts, ends, kinds, table);
         for (size_t at = 0; all == NULL && how.keeps && at < how.done; at++)
             close(how.fds[at]);
         Py_XDECREF(fds);
         Py_XDECREF(own);
         Py_XDECREF(texts);
+        Py_XDECREF(ends);
         Py_XDECREF(kinds);
         Py_XDECREF(table);
     }
@@ -1040,6 +1049,7 @@ scan_directories(PyObject *module, PyObject *arguments)
     PyMem_Free(how.own);
     PyMem_Free(how.rows);
     PyMem_Free(how.fds);
+    PyMem_Free(how.ends);
     PyMem_Free(names.texts);
     return all;
 }

@@ -287,7 +287,7 @@ def scan_directories(
     beneath: bool,
     until_ns: int,
     /,
-) -> tuple[bytes, list[int], bytes, list[bytes], bytes, bytes]:
+) -> tuple[bytes, list[int], bytes, bytes, bytes, bytes, bytes]:
     """List small directories of one; of each the number of entries.
 
     A directory is opened by `flags`, and is plain if it is on `device` and has at most `max_each`
@@ -297,19 +297,23 @@ def scan_directories(
     where the kernel has no openat2 (before Linux 5.6).
 
     Returns the outcomes; then of those that are plain, in their order: their descriptors if they
-    are to be kept (`keeps`); their own table, of before they were read; and of all that is in them
-    the names, the kinds and, with `looks`, the table.
+    are to be kept (`keeps`); their own table, of before they were read; the names of all that is in
+    them, each ended by a NUL; of each directory where its names end in that (bytes, 64 bits each);
+    and of all names the kinds and, with `looks`, the table.
     """
     if not 0 <= max_each <= max_all <= 1 << 20:
         raise ValueError("max_each, max_all")
     fds: list[int] = []
     own: list[os.stat_result | None] = []
     found: list[bytes] = []
+    ends = array("q")
+    text_bytes = 0
     all_kinds: list[int] = []
     rows: list[os.stat_result | None] = []
     opens = _open_beneath if beneath else os.open
 
     def scan(name: bytes) -> int:
+        nonlocal text_bytes
         inner = opens(name, flags, dir_fd=fd)
         is_kept = False
         try:
@@ -333,6 +337,8 @@ def scan_directories(
                 rows.extend(looked)
             own.append(status)
             found.extend(inside)
+            text_bytes += sum(map(len, inside)) + len(inside)
+            ends.append(text_bytes)
             all_kinds.extend(told)
             is_kept = keeps
             if keeps:
@@ -349,7 +355,8 @@ def scan_directories(
         for inner in fds:
             os.close(inner)
         raise
-    return outcomes, fds, table(own), found, bytes(all_kinds), table(rows)
+    text = b"".join(name + b"\0" for name in found)
+    return outcomes, fds, table(own), text, ends.tobytes(), bytes(all_kinds), table(rows)
 
 
 def read_files(

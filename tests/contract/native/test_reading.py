@@ -59,9 +59,11 @@ def scanned(
 ) -> tuple[list[int], list[int], Table, list[bytes], bytes, Table]:
     """Scan directories: outcomes, descriptors, their table, names, kinds, and the names' table."""
     device = os.fstat(top).st_dev if device < 0 else device
-    outcomes, fds, own, inside, told, table = module.scan_directories(
+    outcomes, fds, own, text, ends, told, table = module.scan_directories(
         top, wanted, DIRECTORY, device, kinds, most, room, looks, keeps, False, until_ns
     )
+    inside = text.split(b"\0")[:-1]
+    assert native.numbers(ends)[-1:] == ([len(text)] if len(own) else [])
     return native.numbers(outcomes), fds, Table(own), inside, told, Table(table)
 
 
