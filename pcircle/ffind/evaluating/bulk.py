@@ -2,13 +2,13 @@
 
 Of an entry by itself each directive is a call, with an object that stands for what was looked up:
 three times what find takes in all. Here each directive is a column, made of the numbers that the
-kernel wrote side by side (`pcircle.fs.stats`), and an entry's text is one formatting operation.
+kernel wrote side by side (`pcircle.fs.stats`), and one operation formats all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import add
 from typing import Any, NamedTuple
 
@@ -52,22 +52,30 @@ Column = Callable[[In, Sequence[bytes], "Stats | None", Sequence[int]], Iterable
 """Of names, by their places among those that were looked up."""
 
 
+class Part(NamedTuple):
+    """What a directive is in a template, for names in a directory, and the columns that fill it."""
+
+    template: Callable[[In], bytes]
+    columns: Sequence[Column] = ()
+
+
 class Bulk:
     """What a format makes of many names. `looks`: they have to be looked up."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
-        self._template = b"".join(map(_part, pieces))
-        self._columns = [_column(piece) for piece in pieces if piece.letter]
+        self._parts = list(map(_part, pieces))
         self.looks = any(piece.letter not in _OF_NAME for piece in pieces if piece.letter)
 
     def text(
         self, where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
     ) -> bytes:
         """The text of all of them."""
-        columns = [column(where, names, stats, places) for column in self._columns]
-        if not columns:
-            return self._template % () * len(names)
-        return b"".join(map(self._template.__mod__, zip(*columns, strict=False)))
+        template = b"".join(part.template(where) for part in self._parts) * len(names)
+        columns = [
+            column(where, names, stats, places) for part in self._parts for column in part.columns
+        ]
+        # One operation formats all, with the values of the first entry, of the second, and so on.
+        return template % tuple(chain.from_iterable(zip(*columns, strict=False)))
 
 
 def bulk_of(text: bytes) -> Bulk | None:
@@ -84,64 +92,82 @@ def _is_plain(piece: Piece) -> bool:
     return not piece.letter or piece.letter in _OF_NAME or piece.letter in {*_NUMBERS, *"kmMug"}
 
 
-def _part(piece: Piece) -> bytes:
-    """A directive as Python has it."""
-    if not piece.letter:
-        return piece.text.replace(b"%", b"%%")
-    if not piece.kind and (piece.letter in _NUMBERS or piece.letter in "kd"):
-        return b"%d"
-    return b"%o" if piece.letter == "m" else b"%b"
-
-
-def _column(piece: Piece) -> Column:
+def _part(piece: Piece) -> Part:
     letter = piece.letter
+    if not letter:
+        return _constant(piece.text)
+    if piece.kind == "@":
+        name = _TIMES[letter]
+        return Part(lambda where: b"%d.%09d0", [_numbers(name, None), _numbers(f"{name}_ns", None)])
     if piece.kind:
-        return _times(_TIMES[letter], piece.kind)
+        return Part(lambda where: b"%b", [_times(_TIMES[letter], piece.kind)])
     if letter in _OF_NAME:
         return _of_name(letter)
     if letter in _NUMBERS:
-        return _numbers(_NUMBERS[letter], None)
-    changed: dict[str, tuple[str, Callable[[int], object]]] = {
-        "k": ("blocks", lambda blocks: (blocks + 1) // 2),
-        "m": ("mode", (0o7777).__and__),
-        "M": ("mode", MODES.__getitem__),
-        "u": ("uid", USERS.__getitem__),
-        "g": ("gid", GROUPS.__getitem__),
+        return Part(lambda where: b"%d", [_numbers(_NUMBERS[letter], None)])
+    changed: dict[str, tuple[bytes, str, Callable[[int], object]]] = {
+        "k": (b"%d", "blocks", lambda blocks: (blocks + 1) // 2),
+        "m": (b"%o", "mode", (0o7777).__and__),
+        "M": (b"%b", "mode", MODES.__getitem__),
+        "u": (b"%b", "uid", USERS.__getitem__),
+        "g": (b"%b", "gid", GROUPS.__getitem__),
     }
-    return _numbers(*changed[letter])
+    template, name, change = changed[letter]
+    return Part(lambda where: template, [_numbers(name, change)])
 
 
-def _of_name(letter: str) -> Column:
+def _constant(text: bytes) -> Part:
+    escaped = _escaped(text)
+    return Part(lambda where: escaped)
+
+
+def _escaped(text: bytes) -> bytes:
+    return text.replace(b"%", b"%%")
+
+
+def _of_name(letter: str) -> Part:
     if letter == "f":
-        return lambda where, names, stats, places: names
-    if letter == "p":
-        return lambda where, names, stats, places: map(where.prefix.__add__, where.inside(names))
-    if letter == "P":
-        return _below
+        return Part(lambda where: b"%b", [_names])
+    if letter in "pP":
+        return Part(_path if letter == "p" else _path_below, [_holders, _names])
     if letter == "h":
-        return _holders
-    same: dict[str, Callable[[In], object]] = {
+        return Part(lambda where: _escaped(where.prefix[:-1]) + b"%b", [_holders_below])
+    same: dict[str, Callable[[In], bytes]] = {
         "H": lambda where: where.start,
-        "d": lambda where: where.depth,
+        "d": lambda where: b"%d" % where.depth,
         "y": lambda where: where.kind.encode(),
     }
     of = same[letter]
-    return lambda where, names, stats, places: repeat(of(where), len(names))
+    return Part(lambda where: _escaped(of(where)))
 
 
-def _below(
+def _path(where: In) -> bytes:
+    return _escaped(where.prefix) + b"%b%b"
+
+
+def _path_below(where: In) -> bytes:
+    return (_escaped(where.below) + b"/" if where.below else b"") + b"%b%b"
+
+
+def _names(
     where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
 ) -> Iterable[bytes]:
-    names = where.inside(names)
-    return map((where.below + b"/").__add__, names) if where.below else names
+    return names
 
 
 def _holders(
     where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
 ) -> Iterable[bytes]:
+    return where.holders or repeat(b"", len(names))
+
+
+def _holders_below(
+    where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
+) -> Iterable[bytes]:
+    """What is between the directory and the names, which begins with a slash."""
     if where.holders:
-        return [where.prefix + holder[:-1] for holder in where.holders]
-    return repeat(where.prefix[:-1], len(names))
+        return [b"/" + holder[:-1] for holder in where.holders]
+    return repeat(b"", len(names))
 
 
 def _numbers(name: str, change: Callable[[int], object] | None) -> Column:
@@ -152,22 +178,11 @@ def _numbers(name: str, change: Callable[[int], object] | None) -> Column:
 
 
 def _times(name: str, kind: str) -> Column:
-    if kind == "@":
-        return _times_since(name)
     text = _times_text(kind)
 
     def column(where: In, names: Any, stats: Any, places: Sequence[int]) -> Iterable[object]:
         times = stats.times_ns(name, 0, places[-1] + 1)
         return _chosen(times, places, text)
-
-    return column
-
-
-def _times_since(name: str) -> Column:
-    def column(where: In, names: Any, stats: Any, places: Sequence[int]) -> Iterable[object]:
-        seconds, rest = _numbers(name, None), _numbers(f"{name}_ns", None)
-        parts = (each(where, names, stats, places) for each in (seconds, rest))
-        return map(b"%d.%09d0".__mod__, zip(*parts, strict=True))
 
     return column
 
