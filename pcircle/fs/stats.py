@@ -30,6 +30,8 @@ CAPACITY: Final = 512
 _NS = 1_000_000_000
 _WIDTH = 8  # bytes of a number
 _PLACE_OF = {name: place for place, name in enumerate(pure.COLUMNS)}
+_ONE = (1).to_bytes(_WIDTH, sys.byteorder)
+_UNTRIED = pure.UNTRIED.to_bytes(_WIDTH, sys.byteorder, signed=True)
 _UNSIGNED = frozenset({"inode", "device", "rdev"})
 _MAX_WORKERS = 16
 _AT_ONCE = 16
@@ -81,7 +83,9 @@ class Table:
         view = memoryview(data)
         self._signed, self._plain = view.cast("q"), view.cast("Q")
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many entries these are."""
         return self._count
 
     def column(self, name: str, start: int, stop: int) -> list[int]:
@@ -119,9 +123,6 @@ class Table:
     def has_single_names(self, start: int, stop: int) -> bool:
         """Whether none of these has another name: at a fraction of the price of a column."""
         return self._bytes("links", start, stop) == _ONE * (stop - start)
-
-
-_ONE = (1).to_bytes(_WIDTH, sys.byteorder)
 
 
 class Stats(Table):
@@ -223,7 +224,7 @@ class Stats(Table):
 
     def _look_overlapped(self, begin: int, end: int) -> None:
         began_s = time.perf_counter()
-        self._overlap.run(self._range, begin, end)
+        self._overlap.run(self._all, begin, end)
         # Overlapped, it takes a part of what it would.
         spent_s = (time.perf_counter() - began_s) * self._overlap.threads
         if spent_s > _SLOW_S * (end - begin):
@@ -246,6 +247,9 @@ class Stats(Table):
     def close(self) -> None:
         """End the threads, if any were needed."""
         self._overlap.close()
+
+    def _all(self, start: int, stop: int) -> None:
+        self._range(start, stop)
 
     def _range(self, start: int, stop: int, until_ns: int = _NEVER) -> int:
         """Look up the names from `start` to before `stop`, on any thread; where it got to.
@@ -273,13 +277,10 @@ def _tried(outcomes: bytes) -> int:
     return native.numbers(outcomes).index(pure.UNTRIED)
 
 
-_UNTRIED = pure.UNTRIED.to_bytes(_WIDTH, sys.byteorder, signed=True)
-
-
 def _joined(tables: Sequence[bytes]) -> bytes:
     """One table of all rows."""
     whole = [Table(table) for table in tables]
-    return b"".join(table._bytes(name, 0, len(table)) for name in _PLACE_OF for table in whole)
+    return b"".join(table._bytes(name, 0, table.count) for name in _PLACE_OF for table in whole)
 
 
 def _first(table: bytes, count: int) -> bytes:
