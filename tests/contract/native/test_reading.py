@@ -63,7 +63,7 @@ def scanned(
         top, wanted, DIRECTORY, device, kinds, most, room, looks, keeps, False, until_ns
     )
     inside = text.split(b"\0")[:-1]
-    assert native.numbers(ends)[-1:] == ([len(text)] if own.count else [])
+    assert native.numbers(ends)[-1:] == ([len(text)] if own else [])
     return native.numbers(outcomes), fds, Table(own), inside, told, Table(table)
 
 
