@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pcircle.checkpoint.journal import Counts, Subtree
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.metadata import settle_file
-from pcircle.fs.scan import few_files
+from pcircle.fs.scan import names_of_files
 from pcircle.guards import require
 from pcircle.transfer.counters import named
 from pcircle.transfer.items import Part
@@ -78,7 +78,10 @@ class SmallDirectories:
             return False
         if self._extras.any and not (place.bare and self._has_no_extras(source.fd)):
             return False
-        names = few_files(source.fd, _MAX_NAMES)
+        try:
+            names = names_of_files(source.fd, _MAX_NAMES)
+        except OSError:
+            return False  # the walk says so
         if names is None:
             return False
         target = require(target)
