@@ -15,7 +15,7 @@ import mmap
 import os
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -27,7 +27,7 @@ from pcircle.walk.roots import Root
 COUNTED = ("files", "directories", "links", "special")
 _FIELDS = dict(zip("fdls", COUNTED, strict=True))
 _THREADS = 64  # of a rank
-_PLACE_BYTES = 128 << 10
+_PLACE_BYTES = 192 << 10
 _SLOT_BYTES = 2 * _PLACE_BYTES + mmap.PAGESIZE
 _HEAD = struct.Struct("<4QcIII")  # the counts, what is removed, the root, lengths of path and names
 _ENOUGH = b"\xff"
@@ -86,9 +86,11 @@ def _at(root: Root, path: bytes) -> bytes:
 def _gone(kind: str, path: bytes, names: Sequence[bytes]) -> Mapping[str, int]:
     """What of an intent has been carried out, by the names of counters. OSError."""
     if kind == WHOLE:
-        *files, name = names
-        inner = _gone("f", os.path.join(path, name), files) if files else {}
-        return {**inner, **_gone("d", path, [name])}
+        total: Counter[str] = Counter()
+        for name, *files in _groups(names):
+            total.update(_gone("f", os.path.join(path, name), files) if files else {})
+            total.update(_gone("d", path, [name]))
+        return total
     fd = _opened(path)
     if fd is None:
         return {_FIELDS[kind]: len(names)}
@@ -96,6 +98,11 @@ def _gone(kind: str, path: bytes, names: Sequence[bytes]) -> Mapping[str, int]:
         return {_FIELDS[kind]: sum(not _is_there(name, fd) for name in names)}
     finally:
         os.close(fd)
+
+
+def _groups(names: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Directories with the files in them; an empty name is behind each."""
+    return (group.split(b"\0") for group in b"\0".join(names).removesuffix(b"\0").split(b"\0\0"))
 
 
 def _is_there(name: bytes, fd: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pcircle.tool.changing import ChangeCounters, ChangePlan
 
 WHOLE = "w"
-"""Of what is about to be removed (`Intents`): all of a directory's files, and then itself."""
+"""Of what is about to be removed (`Intents`): directories, each behind all of its files."""
 
 
 class RemovalPlan(ChangePlan, frozen=True, kw_only=True):

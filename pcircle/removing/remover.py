@@ -21,7 +21,7 @@ from pcircle.fs import native
 from pcircle.fs.beneath import opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
-from pcircle.fs.scan import Block, Steadiness, blocks, encoded, few, files_of, listed_first, rewound
+from pcircle.fs.scan import Block, Small, Steadiness, blocks, encoded, listed_first, rewound
 from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.guards import require
@@ -93,7 +93,6 @@ class Remover(EntryVisitor):
         self._is_wanted = wanted  # of directories that held nothing
         self._steadiness = Steadiness()
         self._stays = 0
-        self._open = task.open_beneath
         self._action = "move" if plan.trash else "delete"
         self._access = WriteAccess() if self._dry else task.access
         self._notes: Notes | None = None
@@ -144,36 +143,37 @@ class Remover(EntryVisitor):
         self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
     ) -> list[bytes]:
         """See `Visitor`: of a few files. What gives trouble is walked, less what went before."""
-        counters = self.counters
         rest: list[bytes] = []
-        rmdir, close = os.rmdir, os.close
-        for name in names:
-            gone = 0
-            try:
-                fd = self._open(name, directory_fd)
-                try:
-                    files = files_of(few(fd, _TOGETHER))
-                    if files is not None:
-                        self._intend(WHOLE, above.root, above.path, [*files, name])
-                    if files:
-                        gone = native.numbers(native.unlink_names(fd, files, False, _ALL)).count(0)
-                finally:
-                    close(fd)
-                if files is None or gone < len(files):
-                    rest.append(name)
-                else:
-                    rmdir(name, dir_fd=directory_fd)
-                    counters.directories += 1
-            except OSError:
-                rest.append(name)
-            counters.found += gone
-            counters.files += gone
-            counters.sized += gone
-        done = len(names) - len(rest)
-        counters.sized += done
-        counters.scans_done += done
-        counters.weight += above.weight * done
+        device = require(above.leases)[0].opened.status.st_dev
+        beneath, room = not self._plan.enter_mounts, 2 * _TOGETHER
+        scan = partial(Small, most=_TOGETHER, room=room, keeps=True, beneath=beneath)
+        while names:
+            with scan(directory_fd, names, device) as some:
+                names, rest = some.later, rest + some.rest
+                if not some.names:
+                    continue
+                files = [some.inside[start:stop] for start, stop in some.ranges()]
+                whole = list(map(b"%b\0%b".__mod__, zip(some.names, some.texts(), strict=True)))
+                self._intend(WHOLE, above.root, above.path, whole)
+                gone = [_unlink_all(fd, inside) for fd, inside in zip(some.fds, files, strict=True)]
+            pairs = zip(some.names, gone, some.counts, strict=True)
+            emptied = [name for name, count, there in pairs if count == there]
+            outcomes = native.numbers(native.unlink_names(directory_fd, emptied, True, _ALL))
+            self._count_bare(above, sum(gone), outcomes.count(0))
+            if len(emptied) < len(gone) or any(outcomes):
+                done = dict(zip(emptied, outcomes, strict=True))
+                rest += [name for name in some.names if done.get(name) != 0]
         return rest
+
+    def _count_bare(self, above: Open[int], files: int, directories: int) -> None:
+        """Count files, and directories that were done as well."""
+        counters = self.counters
+        counters.found += files
+        counters.files += files
+        counters.directories += directories
+        counters.sized += files + directories
+        counters.scans_done += directories
+        counters.weight += above.weight * directories
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`."""
@@ -601,6 +601,11 @@ def restore_all(opens: Sequence[Open[int]], directories: Directories) -> None:
     for opened in reversed(opens):
         with suppress(OSError):  # the job has ended
             restore(opened, directories)
+
+
+def _unlink_all(fd: int, names: list[bytes]) -> int:
+    """Remove names from a directory; how many have gone by this."""
+    return native.numbers(native.unlink_names(fd, names, False, _ALL)).count(0)
 
 
 def _nothing(name: bytes, *, dir_fd: int) -> None:
