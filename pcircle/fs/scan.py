@@ -149,7 +149,8 @@ def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
 def names_and_kinds(directory_fd: int, most: int) -> tuple[list[bytes], bytes] | None:
     """The names in a directory, and the kind of each; None if these are more. OSError.
 
-    A kind is one byte, such as `FILE`, or 0 where nobody knows. Read from the beginning.
+    A kind is one byte, such as `FILE`, or 0 where nobody knows. The directory is read from its
+    beginning; with None it is there again.
     """
     until_ns = time.monotonic_ns() + _KINDS_NS
     found: tuple[list[bytes], bytes] | None = within_limit().list_directory(

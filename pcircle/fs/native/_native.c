@@ -866,6 +866,7 @@ list_directory(PyObject *module, PyObject *arguments)
     if (PyErr_Occurred())
         goto end;
     if (state == 0 || (state == 1 && most < (Py_ssize_t)listing.count)) {
+        lseek(fd, 0, SEEK_SET); /* for who reads it otherwise */
         Py_INCREF(Py_None);
         result = Py_None;
     } else if (state < 0) {

@@ -261,7 +261,7 @@ def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[byte
     """The names in a directory and the kind of each (DT_*); None if these are more. OSError.
 
     A kind that the directory does not tell is looked up; it is 0 if that fails, or the time has
-    passed. The directory is read from its beginning.
+    passed. The directory is read from its beginning; with None it is there again.
     """
     os.lseek(fd, 0, os.SEEK_SET)
     # mypy knows of no scan of either kind.

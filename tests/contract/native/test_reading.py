@@ -189,6 +189,8 @@ def test_a_directory_is_listed_from_its_beginning(module: ModuleType, top: int) 
         assert found is not None
         assert (sorted(found[0]), found[1]) == (names(10), bytes([4]) * 10)
     assert module.list_directory(top, 9, FOREVER) is None
+    with os.scandir(top) as entries:  # which goes on from where a directory stands
+        assert len(list(entries)) == 10
     with pytest.raises(OSError, match="descriptor"):
         module.list_directory(-1, 9, FOREVER)
 
