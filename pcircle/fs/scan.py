@@ -202,19 +202,21 @@ class Small:
         looks: bool = False,
         keeps: bool = False,
         beneath: bool = False,
+        sorts: bool = False,
         kinds: int = ONLY_FILES,
     ) -> None:
         """List some of these, at least one: those on `device` that have at `most` so many entries,
         all of these `kinds`, as long as there may be `room` for all. With `looks` entries are
         looked up, and with `keeps` directories stay open. With `beneath` they are on the mount of
-        the directory as well, as is known since Linux 5.6.
+        the directory as well, as is known since Linux 5.6. With `sorts` the entries of each are in
+        the order of their names.
         """
         began_s = time.perf_counter()
         some = names[: affordable_at_once()] if keeps else names
         outcomes, self.fds, own, self._text, self._ends, self.kinds, self.table = (
             within_limit().scan_directories(
                 *(directory_fd, some, _DIRECTORY, device, kinds, most, max(room, most)),
-                *(looks, keeps, beneath, time.monotonic_ns() + _SCAN_NS),
+                *(looks, keeps, beneath, sorts, time.monotonic_ns() + _SCAN_NS),
             )
         )
         self.own = Table(own)

@@ -48,7 +48,7 @@
 _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 
 /* Of the functions here and their results; `pure.py` has the same. */
-#define INTERFACE 4
+#define INTERFACE 5
 
 #define UNTRIED INT64_MIN
 #define NOT_PLAIN (INT64_MIN + 1)
@@ -821,6 +821,43 @@ add_entries(int fd, char *buffer, size_t most, int64_t until_ns, struct listing 
     }
 }
 
+struct item {
+    const char *name;
+    char kind;
+};
+
+static int
+compare_items(const void *a, const void *b)
+{
+    return strcmp(((const struct item *)a)->name, ((const struct item *)b)->name);
+}
+
+/* Put the last entries in the order of their names: 0, or -1 without the memory. */
+static int
+sort_entries(struct listing *listing, size_t begin, size_t begin_bytes)
+{
+    const size_t count = listing->count - begin, size = listing->names_bytes - begin_bytes;
+    struct item *items;
+    char *text = listing->names + begin_bytes;
+    if (count < 2)
+        return 0;
+    items = malloc(count * sizeof *items + size);
+    if (items == NULL)
+        return -1;
+    const char *name = memcpy(items + count, text, size);
+    for (size_t at = 0; at < count; at++, name += strlen(name) + 1) {
+        items[at].name = name;
+        items[at].kind = listing->kinds[begin + at];
+    }
+    qsort(items, count, sizeof *items, compare_items);
+    for (size_t at = 0; at < count; at++) {
+        text = stpcpy(text, items[at].name) + 1;
+        listing->kinds[begin + at] = items[at].kind;
+    }
+    free(items);
+    return 0;
+}
+
 /* A list of names, which follow each other. */
 static PyObject *
 list_of(const struct listing *listing)
@@ -885,7 +922,7 @@ end:
 /* ---- several small directories --------------------------------------------------------------- */
 
 struct scanning {
-    int fd, flags, beneath, looks, keeps, kinds;
+    int fd, flags, beneath, looks, keeps, sorts, kinds;
     int64_t device;
     size_t max_each, max_all;
     char *buffer;
@@ -933,6 +970,10 @@ scan_next(const char *name, void *context, int *ends)
     for (size_t at = begin; at < listing->count; at++)
         if ((how->kinds & (1 << (listing->kinds[at] & 15))) == 0)
             goto undone;
+    if (how->sorts && sort_entries(listing, begin, begin_bytes) != 0) {
+        outcome = -1 - (int64_t)ENOMEM;
+        goto undone;
+    }
     if (how->looks) {
         const char *text = listing->names + begin_bytes;
         for (size_t at = begin; at < listing->count; at++, text += strlen(text) + 1) {
@@ -999,9 +1040,9 @@ scan_directories(PyObject *module, PyObject *arguments)
     Py_ssize_t max_each, max_all;
     long long device, until_ns;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "iOiLinnpppL:scan_directories", &how.fd, &list, &how.flags,
+    if (!PyArg_ParseTuple(arguments, "iOiLinnppppL:scan_directories", &how.fd, &list, &how.flags,
                           &device, &how.kinds, &max_each, &max_all, &how.looks, &how.keeps,
-                          &how.beneath, &until_ns))
+                          &how.beneath, &how.sorts, &until_ns))
         return NULL;
     if (max_each < 0 || max_all < max_each || max_all > 1 << 20) {
         PyErr_SetString(PyExc_ValueError, "max_each, max_all");

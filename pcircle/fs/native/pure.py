@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pcircle.encoding import exact, to_scan
 
-INTERFACE = 4
+INTERFACE = 5
 """Changes with the functions and their results; a C module of another number is not used."""
 
 UNTRIED = -(1 << 63)
@@ -285,6 +285,7 @@ def scan_directories(
     looks: bool,
     keeps: bool,
     beneath: bool,
+    sorts: bool,
     until_ns: int,
     /,
 ) -> tuple[bytes, list[int], bytes, bytes, bytes, bytes, bytes]:
@@ -294,7 +295,8 @@ def scan_directories(
     entries, all of `kinds`, which has the bit 1 << DT_* of each kind. With `looks` the entries are
     looked up as well; if that fails for one, the directory is not plain. Those for which there may
     be no room in `max_all` entries are left. With `beneath` those on another mount fail, and all
-    where the kernel has no openat2 (before Linux 5.6).
+    where the kernel has no openat2 (before Linux 5.6). With `sorts` the entries of each are in the
+    order of their names.
 
     Returns the outcomes; then of those that are plain, in their order: their descriptors if they
     are to be kept (`keeps`); their own table, of before they were read; the names of all that is in
@@ -326,6 +328,9 @@ def scan_directories(
             inside, told = listed
             if any(not kinds & 1 << kind for kind in told):
                 return NOT_PLAIN
+            if sorts and inside:
+                pairs = sorted(zip(inside, told, strict=True))
+                inside, told = [name for name, _ in pairs], bytes(kind for _, kind in pairs)
             if looks:
                 try:
                     looked = [os.stat(each, dir_fd=inner, follow_symlinks=False) for each in inside]

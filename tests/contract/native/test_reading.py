@@ -54,13 +54,14 @@ def scanned(
     room: int = 4096,
     looks: bool = True,
     keeps: bool = False,
+    sorts: bool = False,
     device: int = -1,
     until_ns: int = FOREVER,
 ) -> tuple[list[int], list[int], Table, list[bytes], bytes, Table]:
     """Scan directories: outcomes, descriptors, their table, names, kinds, and the names' table."""
     device = os.fstat(top).st_dev if device < 0 else device
     outcomes, fds, own, text, ends, told, table = module.scan_directories(
-        top, wanted, DIRECTORY, device, kinds, most, room, looks, keeps, False, until_ns
+        top, wanted, DIRECTORY, device, kinds, most, room, looks, keeps, False, sorts, until_ns
     )
     inside = text.split(b"\0")[:-1]
     assert native.numbers(ends)[-1:] == ([len(text)] if own else [])
@@ -302,6 +303,33 @@ def test_a_signal_ends_a_call_or_its_handler_runs(module: ModuleType, top: int) 
     assert heard
 
 
+@pytest.mark.parametrize("looks", [False, True])
+def test_entries_in_the_order_of_their_names(
+    module: ModuleType, tmp_path: Path, top: int, looks: bool
+) -> None:
+    """Each with its kind and its status, and those of each directory by themselves."""
+    names_of_one = ["b", "a\xff", "a", "é", "B", "a b", "-", "aa"]
+    expected = []
+    for directory in ("one", "two"):
+        (tmp_path / directory).mkdir()
+        for size, name in enumerate(names_of_one):
+            (tmp_path / directory / name).write_bytes(b"x" * size)
+        (tmp_path / directory / "link").symlink_to("a")
+        in_order = sorted([*names_of_one, "link"], key=os.fsencode)
+        expected += [tmp_path / directory / name for name in in_order]
+    (tmp_path / "without").mkdir()
+    wanted = [b"one", b"two", b"without"]
+    outcomes, _, _, inside_all, told, table = scanned(
+        module, top, wanted, kinds=0xFFFF, most=20, looks=looks, sorts=True
+    )
+    assert outcomes == [9, 9, 0]
+    assert inside_all == [os.fsencode(path.name) for path in expected]
+    assert list(told) == [stat.S_IFMT(path.lstat().st_mode) >> 12 for path in expected]
+    if looks:
+        sizes = [path.lstat().st_size for path in expected]
+        assert table.column("size", 0, len(expected)) == sizes
+
+
 def test_the_same_opens_in_the_same_order(tmp_path: Path) -> None:
     """As strace sees them, of both."""
     program = """
@@ -312,7 +340,7 @@ os.stat("begin-here") if os.path.exists("begin-here") else None
 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 device = os.fstat(top).st_dev
 native.scan_directories(
-    top, [b"d0", b"d1", b"gone"], flags, device, 1 << 8, 9, 99, True, False, False, 1 << 62
+    top, [b"d0", b"d1", b"gone"], flags, device, 1 << 8, 9, 99, True, False, False, False, 1 << 62
 )
 native.read_files(top, [b"a", b"gone", b"b"], flags & ~os.O_DIRECTORY, 9, 99, 1 << 62)
 native.change_names(top, [b"a", b"b"], -1, os.getuid(), -1, 1 << 62)
