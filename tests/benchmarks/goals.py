@@ -221,6 +221,7 @@ class _Bench:
                     starts[name].append(start)
         datasets.remove(tree)
         datasets.remove(f"{self._folder}/out")
+        self._forget()  # the tree of the next row is another directory at the same path
         return list(self._lines(row, costs, starts))
 
     def _own(self, words: str, jobs: int) -> str:
@@ -238,14 +239,18 @@ class _Bench:
                 self._call(commands["-j 2"].replace("{out}", out).replace("{}", tree))
         time.sleep(_QUIET_S)
 
+    def _forget(self) -> None:
+        """Remove the states of earlier mirrors."""
+        for state in Path(self._folder).glob("**/.fmirror*"):
+            datasets.remove(str(state))
+
     def _run(self, row: Row, words: str, tree: str) -> measure.Cost:
         out = f"{self._folder}/out"
         is_empty = tree == self._empty
         if row.before in ("mirror", "equal"):
             out = f"{self._folder}/nothing" if is_empty else out
             if row.before == "equal":  # what an earlier run has noted is not there at the first
-                for state in Path(self._folder).glob("**/.fmirror*"):
-                    datasets.remove(str(state))
+                self._forget()
         elif row.before == "fresh" and not is_empty:
             row.build(tree)
         else:
