@@ -27,7 +27,7 @@ from pcircle.comparing.fields import (
     SIZE,
 )
 from pcircle.copying.precision import UNITS_NS, unit_shown_by
-from pcircle.fs.stats import Row, Stats
+from pcircle.fs.stats import Row, Table
 from pcircle.mounts import type_of_device
 from pcircle.owners import group_name, user_name
 
@@ -76,11 +76,6 @@ class Comparer:
         self._units_ns: dict[int, int] = {}  # that times are kept in, by device
         self._even: set[int] = set()  # devices
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """What of `Stats` must be the same in two files, so that nothing of them differs."""
-        return self._columns
-
     def differences(self, a: Status, b: Status) -> int:
         """What two entries have different, of what their status tells."""
         fields, mode, other = self._fields, a.st_mode, b.st_mode
@@ -113,7 +108,7 @@ class Comparer:
                 found |= bit
         return found & fields
 
-    def blocks(self, a: Stats, b: Stats, count: int) -> dict[int, int]:
+    def blocks(self, a: Table, b: Table, count: int) -> dict[int, int]:
         """What the first pairs of two blocks have different, by their places; of equal ones none.
 
         Both must have been looked up for the same names in the same order.
@@ -131,7 +126,7 @@ class Comparer:
                 found[place] = different
         return found
 
-    def directories(self, a: Stats, b: Stats, count: int) -> dict[int, int]:
+    def directories(self, a: Table, b: Table, count: int) -> dict[int, int]:
         """As `blocks`, of entries which are directories all."""
         if all(a.agrees(b, name, count) for name in self._columns if name != "size"):
             return {}
@@ -162,6 +157,6 @@ class Comparer:
         return units_ns[device]
 
 
-def _are_same_devices(a: Stats, b: Stats, count: int) -> bool:
+def _are_same_devices(a: Table, b: Table, count: int) -> bool:
     """Whether no device differs, of entries whose modes are the same."""
     return a.are_files(count) or a.agrees(b, "rdev", count)

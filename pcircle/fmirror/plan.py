@@ -56,7 +56,6 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     Entries that were last changed before `quiet_ns`, on the source and on the target, have the same
     attributes, since the last complete run has seen to it: see `pcircle.fmirror.earlier.state`.
     That holds for entries on both `devices`, those of the roots.
-    `told_by_inode`: on which of both the file system tells the status of many such entries at once.
     `itemize`: with a line for each change. Files that would be `renamed` by now, which is as of
     `pcircle.fmirror.work.alike.Paths`, are not missing. What is missing in the target and as it
     should be in one of `link_dest` is linked to that, and what is so in one of `compare_dest` left
@@ -68,7 +67,6 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     deleting: Deleting = Deleting()
     quiet_ns: tuple[int, int] | None = None
     devices: tuple[int, int] = (0, 0)
-    told_by_inode: tuple[bool, bool] = (False, False)
     itemize: bool = False
     renamed: memoryview = memoryview(b"")  # of the message, which has it once
     link_dest: tuple[bytes, ...] = ()

@@ -206,22 +206,6 @@ class MirrorProgram(CopyProgram):
         self.changes = changes.found(source, target, before[1], number, self._finder())
         return sort([(0, self.changes.records)])
 
-    def _told_by_inode(self, source: bytes, target: bytes) -> tuple[bool, bool]:
-        """On which sides the file system tells the status of many entries at once."""
-        options = self._mirror
-        if options.changed == "walk" or self.changes is not None or options.keep.given is not None:
-            return False, False
-        from pcircle.comparing import inodes  # few runs ask
-
-        sides = inodes.tells(source), inodes.tells(target)
-        if any(sides) and not options.quiet:
-            where = " and ".join(show(p) for p, t in zip((source, target), sides, strict=True) if t)
-            self.complain(
-                f"the status of files is read from XFS in bulk, of {where}: it counts where the "
-                "change time is before the last complete run"
-            )
-        return sides
-
     def _finder(self) -> Finder | None:
         """What finds surplus on rank 0, before the plan is made; None if nothing is to go."""
         deleting = self._mirror.deleting
@@ -259,7 +243,6 @@ class MirrorProgram(CopyProgram):
             "deleting": options.deleting,
             "quiet_ns": quiet_ns,
             "devices": self.devices,
-            "told_by_inode": self._told_by_inode(source, target) if quiet_ns else (False, False),
             "itemize": options.itemize,
             "renamed": options.renamed.new,
             "link_dest": options.link_dest,

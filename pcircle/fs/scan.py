@@ -175,8 +175,9 @@ class Small:
     """Small directories in one directory, listed by one call, those of them that are plain.
 
     In their order: their `names`, `counts` of entries, status (`own`, of before they were read) and
-    descriptors if they are kept (`fds`). Then of all that is in them the names (`inside`, and
-    `texts` by directory), the `kinds` and, if they were looked up, the `table`, see `Stats.put`.
+    descriptors if they are kept (`fds`). Then of all that is in them the names (`inside`, as one
+    `text` with a NUL behind each, and as `texts` by directory), the `kinds` and, if they were
+    looked up, the `table`, see `Stats.put`.
 
     `each_s` is what a system call took on average, in seconds: where that is long, `Stats.look` is
     faster, since it overlaps look-ups.
@@ -187,8 +188,8 @@ class Small:
     """
 
     __slots__ = (
-        *("_ends", "_inside", "_text", "counts", "each_s", "fds", "kinds", "later", "names", "own"),
-        *("rest", "table"),
+        *("_ends", "_inside", "counts", "each_s", "fds", "kinds", "later", "names", "own"),
+        *("rest", "table", "text"),
     )
 
     def __init__(
@@ -213,7 +214,7 @@ class Small:
         """
         began_s = time.perf_counter()
         some = names[: affordable_at_once()] if keeps else names
-        outcomes, self.fds, own, self._text, self._ends, self.kinds, self.table = (
+        outcomes, self.fds, own, self.text, self._ends, self.kinds, self.table = (
             within_limit().scan_directories(
                 *(directory_fd, some, _DIRECTORY, device, kinds, most, max(room, most)),
                 *(looks, keeps, beneath, sorts, time.monotonic_ns() + _SCAN_NS),
@@ -242,12 +243,12 @@ class Small:
     def inside(self) -> list[bytes]:
         """The names in all of them."""
         if self._inside is None:
-            self._inside = self._text.split(b"\0")[:-1]
+            self._inside = self.text.split(b"\0")[:-1]
         return self._inside
 
     def texts(self) -> list[bytes]:
         """Of each directory the names in it, each ended by a NUL."""
-        text, ends = self._text, native.numbers(self._ends)
+        text, ends = self.text, native.numbers(self._ends)
         return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     def ranges(self) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ from tests.fusefs.mounting import Mounted
 from tests.fusefs.rules import Rule
 
 from .edits import copy_of
-from .running import FMIRROR, every_launcher, mirrored, needs_strace
+from .running import FMIRROR, every_launcher, mirrored, needs_strace, run_fmirror
 
 _CAME_BACK = b"log", b"deep/log", b"there/file"
 _SLOW = ("--bwlimit=2M", "--no-checkpoint", "--chunksize=1M")

@@ -32,7 +32,7 @@ from pcircle.fs.exposure import withdraw
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.metadata import settle_file, settle_link
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
-from pcircle.fs.stats import Stats
+from pcircle.fs.stats import Table
 from pcircle.fs.trouble import Changed, trying
 from pcircle.fs.write_access import Admissions, WriteAccess
 from pcircle.fs.xattrs import drop_attributes, give_attributes
@@ -180,19 +180,19 @@ class Keeping:
             different &= ~self._of_content
         return different
 
-    def blocks(self, source: Stats, target: Stats, count: int) -> dict[int, int]:
+    def blocks(self, source: Table, target: Table, count: int) -> dict[int, int]:
         """As of `Comparer`: what of two blocks is not as it should be, by its place."""
         if self._keep.given is None:
             return self.comparer.blocks(source, target, count)
         return self._by_row(source, target, count)
 
-    def directories(self, source: Stats, target: Stats, count: int) -> dict[int, int]:
+    def directories(self, source: Table, target: Table, count: int) -> dict[int, int]:
         """As `blocks`, of directories, less what nobody here could change."""
         if self._keep.given is None and not self.comparer.directories(source, target, count):
             return {}
         return self._by_row(source, target, count)
 
-    def _by_row(self, source: Stats, target: Stats, count: int) -> dict[int, int]:
+    def _by_row(self, source: Table, target: Table, count: int) -> dict[int, int]:
         rows = enumerate(zip(source.rows(count), target.rows(count), strict=True))
         found = ((place, self.status_differences(a, b)) for place, (a, b) in rows)
         return {place: different for place, different in found if different}

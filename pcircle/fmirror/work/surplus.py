@@ -26,7 +26,7 @@ from pcircle.fmirror.plan import Deleting, MirrorPlan
 from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fmirror.work.listing import ChangeTimes
 from pcircle.fs.directories import join_path
-from pcircle.fs.scan import Block, Steadiness, all_names, blocks, encoded, listed_first, rewound
+from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first, rewound
 from pcircle.fs.trouble import Changed, trying
 from pcircle.fs.write_access import WriteAccess
 from pcircle.guards import require
@@ -115,8 +115,10 @@ class Total:
         """Whether an open directory has just these; as a question it leaves it at its beginning."""
         rest = self._sum
         try:
-            for names in all_names(directory_fd):
-                rest -= sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
+            for block in blocks(rewound(directory_fd)):
+                for kind in KINDS:
+                    names = encoded(getattr(block, kind))
+                    rest -= sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
         except OSError:  # which is met once more
             rest = -1
         rewound(directory_fd)

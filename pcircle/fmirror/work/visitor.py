@@ -93,8 +93,6 @@ class MirrorVisitor(CopyVisitor):
         looked_at = worker.limits is None and worker.earlier is None and self._beside is None
         remembered = self._skips and plan.quiet_ns is not None
         self.does_bare = remembered and looked_at and self._judge is None
-        if self.does_bare and any(plan.told_by_inode) and plan.one_node:
-            self._quick.ask_in_bulk(plan.told_by_inode)
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
 

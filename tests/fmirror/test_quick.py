@@ -1,0 +1,152 @@
+"""Small directories that are looked at several at once: whatever has changed in one is found."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fcp.running import TWO
+from tests.fcp.trees import write_file
+
+from .running import (
+    as_root,
+    differences,
+    mirrored,
+    needs_rsync,
+    needs_strace,
+    run_fmirror,
+)
+
+pytestmark = [needs_rsync]
+_DIRECTORIES = 14
+_QUIET_S = 2.2  # local change times, and room for them to be cut
+_BASE_NS = 1_700_000_000_123_456_789
+
+
+def filled(top: bytes, files: int) -> bytes:
+    for directory in range(_DIRECTORIES):
+        os.makedirs(top + b"/%d" % directory)
+        for number in range(files):
+            path = write_file(top + b"/%d/%d" % (directory, number), b"x" * (number % 5))
+            os.utime(path, ns=(_BASE_NS, _BASE_NS + number))
+        os.symlink(b"0", top + b"/%d/link" % directory)
+    return top
+
+
+def settled(*words: str | bytes) -> None:
+    """As after two nights on which nothing has changed."""
+    for _ in range(2):
+        mirrored(TWO, *words)
+        time.sleep(_QUIET_S)
+
+
+def _changes(top: bytes) -> Iterator[Callable[[], object]]:
+    """Changes of a file each, of which all but one leave its modification time as it was."""
+
+    def in_directory(number: int) -> tuple[bytes, bytes, os.stat_result]:
+        path = top + b"/%d/1" % number
+        return path, top + b"/%d/2" % number, os.stat(path)
+
+    path, _, status = in_directory(0)
+
+    def append() -> None:
+        with open(path, "ab") as stream:
+            stream.write(b"more" * 1000)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    yield append
+    path1, _, _ = in_directory(1)
+    yield lambda: os.chmod(path1, 0o4711)
+    path2, other2, _ = in_directory(2)
+    yield lambda: os.rename(path2, other2)
+    path3, _, _ = in_directory(3)
+    yield lambda: os.link(path3, path3 + b" linked")
+    path4, _, status4 = in_directory(4)
+
+    def again() -> None:
+        os.unlink(path4)
+        write_file(path4, b"other")
+        os.utime(path4, ns=(status4.st_atime_ns, status4.st_mtime_ns))
+
+    yield again
+    path5, _, _ = in_directory(5)
+    yield lambda: os.setxattr(path5, "user.new", b"1")
+    path6, other6, _ = in_directory(6)
+
+    def swap() -> None:
+        os.rename(path6, path6 + b" aside")
+        os.rename(other6, path6)
+        os.rename(path6 + b" aside", other6)
+
+    yield swap
+    path7, _, _ = in_directory(7)
+    yield lambda: os.utime(path7, ns=(_BASE_NS, _BASE_NS + 10**6))
+    path8, _, _ = in_directory(8)
+    yield lambda: os.unlink(path8)
+    path9, other9, _ = in_directory(9)
+
+    def link_instead() -> None:
+        os.unlink(path9)
+        os.link(other9, path9)
+
+    yield link_instead
+
+    def lead_elsewhere() -> None:
+        os.unlink(top + b"/10/link")
+        os.symlink(b"1", top + b"/10/link")
+
+    yield lead_elsewhere
+    yield lambda: os.chmod(top + b"/11", 0o700)
+    yield lambda: os.rename(top + b"/12", top + b"/new")
+
+
+@pytest.mark.parametrize("changed", ["source", "target"])
+@pytest.mark.parametrize("files", [4, 60, 300])
+def test_each_change_is_found(place: bytes, changed: str, files: int) -> None:
+    source, target = filled(place + b"/a", files), place + b"/b"
+    settled("--delete", source, target)
+    for change in list(_changes(source if changed == "source" else target)):
+        change()
+    assert differences(source, target)
+    finished = run_fmirror(TWO, "--delete", source, target)
+    assert finished.code == 0, finished.said
+    assert differences(source, target) == ""
+
+
+def test_what_only_the_target_has_stays_without_delete(place: bytes) -> None:
+    """Also so much that the directories of the target do not fit where those of the source do."""
+    source, target = filled(place + b"/a", 30), place + b"/b"
+    mirrored(TWO, source, target)
+    for directory in range(0, _DIRECTORIES, 2):
+        for number in range(250 if directory < 6 else 600):
+            write_file(target + b"/%d/more %d" % (directory, number), b"")
+        os.utime(
+            target + b"/%d" % directory, ns=(0, os.stat(source + b"/%d" % directory).st_mtime_ns)
+        )
+    settled_at = time.monotonic()
+    mirrored(TWO, source, target)
+    time.sleep(max(0, _QUIET_S - (time.monotonic() - settled_at)))
+    os.unlink(target + b"/0/0")
+    finished = run_fmirror(TWO, source, target)
+    assert finished.code == 0, finished.said
+    assert os.path.exists(target + b"/0/0")
+    assert len(os.listdir(target + b"/0")) == 31 + 250
+    assert len(os.listdir(target + b"/6")) == 31 + 600
+
+
+@as_root
+@needs_strace
+def test_nothing_is_walked_where_nothing_has_changed(place: bytes, tmp_path: Path) -> None:
+    """Each directory is opened once on each side, whatever the order of its names."""
+    source, target = filled(place + b"/a", 4), place + b"/b"
+    settled("--delete", source, target)
+    log = tmp_path / "log"
+    prefix = ["strace", "-f", "--seccomp-bpf", "-o", str(log), "-e", "trace=openat"]
+    finished = run_fmirror(TWO, "--delete", source, target, prefix=prefix)
+    assert finished.code == 0, finished.said
+    opened = [line for line in log.read_text().splitlines() if '"13"' in line]
+    assert len(opened) == 2, opened
