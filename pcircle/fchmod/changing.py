@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.fchmod import telling
-from pcircle.fchmod.entries.calls import Target, by_name, held
+from pcircle.fchmod.entries.calls import Target, change_mode, held
 from pcircle.fchmod.entries.state import State, apply, mark_of, read_mark, state_of
 from pcircle.fchmod.entries.wishing import Wisher
 from pcircle.fchmod.plan import Counters, Denied, ModePlan, Unmapped
@@ -35,7 +35,6 @@ class Changing(EntryVisitor):
         self._plan = plan
         self._acts = task.acts
         self._wisher = wisher_of(plan)
-        self._chmod = by_name()
         self._owns = plan.wish.owns or plan.applies
         modes = (plan.wish.directory_mode, plan.wish.other_mode) != (None, None)
         self._forces_owner, self._forces_mode = plan.force and plan.wish.owns, plan.force and modes
@@ -124,7 +123,7 @@ class Changing(EntryVisitor):
             if owns:
                 os.chown(name, new.uid, new.gid, dir_fd=fd, follow_symlinks=False)
             elif not is_link:
-                self._chmod(name, new.mode, fd)
+                change_mode(name, new.mode, fd)
         except OSError:
             self.counters.changed -= 1
             raise

@@ -14,9 +14,11 @@ import errno
 import os
 import stat
 import time
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from pcircle.encoding import text_of
 from pcircle.fchmod.changing import Changing, restored, wisher_of
@@ -35,7 +37,8 @@ from pcircle.fchmod.plan import Counters
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.registry import Key, home_of
-from pcircle.fs.scan import Block, Together, encoded
+from pcircle.fs.scan import Block, Small, encoded
+from pcircle.fs.stats import Table
 from pcircle.fs.trouble import Changed
 from pcircle.guards import require
 from pcircle.tool.planned import mark_in, parted, sorted_out
@@ -73,15 +76,6 @@ class _Due:
         self.new = new
         self.done = False
         self.error: OSError | None = None
-
-
-class _Plain(NamedTuple):
-    """An open directory in which there are files and nothing else."""
-
-    name: bytes
-    fd: int
-    files: list[bytes]
-    status: os.stat_result
 
 
 class Changer(Changing):
@@ -154,7 +148,6 @@ class Changer(Changing):
         if plan.follow:
             above = b"" if holder is None else holder.ancestors
             opened.ancestors = descent(above, source.identity)
-        self._quick.enter(status.st_dev)
         opened.entered = opened.entered and (plan.recursive or plan.listed)
         self._entering = None
         if self._unlocked is not None and self._unlocked[0] == (status.st_dev, status.st_ino):
@@ -214,108 +207,99 @@ class Changer(Changing):
         """See `Visitor`: of some files. What is anything else is walked."""
         rest: list[bytes] = []
         device = require(above.leases)[0].opened.status.st_dev
-        self._quick.enter(device)
+        scan = partial(Small, most=_SMALL, room=CAPACITY, looks=True, keeps=True)
         while names:
-            with Together(directory_fd, names, _SMALL, CAPACITY) as some:
-                names, rest = list(some.later), rest + some.rest
-                rest += self._together(above, some, device, context)
+            with scan(directory_fd, names, device) as some:
+                names, rest = some.later, rest + some.rest
+                rest += self._together(above, some, context)
         return rest
 
-    def _together(
-        self, above: Open[int], some: Together, device: int, context: Gathering[int]
-    ) -> list[bytes]:
-        """Do open directories of plain files; those that are not done.
+    def _together(self, above: Open[int], some: Small, context: Gathering[int]) -> list[bytes]:
+        """Do open directories of plain files; those that are not done."""
+        count, ranges = len(some.names), some.ranges()
+        columns = [some.own.column(name, 0, count) for name in ("uid", "gid", "mode")]
+        owners = list(zip(*columns, strict=True))
+        kinds = set(owners)
+        lost = {kind for kind in kinds if not self._keeps_access(*kind)}
+        held = {kind for kind in kinds - lost if self._exchangeable(kind[0], kind[2])}
+        changed, apart = 0, set[int]()
+        left: dict[int, list[bytes]] = {}  # by directory
+        for place, kind in enumerate(owners) if held or lost else ():
+            if kind in held or kind in lost:
+                apart.update(range(*ranges[place]))
+            if kind in held:
+                number, left[place] = self._change_held(some, place, *ranges[place])
+                changed += number
+        if len(apart) < len(some.kinds):
+            number, failed = self._quick.change_all(some, apart)
+            changed += number
+            ends = [end for _, end in ranges]
+            for place in failed:
+                left.setdefault(bisect(ends, place), []).append(some.inside[place])
+        self.counters.changed += changed
+        for place, kind in enumerate(owners):
+            if kind not in lost:
+                self._bare_done(above, some, place, State(*kind), left.get(place, ()), context)
+        return [name for name, kind in zip(some.names, owners, strict=True) if kind in lost]
 
-        What is on another `device` than the directory above may be no files at all.
-        """
-        rest: list[bytes] = []
-        meant: list[_Plain] = []
-        for name, fd, files in zip(some.names, some.fds, some.files, strict=True):
-            with suppress(OSError):
-                status = os.fstat(fd)
-                if status.st_dev == device and self._keeps_access(status):
-                    meant.append(_Plain(name, fd, files, status))
-                    continue
-            rest.append(name)
-        held = [each for each in meant if self._exchangeable(each.status)]
-        for each in held:
-            changed, failed = self._quick.change_held(each.fd, each.files)
-            self._bare_done(above, each, changed, failed, context)
-        alike = [each for each in meant if each not in held] if held else meant
-        return rest + self._at_once(above, alike, context)
+    def _change_held(
+        self, some: Small, place: int, begin: int, end: int
+    ) -> tuple[int, list[bytes]]:
+        """Change what is in a directory in which others may exchange names."""
+        names, table = some.inside[begin:end], Table(some.table)
+        if not table.has_single_names(begin, end):
+            return 0, names
+        return self._quick.change_held(some.fds[place], names, table.column("mode", begin, end))
 
-    def _keeps_access(self, status: os.stat_result) -> bool:
+    def _keeps_access(self, uid: int, gid: int, mode: int) -> bool:
         """Whether a directory can be changed when all that is in it has been."""
         if self._enters_all:
             return True
         if self._gives:
             return False
-        now, then = status.st_mode, self._wisher.mode(status.st_mode)
-        owners = status.st_uid, status.st_gid
-        return access_of(*owners, now) == access_of(*owners, then)
-
-    def _at_once(
-        self, above: Open[int], some: Sequence[_Plain], context: Gathering[int]
-    ) -> list[bytes]:
-        """Change what is in directories, and then these, if there is nothing but files in them;
-        the other ones.
-        """
-        names = [name for each in some for name in each.files]
-        fds = [each.fd for each in some for _ in each.files]
-        several, others = self._quick.odd(fds, names) if names else ((), ())
-        apart = {fds[place] for place in others}
-        odd = set(several).union(place for place, fd in enumerate(fds) if fd in apart)
-        changed, failed = self._quick.change(fds, names, odd) if names else (0, [])
-        lost: dict[int, list[bytes]] = {}
-        for place in (*several, *failed):
-            lost.setdefault(fds[place], []).append(names[place])
-        for each in some:
-            if each.fd not in apart:
-                self._bare_done(above, each, changed, lost.get(each.fd, []), context)
-                changed = 0
-        return [each.name for each in some if each.fd in apart]
+        return access_of(uid, gid, mode) == access_of(uid, gid, self._wisher.mode(mode))
 
     def _bare_done(
         self,
         above: Open[int],
-        plain: _Plain,
-        changed: int,
-        failed: list[bytes],
+        some: Small,
+        place: int,
+        old: State,
+        left: Sequence[bytes],
         context: Gathering[int],
     ) -> None:
-        """Count what was changed in a directory, do what could not be, and change it as well."""
-        counters, count = self.counters, len(plain.files)
-        done = count - len(failed)
+        """Count what was changed in a directory, do what is `left`, and change it as well."""
+        counters, count, fd = self.counters, some.counts[place], some.fds[place]
         counters.found += count
-        counters.files += done
-        counters.sized += done + 1
-        counters.changed += changed
+        counters.files += count - len(left)
+        counters.sized += count - len(left) + 1
         counters.scans_done += 1
         counters.weight += above.weight
-        status = plain.status
-        if failed:
-            path = joined(above.path, plain.name)
+        if left:
+            path = joined(above.path, some.names[place])
             where: Open[int] = Open(above.root, path, above.slot, None, 0)  # for which that waits
-            where.place = Place(self.task.identify(status))
-            self._each(where, failed, plain.fd, context)
+            where.place = Place(self.task.identify(os.fstat(fd)))
+            self._each(where, left, fd, context)
         try:
-            counters.changed += self._bare_itself(
-                plain.fd, status, self._wisher.mode(status.st_mode)
-            )
+            counters.changed += self._bare_itself(fd, old)
             counters.directories += 1
         except OSError as error:
-            self._refused(above.root, joined(above.path, plain.name), error, status, context)
+            path = joined(above.path, some.names[place])
+            self._refused(above.root, path, error, os.fstat(fd), context)
 
-    def _bare_itself(self, fd: int, status: os.stat_result, mode: int) -> bool:
-        """Change a directory whose files are done; whether there was something to. OSError."""
+    def _bare_itself(self, fd: int, old: State) -> bool:
+        """Change a directory whose files are done, of this whole mode; whether there was something
+        to. OSError.
+        """
         if self._gives:
-            old = state_of(status)
+            old = old._replace(mode=stat.S_IMODE(old.mode))
             new = self._wisher.of(stat.S_IFDIR, old)
             if new == old:
                 return False
             os.fchown(fd, new.uid, new.gid)
             return True
-        if mode == status.st_mode & 0o7777:
+        mode = self._wisher.mode(old.mode)
+        if mode == old.mode & 0o7777:
             return False
         os.fchmod(fd, mode)
         return True
@@ -439,13 +423,14 @@ class Changer(Changing):
     def _may_exchange(self, where: Where, fd: int) -> bool:
         """Whether others may put another file in the place of one, and that would matter."""
         try:
-            return self._exchangeable(os.fstat(fd))
+            status = os.fstat(fd)
+            return self._exchangeable(status.st_uid, status.st_mode)
         except OSError:
             return True  # then each name has this failure, or a good end
 
-    def _exchangeable(self, status: os.stat_result) -> bool:
+    def _exchangeable(self, uid: int, mode: int) -> bool:
         # Where a sticky bit keeps others off a file, its own owner may still put another one there.
-        others = status.st_mode & _OTHERS_EXCHANGE or status.st_uid not in self._trusted
+        others = mode & _OTHERS_EXCHANGE or uid not in self._trusted
         return bool(others) and not self._is_one
 
     def _quickly(

@@ -53,14 +53,15 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 FOLLOWING = """
 import os
 from pcircle.fs import directories
-from pcircle.fchmod.entries import calls
+from pcircle.fchmod import changing
+from pcircle.fchmod.entries import quick
 _init = directories.Directories.__init__
 def follow(self, *arguments, **options):
     options["follow"] = True
     _init(self, *arguments, **options)
 directories.Directories.__init__ = follow
-calls.many = lambda: (None, None)
-calls.by_name = lambda: lambda name, mode, fd: os.chmod(name, mode, dir_fd=fd)
+quick.sets_modes_by_name = lambda: False
+changing.change_mode = lambda name, mode, fd: os.chmod(name, mode, dir_fd=fd)
 """
 _ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link's when it is looked at
 

@@ -25,9 +25,14 @@ CHANGING = re.compile(rf"^\d+ +({NAMES})\((?!0x\w+9c)", re.MULTILINE)
 LOOKING = re.compile(r"^\d+ +((?:new)?fstatat\w*|stat|lstat|statx)\(.*(?:file|four)", re.MULTILINE)
 # As on a kernel without fchmodat2.
 OLD = """
-import sys
-from pcircle.fchmod.entries import calls
-calls.FCHMODAT2 = 1 << 20
+import errno, struct, sys
+from pcircle.fs import native
+change_names = native.change_names
+def without(fds, names, mode, *more):
+    if mode < 0:
+        return change_names(fds, names, mode, *more)
+    return struct.pack("q", -1 - errno.ENOSYS) * len(names)
+native.change_names = without
 from pcircle.fchmod.cli import main
 sys.exit(main())
 """
@@ -199,13 +204,13 @@ def exchange(fd):
         os.rename(*pair, src_dir_fd=fd, dst_dir_fd=fd)
 change, held = quick.Quick.change, quick.Quick.change_held
 one, opened, done = visitor.Changer._one, os.open, set()
-def exchanged(self, fd, names):
+def exchanged(self, fd, names, *modes):
     if WHEN == "looked up":
         exchange(fd)
-        return held(self, fd, names)
+        return held(self, fd, names, *modes)
     os.open = opening
     try:
-        return held(self, fd, names)
+        return held(self, fd, names, *modes)
     finally:
         os.open = opened
 def opening(name, flags, dir_fd):

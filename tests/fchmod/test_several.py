@@ -23,9 +23,10 @@ ticks = itertools.count()  # of a clock on which nothing is slow
 walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)
 change, done = quick.Quick.change, []
 def late(self, fd, names, odd):
-    if isinstance(fd, list) and len(set(fd)) > 2 and not done:
+    fds = [at for place, at in enumerate(fd) if place not in odd] if isinstance(fd, list) else []
+    if len(set(fds)) > 2 and not done:
         done.append(1)
-        at = fd[len(fd) // 2]
+        at = fds[len(fds) // 2]
         os.rename("f0", "was", src_dir_fd=at, dst_dir_fd=at)
         os.symlink("../../outside", "f0", dir_fd=at)
     return change(self, fd, names, odd)

@@ -1,10 +1,10 @@
 """The calls that change an entry: never through a link, by its name or by a descriptor.
 
-`chmod` follows links, and has no flag against it before Linux 6.6, whose `fchmodat2` has one. Its
-arguments are given as ctypes takes them, which makes it as fast as `os.chmod`. Elsewhere, and where
-what is done depends on what an entry is, it is opened for its path alone: what was looked at is
-then what is changed, whoever exchanges the name meanwhile. By such a descriptor an entry is changed
-through `/proc/self/fd`, which leads to itself, be it a link.
+`chmod` follows links, and has no flag against it before Linux 6.6, whose `fchmodat2` has one, see
+`native.change_names`. Elsewhere, and where what is done depends on what an entry is, it is opened
+for its path alone: what was looked at is then what is changed, whoever exchanges the name
+meanwhile. By such a descriptor an entry is changed through `/proc/self/fd`, which leads to itself,
+be it a link.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from pcircle.fs import native
 from pcircle.fs.trouble import Changed
 
 Target = int | bytes
 """An open file, or the path of `/proc/self/fd` of one that is open for its path alone."""
 
-FCHMODAT2 = 452  # on all machines that Linux runs Python on
-NO_FOLLOW, EMPTY_PATH = 0x100, 0x1000
+NEVER = 1 << 62
+"""A time that does not come, for native functions."""
+
 _AT_FDCWD = -100
+_TOO_LONG = b"x" * 5000  # for a path
 _FLAGS = os.O_PATH | os.O_CLOEXEC
 ITSELF = _FLAGS | os.O_NOFOLLOW
 """How an entry is opened for its path alone."""
@@ -58,51 +61,23 @@ def target_of(path_fd: int) -> bytes:
     return b"/proc/self/fd/%d" % path_fd
 
 
-def by_name() -> Callable[[bytes, int, int], None]:
-    """A function that gives the entry of a name in a directory a mode. OSError; Changed of a link.
-
-    It takes the name, the mode and the directory's descriptor.
-    """
-    _, call = many()
-    if call is None:
-        return _by_path
-    import ctypes  # no other tool needs it
-
-    def change(name: bytes, mode: int, directory_fd: int) -> None:
-        if call(FCHMODAT2, directory_fd, name, mode, NO_FOLLOW):
-            code = ctypes.get_errno()
-            if code == errno.EOPNOTSUPP:
-                raise Changed(_IS_LINK)
-            raise OSError(code, os.strerror(code))
-
-    return change
+def change_mode(name: bytes, mode: int, directory_fd: int) -> None:
+    """Give the entry of a name in a directory a mode. OSError; Changed of a link."""
+    (outcome,) = native.numbers(native.change_names(directory_fd, [name], mode, -1, -1, NEVER))
+    code = -1 - outcome
+    if code == errno.ENOSYS:
+        _by_path(name, mode, directory_fd)
+    elif code == errno.EOPNOTSUPP:
+        raise Changed(_IS_LINK)
+    elif outcome:
+        raise OSError(code, os.strerror(code))
 
 
 @cache
-def many() -> tuple[Callable[..., int] | None, Callable[..., int] | None]:
-    """What makes the call, keeping and giving up the interpreter's lock.
-
-    Takes `FCHMODAT2`, the directory, the name, the mode and `NO_FOLLOW`, and returns something else
-    than 0 if it fails. None where the kernel has it not.
-    """
-    import ctypes
-
-    keeping, giving = (
-        library(None, use_errno=True).syscall for library in (ctypes.PyDLL, ctypes.CDLL)
-    )
-    giving(FCHMODAT2, _AT_FDCWD, b"", 0, NO_FOLLOW)
-    return (keeping, giving) if ctypes.get_errno() == errno.ENOENT else (None, None)
-
-
-@cache
-def chown_calls() -> tuple[Callable[..., int], Callable[..., int]]:
-    """fchownat(2), keeping and giving up the interpreter's lock: of a directory and a name.
-
-    Then come user, group and `NO_FOLLOW`; -1 leaves what is there.
-    """
-    import ctypes
-
-    return ctypes.PyDLL(None).fchownat, ctypes.CDLL(None).fchownat
+def sets_modes_by_name() -> bool:
+    """Whether the kernel sets the mode of a name without following links."""
+    found = native.change_names(_AT_FDCWD, [_TOO_LONG], 0, -1, -1, NEVER)
+    return native.numbers(found) != [-1 - errno.ENOSYS]
 
 
 def _by_path(name: bytes, mode: int, directory_fd: int) -> None:

@@ -1,25 +1,23 @@
-"""Modes or owners of many files of a directory, looked up and changed a block at a time.
+"""Modes or owners of many files, looked up and changed a block at a time by native functions.
 
-`os.stat` and a call for each name take as long in Python as in the kernel. As in `fs/stats.py`,
-which looks the names up, the calls are made by an iterator over their arguments. It is for plain
-files alone, of which nothing else is to be known: the others, and those that fail, are left to who
-looks at one entry after the other.
+It is for plain files alone, of which nothing else is to be known: the others, and those that fail,
+are left to who looks at one entry after the other.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import repeat, starmap
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain, repeat
 
-from pcircle.fchmod.entries.calls import EMPTY_PATH, FCHMODAT2, ITSELF, NO_FOLLOW, chown_calls, many
-from pcircle.fs.scan import Listings
+from pcircle.fchmod.entries.calls import ITSELF, NEVER, sets_modes_by_name, target_of
+from pcircle.fs import native
+from pcircle.fs.scan import Small
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.trouble import Changed
 
-Directory = int | Sequence[int]
+Directory = int | list[int]
 """The descriptor of one that names are in, or of each name that of its own."""
 
 __all__ = ["CAPACITY", "Quick"]
@@ -38,15 +36,8 @@ class Quick:
         self._mode_of = mode_of
         self._owner = owner
         self._stats = Stats(threads=1)
-        self._systems = Listings()
-        self._keeping, self._giving = many()
-        self.is_able = self._giving is not None or owner is not None
-        self._chown = chown_calls()
+        self.is_able = owner is not None or sets_modes_by_name()
         self._looks_first = False
-
-    def enter(self, device: int) -> None:
-        """What comes next is on the file system of this number."""
-        self._stats.waits = self._systems.of(device).waits
 
     def look(self, directory_fd: Directory, names: Sequence[bytes]) -> bool:
         """Look up at most `CAPACITY` names; whether all are files that have one name each."""
@@ -58,12 +49,25 @@ class Quick:
         """Look up at most `CAPACITY` names; the places of files that have other names as well, and
         of what is no file, or could not be looked up.
         """
-        lost: Collection[int] = ()
-        stats, count = self._stats, len(names)
         try:
-            stats.look(directory_fd, names)
+            self._stats.look(directory_fd, names)
         except Failed as failed:
-            lost = failed.errors
+            return self._odd(len(names), failed.errors)
+        return self._odd(len(names))
+
+    def change_all(self, some: Small, apart: set[int]) -> tuple[int, list[int]]:
+        """As `change`, of files in open directories that were looked up, but those in places
+        that are `apart`.
+        """
+        names = some.inside
+        fds = list(chain.from_iterable(map(repeat, some.fds, some.counts)))
+        self._stats.put(some.table)
+        several = set(self._odd(len(names))[0]) - apart
+        changed, failed = self.change(fds, names, apart | several)
+        return changed, [*several, *failed]
+
+    def _odd(self, count: int, lost: Collection[int] = ()) -> tuple[Sequence[int], Sequence[int]]:
+        stats = self._stats
         is_plain = not lost and stats.has_single_names(0, count)
         if is_plain and (
             stats.are_files(count) or all(map(stat.S_ISREG, stats.column("mode", 0, count)))
@@ -101,19 +105,23 @@ class Quick:
             failed += rest
         return changed, failed
 
-    def change_held(self, directory_fd: int, names: Sequence[bytes]) -> tuple[int, list[bytes]]:
-        """The same of modes, of names that others may exchange, and that were not looked up.
+    def change_held(
+        self, directory_fd: int, names: Sequence[bytes], modes: Sequence[int] = ()
+    ) -> tuple[int, list[bytes]]:
+        """The same of modes, of names that others may exchange.
 
         What is opened decides, and is changed. That takes four calls, so where few files have
-        changed names are looked up first. Those that are no plain files are not changed, either.
+        changed names are looked up first, unless their `modes` are known. Those that are no plain
+        files are not changed, either.
         """
         if not names:
             return 0, []
         meant = names
-        if self._looks_first:
+        if self._looks_first and not modes:
             if not self.look(directory_fd, names):
                 return 0, list(names)
             modes = self._stats.column("mode", 0, len(names))
+        if modes:
             meant = [
                 name
                 for name, mode in zip(names, modes, strict=True)
@@ -138,9 +146,7 @@ class Quick:
             new = self._mode_of(status.st_mode)
             if new == status.st_mode & 0o7777:
                 return False
-            call: Any = self._giving if self._stats.waits else self._keeping
-            if call(FCHMODAT2, fd, b"", new, EMPTY_PATH):
-                raise Changed("its mode could not be set")
+            os.chmod(target_of(fd), new)
             return True
         finally:
             os.close(fd)
@@ -149,12 +155,7 @@ class Quick:
         self, fd: Directory, names: Sequence[bytes], places: Sequence[int], mode: int
     ) -> tuple[int, list[int]]:
         new = self._mode_of(mode)
-        if new == mode & 0o7777:
-            return 0, []
-        call: Any = self._giving if self._stats.waits else self._keeping
-        fds, some = _at(fd, places), _at(names, places)
-        arguments = zip(repeat(FCHMODAT2), fds, some, repeat(new), repeat(NO_FOLLOW))
-        return _counted(places, list(starmap(call, arguments)))
+        return (0, []) if new == mode & 0o7777 else _change(fd, names, places, new, -1, -1)
 
     def _give(
         self,
@@ -172,25 +173,20 @@ class Quick:
             for place, (user, group) in enumerate(zip(uids, gids, strict=True))
             if (uid not in (None, user) or gid not in (None, group)) and place not in odd
         ]
-        if not places:
-            return 0, []
-        keeping, giving = self._chown
-        call: Any = giving if self._stats.waits else keeping
-        numbers = repeat(-1 if uid is None else uid), repeat(-1 if gid is None else gid)
-        fds, some = _at(fd, places), _at(names, places)
-        return _counted(places, list(map(call, fds, some, *numbers, repeat(NO_FOLLOW))))
+        numbers = [-1 if number is None else number for number in (uid, gid)]
+        return _change(fd, names, places, -1, *numbers)
 
 
-def _at(values: Sequence[Any] | int, places: Sequence[int]) -> Iterable[Any]:
-    """What is at these places, which are in order; a number stands for all."""
-    if isinstance(values, int):
-        return repeat(values)
-    return values if len(places) == len(values) else map(values.__getitem__, places)
-
-
-def _counted(places: Sequence[int], codes: Sequence[int]) -> tuple[int, list[int]]:
-    """How many calls have succeeded, and the places of the others."""
-    if not any(codes):
+def _change(
+    fd: Directory, names: Sequence[bytes], places: Sequence[int], mode: int, uid: int, gid: int
+) -> tuple[int, list[int]]:
+    """Give those in some places a mode, user and group: how many, and the places of the others."""
+    if len(places) < len(names):
+        names = [names[place] for place in places]
+        fd = fd if isinstance(fd, int) else [fd[place] for place in places]
+    outcomes = native.change_names(fd, list(names), mode, uid, gid, NEVER)
+    if outcomes.count(0) == len(outcomes):
         return len(places), []
-    failed = [place for place, code in zip(places, codes, strict=True) if code]
+    codes = zip(places, native.numbers(outcomes), strict=True)
+    failed = [place for place, code in codes if code]
     return len(places) - len(failed), failed
