@@ -1,7 +1,6 @@
 """Reading what an entry holds, for its digest.
 
-Small files cost four system calls: open, a read, another one that finds the
-end, close; the loop that makes them is the hot one. Larger files
+Small files are read by native functions, many at a time. Larger files
 are read in pieces that stay in the processor's cache until they are hashed;
 while that goes on, outside the interpreter's lock, the kernel is told to read
 ahead. Holes are not read. A file that is not the same at the end as it was at
@@ -14,12 +13,15 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pcircle.buffers import aligned
+from pcircle.fs import native
 from pcircle.fs.data import Recalls, close_read, data_ranges, may_have_holes
 from pcircle.fs.file_system import size_is_nominal
+from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
+from pcircle.fs.stats import within_limit
 from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
@@ -34,7 +36,10 @@ _SMALL_BYTES = 128 << 10
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = BLOCK_BYTES
 _CHUNK_SPLIT_S = 0.25
-_LOOK_EVERY_S = 0.01  # counts are told
+_LOOK_EVERY_NS = 10_000_000  # counts are told
+_TOGETHER = 64  # small files that are read by one call, of no more than
+_CONTENTS_BYTES = 256 << 10
+_BARE_BYTES = 32 << 10  # of directories, of which all is read again if one file is larger
 _LARGER = 4  # in a row, and it is not looked for small files any longer
 _KIND_BITS = 0o170000
 
@@ -57,69 +62,65 @@ class Reader(Accounts):
         self._detailed = plan.detailed
         self.recalls = Recalls(counters)
         self._small = aligned(_SMALL_BYTES + 1)
-        self._add = signer.adder()
+        self._native = within_limit()
         self._piece = aligned(_PIECE_BYTES)
 
     def small(
-        self, names: Sequence[bytes], directory_fd: int, enough: Callable[[], bool]
+        self, names: list[bytes], directory_fd: int, enough: Callable[[], bool]
     ) -> tuple[int, list[bytes]]:
         """Add small files by the hundred, until it is `enough`, or while there are any in sight.
 
         Returns how many were tried, and those of them that are for `file`: because they
         are no small files, or something is wrong.
         """
-        open_, readv, close, now_s = os.open, os.readv, os.close, time.monotonic
-        add, buffer, whole, more = self._add, self._small, [self._small], [bytearray(1)]
         others: list[bytes] = []
-        see = self.recalls.see if self.recalls.may_be_in(directory_fd) else None
-        tried = size = told = told_bytes = larger = 0
-        look_s = 0.0
-        for name in names:
-            tried += 1
-            try:
-                fd = open_(name, FLAGS, dir_fd=directory_fd)
-            except OSError:
-                others.append(name)
-                continue
-            try:
-                count = 0
-                if see is not None:
-                    status = os.fstat(fd)
-                    count = status.st_size
-                    if count <= _SMALL_BYTES:  # else it is seen when its turn comes
-                        see(name, directory_fd, status)
-                if count <= _SMALL_BYTES:
-                    count = readv(fd, whole)
-                # What is one read's whole content is the same from beginning to end.
-                if count > _SMALL_BYTES or readv(fd, more):
-                    others.append(name)
-                    larger += 1
-                    if larger == _LARGER:  # each will be opened once more
-                        break
-                    continue
-                larger = 0
-                add(name, buffer[:count])
-                size += count
-            except OSError:
-                others.append(name)
-                continue
-            finally:
-                try:  # noqa: SIM105 - as `close_read`; a call for each file takes too long
-                    close(fd)
-                except OSError:
-                    pass  # nothing was written, and it is closed nonetheless
-            now = now_s()
-            if now > look_s:
-                added = tried - len(others)
-                self._count_small(added - told, size - told_bytes)
-                told, told_bytes = added, size
-                if enough():
-                    break
-                look_s = now + _LOOK_EVERY_S
-        self._count_small(tried - len(others) - told, size - told_bytes)
+        tried, count = 0, _LARGER
+        while tried < len(names):
+            some = names[tried : tried + count]
+            sizes, entries = self._read(some, directory_fd, _SMALL_BYTES)
+            self._signer.add_entries(entries)
+            missed = [name for name, entry in zip(some, entries, strict=False) if not entry]
+            tried += len(sizes)
+            others += missed
+            self.count_files(len(sizes) - len(missed), sum(size for size in sizes if size > 0))
+            if enough() or sizes[-_LARGER:] == [NOT_PLAIN] * _LARGER:  # each is opened once more
+                break
+            count = min(2 * count, _TOGETHER)
         return tried, others
 
-    def _count_small(self, added: int, size: int) -> None:
+    def bare(
+        self, names: list[bytes], fds: list[int], enough: Callable[[], bool]
+    ) -> tuple[list[int], list[bytes]]:
+        """The sizes and entries of files, each in a directory of its own, until it is `enough`.
+
+        An entry is empty, and the size is none, of what is for `file`. Counts nothing.
+        """
+        sizes: list[int] = []
+        entries: list[bytes] = []
+        while (at := len(sizes)) < len(names):
+            some = slice(at, at + _TOGETHER)
+            more = self._read(names[some], fds[some], _BARE_BYTES)
+            sizes += more[0]
+            entries += more[1]
+            if enough():
+                break
+        return sizes, entries
+
+    def _read(
+        self, names: list[bytes], fds: int | list[int], max_bytes: int
+    ) -> tuple[list[int], list[bytes]]:
+        """The sizes and entries of the first of these files, as of `bare`."""
+        until_ns = time.monotonic_ns() + _LOOK_EVERY_NS
+        outcomes, contents = self._native.read_files(
+            fds, names, FLAGS, max_bytes, _CONTENTS_BYTES, until_ns
+        )
+        sizes = native.numbers(outcomes)
+        if sizes[-1] == UNTRIED:
+            del sizes[sizes.index(UNTRIED) :]
+        return sizes, self._signer.file_entries(names, sizes, contents)
+
+    def count_files(self, added: int, size: int) -> None:
+        """Count files that were added, of so many bytes."""
         self._counters.sized += added
         self._counters.files += added
         self._counters.bytes_found += size

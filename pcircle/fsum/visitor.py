@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.scan import Block, few_files
+from pcircle.fs.scan import Block, Small
 from pcircle.fs.trouble import Changed
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Large, Part
@@ -19,7 +21,7 @@ from pcircle.runtime import Context
 from pcircle.signature import Signer
 from pcircle.tool.failures import tell_recalls
 from pcircle.walk.items import Place, handed_back
-from pcircle.walk.opened import Gathering, Open, child_of
+from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from pcircle.fsum.ledger import Ledger
 
 _BATCH_S = 0.1
-_FEW_NAMES = 64  # of a directory that is done in one step
+_FEW_NAMES = 64  # of a directory that is done in one step with others, with no more than
+_ROOM = 512
 _WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
 
 
@@ -52,7 +55,7 @@ class SumVisitor(Visitor[Part]):
         self._ledger = ledger
         self._lists = lists
         # Where nobody wants to know more of an entry than its digest.
-        self.does_small = ledger is None and not plan.detailed and not plan.own
+        self.does_bare = ledger is None and not plan.detailed and not plan.own
 
     # ---- directories -----------------------------------------------------------
 
@@ -64,40 +67,50 @@ class SumVisitor(Visitor[Part]):
         opened.own = source.opened.status
         return None
 
-    def small(
-        self, above: Open[Part], name: bytes, source: Lease, context: Gathering[Part]
-    ) -> Part | Open[Part] | None:
+    def bare(
+        self, above: Open[Part], names: list[bytes], directory_fd: int, context: Gathering[Part]
+    ) -> list[bytes]:
         """See `Visitor`: of a few files, all small."""
-        status = source.opened.status
-        # Links to a directory tell how many are in it, where they tell anything.
-        files = None if status.st_nlink > 2 else few_files(source.fd, _FEW_NAMES)
-        if files is None:
-            return None
-        counters, count = self._counters, len(files)
-        counters.scans_done += 1
-        counters.sized += 1
-        counters.found += count
+        rest: list[bytes] = []
+        device = require(above.leases)[0].opened.status.st_dev
         enough = _patience(context)
-        self._reader.recalls.place = above.root, join_path(above.path, name)
-        tried, others = self._reader.small(files, source.fd, enough)
-        if tried == count and not others:
-            path = join_path(above.path, name)
-            entry = self._signer.small_directory(above.root, path, files)
-            if entry is not None:
-                counters.weight += above.weight
-                counters.directories += 1
-                return Part((entry,), signed=count + 1)
-        opened = child_of(above, name, len(context.opens), NOTHING)
-        context.opens.append(opened)
-        opened.leases = source, None
-        opened.place = Place(source.identity)
-        opened.own = status
-        opened.weight = above.weight / max(1, count)
-        counters.weight += opened.weight * (tried - len(others))
-        rest = others + files[tried:]
-        if rest:
-            self._files(opened, rest, source.fd, enough, context)
-        return opened
+        scan = partial(Small, most=_FEW_NAMES, room=_ROOM, keeps=True)
+        while names and not enough():
+            with scan(directory_fd, names, device) as some:
+                names, rest = some.later, rest + some.rest
+                fds = list(chain.from_iterable(map(repeat, some.fds, some.counts)))
+                rest += self._sign(above, some, *self._reader.bare(some.inside, fds, enough))
+        return rest + names
+
+    def _sign(
+        self, above: Open[Part], some: Small, sizes: list[int], entries: list[bytes]
+    ) -> list[bytes]:
+        """Add directories of which all files were read; the other ones."""
+        rest: list[bytes] = []
+        signed: list[bytes] = []
+        files, total = len(entries), sum(sizes)
+        is_whole = files == len(some.inside) and all(entries)
+        for name, (begin, end) in zip(some.names, some.ranges(), strict=True):
+            own, made = entries[begin:end], None
+            if is_whole or (len(entries) >= end and all(own)):
+                made = self._signer.small_directory(name, some.inside[begin:end], own)
+            if made is None:
+                rest.append(name)
+                files -= len(own)
+                total -= sum(sizes[begin:end])
+            else:
+                signed.append(made)
+        if signed:
+            part = Part((b"".join(signed),), signed=files + len(signed))
+            above.part = self.merge(above.part, part)
+        counters, count = self._counters, len(signed)
+        self._reader.count_files(files, total)
+        counters.scans_done += count
+        counters.sized += count
+        counters.directories += count
+        counters.found += files
+        counters.weight += above.weight * count
+        return rest
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`: what this run writes itself is left out, and what is missing."""

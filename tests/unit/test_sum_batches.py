@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pcircle.fs import native
 from pcircle.fs.directories import HOLDER
 from pcircle.fsum import visitor as module
 from pcircle.fsum.counters import Counters
@@ -52,7 +53,7 @@ def _reader() -> tuple[Reader, Counters, Signer]:
         ([SMALL] * 50, 50, []),
         ([LARGER] * 50, 4, [0, 1, 2, 3]),
         ([SMALL, LARGER, LARGER, LARGER] * 5, 20, [n for n in range(20) if n % 4]),
-        ([SMALL] * 10 + [LARGER] * 10 + [SMALL], 14, [10, 11, 12, 13]),
+        ([SMALL] * 10 + [LARGER] * 40 + [SMALL], 28, list(range(10, 28))),
     ],
 )
 def test_small_files_are_looked_for_as_long_as_there_are_any(
@@ -129,6 +130,6 @@ def test_larger_files_are_opened_once(
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", watched)
         visitor.names(where, Names(names, [], []), (folder, -1), Gathering(Context(0, line)))
-    # Four of them were taken for small.
-    assert sorted(opened) == sorted(names + names[:4])
+    # Four of them were taken for small; how the C module opens these is not seen here.
+    assert sorted(opened) == sorted(names + names[: 0 if native.is_native else 4])
     assert counters.files == 40
