@@ -96,67 +96,88 @@ def pair(build: Callable[[str], None]) -> Callable[[str], None]:
     return both
 
 
+_FEW = 4  # files in a small directory
+_DIGEST = "find {} -type f -print0 | xargs -0 -n500 xxhsum -H2"
+_FORMAT = "-printf %p\\t%s\\t%m\\t%T@\\n"
+
+Some = Callable[[int], int]
+"""How many of the files of a row there are."""
+
+
 def rows(scale: float) -> Iterator[Row]:
     """All rows, for trees of this scale."""
 
     def some(count: int) -> int:
         return max(1, int(count * scale))
 
+    yield from _copies(some)
+    yield from _readings(some)
+    yield from _changes(some)
+    yield from _starts()
+
+
+def _copies(some: Some) -> Iterator[Row]:
     copying = {"xcp": "xcp -r --no-progress {} {out}", "cpz": "cpz {} {out}"}
-    digest = "find {} -type f -print0 | xargs -0 -n500 xxhsum -H2"
-    listing = "-printf %p\\t%s\\t%m\\t%T@\\n"
-    small = 4
     yield Row("copy 4 KiB", filled(some(100_000), 200, 4096), "cp -a {} {out}",
               "fcp -q -p {} {out}", (0.48, 0.85), copying)  # fmt: skip
-    yield Row("copy small directories", empty_files(some(100_000), small), "cp -a {} {out}",
+    yield Row("copy small directories", empty_files(some(100_000), _FEW), "cp -a {} {out}",
               "fcp -q -p {} {out}", (0.27, 0.47), copying)  # fmt: skip
     yield Row("copy a real tree", real(2), "cp -a {} {out}",
               "fcp -q -p {} {out}", (0.50, 0.95), copying)  # fmt: skip
     yield Row("copy 2 MB", filled(some(1600), 100, 2_000_000), "cp -a {} {out}",
               "fcp -q {} {out}", (0.55, None), copying)  # fmt: skip
-    yield Row("digest 10 MB", filled(some(450), 100, 10_000_000), digest, "fsum -q {}",
+
+
+def _readings(some: Some) -> Iterator[Row]:
+    yield Row("digest 10 MB", filled(some(450), 100, 10_000_000), _DIGEST, "fsum -q {}",
               (0.60, None))  # fmt: skip
-    yield Row("digest 4 KiB", filled(some(126_000), 200, 4096), digest, "fsum -q {}",
+    yield Row("digest 4 KiB", filled(some(126_000), 200, 4096), _DIGEST, "fsum -q {}",
               (0.40, None))  # fmt: skip
-    yield Row("digest small directories", filled(some(124_000), small, 4096), digest,
+    yield Row("digest small directories", filled(some(124_000), _FEW, 4096), _DIGEST,
               "fsum -q {}", (0.42, None))  # fmt: skip
     bfs = {"bfs -j2": "bfs -j2 {}"}
     yield Row("names, wide", empty_files(some(2_300_000), 200), "find {}", "ffind {}",
               (0.55, None), bfs)  # fmt: skip
-    yield Row("names, small", empty_files(some(600_000), small), "find {}", "ffind {}",
+    yield Row("names, small", empty_files(some(600_000), _FEW), "find {}", "ffind {}",
               (0.55, None), bfs)  # fmt: skip
-    bfs = {"bfs -j2": f"bfs -j2 {{}} {listing}"}
-    yield Row("-printf, wide", empty_files(some(500_000), 200), f"find {{}} {listing}",
-              f"ffind {{}} {listing}", (0.63, None), bfs)  # fmt: skip
-    yield Row("-printf, small", empty_files(some(600_000), small), f"find {{}} {listing}",
-              f"ffind {{}} {listing}", (0.70, None), bfs)  # fmt: skip
+    bfs = {"bfs -j2": f"bfs -j2 {{}} {_FORMAT}"}
+    yield Row("-printf, wide", empty_files(some(500_000), 200), f"find {{}} {_FORMAT}",
+              f"ffind {{}} {_FORMAT}", (0.63, None), bfs)  # fmt: skip
+    yield Row("-printf, small", empty_files(some(600_000), _FEW), f"find {{}} {_FORMAT}",
+              f"ffind {{}} {_FORMAT}", (0.70, None), bfs)  # fmt: skip
     yield Row("list, wide", empty_files(some(500_000), 200), "find {} -ls", "fls -q -lR {}",
               (0.40, None))  # fmt: skip
-    yield Row("list, small", empty_files(some(300_000), small), "find {} -ls", "fls -q -lR {}",
+    yield Row("list, small", empty_files(some(300_000), _FEW), "find {} -ls", "fls -q -lR {}",
               (0.50, None))  # fmt: skip
     yield Row("profile, wide", empty_files(some(1_000_000), 200), "du -s {}", "fprof -q {}",
               (0.62, None))  # fmt: skip
-    yield Row("profile, small", empty_files(some(600_000), small), "du -s {}", "fprof -q {}",
+    yield Row("profile, small", empty_files(some(600_000), _FEW), "du -s {}", "fprof -q {}",
               (0.66, None))  # fmt: skip
+
+
+def _changes(some: Some) -> Iterator[Row]:
     yield Row("chmod, wide", empty_files(some(500_000), 200), "chmod -R {mode} {}",
               "fchmod -q -R {mode} {}", (0.63, None), before="mode")  # fmt: skip
-    yield Row("chmod, small", empty_files(some(336_000), small), "chmod -R {mode} {}",
+    yield Row("chmod, small", empty_files(some(336_000), _FEW), "chmod -R {mode} {}",
               "fchmod -q -R {mode} {}", (0.68, None), before="mode")  # fmt: skip
     rmz = {"rmz": "rmz {}"}
     yield Row("remove, wide", empty_files(some(500_000), 200), "rm -rf {}", "frm -q -r {}",
               (0.50, None), rmz, "fresh")  # fmt: skip
-    yield Row("remove, small", empty_files(some(240_000), small), "rm -rf {}", "frm -q -r {}",
+    yield Row("remove, small", empty_files(some(240_000), _FEW), "rm -rf {}", "frm -q -r {}",
               (0.53, None), rmz, "fresh")  # fmt: skip
     mirror = ("rsync -a --delete {}/ {out}", "fmirror -q -a --delete {}/ {out}")
     yield Row("mirror, wide", empty_files(some(500_000), 200), *mirror, (0.40, None),
               before="mirror")  # fmt: skip
-    yield Row("mirror, small", empty_files(some(160_000), small), *mirror, (0.33, None),
+    yield Row("mirror, small", empty_files(some(160_000), _FEW), *mirror, (0.33, None),
               before="mirror")  # fmt: skip
     yield Row("mirror, real tree", real(4), *mirror, (0.50, None), before="mirror")
     yield Row("mirror, first run", real(4), "rsync -aHAX {}/ {out}", "fmirror -q -a {}/ {out}",
               (0.60, None), before="equal")  # fmt: skip
     yield Row("compare content", pair(_contents), "diff -rq {}/a {}/b", "fdiff -c {}/a {}/b",
               (0.52, None))  # fmt: skip
+
+
+def _starts() -> Iterator[Row]:
     nothing = [sys.executable, "-c", "pass"]
     for tool, words in _STARTS.items():
         yield Row(f"start, {tool}", filled(1, 1, 1), " ".join(nothing), words, (None, None),

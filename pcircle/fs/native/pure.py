@@ -305,63 +305,34 @@ def scan_directories(
     """
     if not 0 <= max_each <= max_all <= 1 << 20:
         raise ValueError("max_each, max_all")
-    fds: list[int] = []
-    own: list[os.stat_result | None] = []
-    found: list[bytes] = []
-    ends = array("q")
-    text_bytes = 0
-    all_kinds: list[int] = []
-    rows: list[os.stat_result | None] = []
+    found = _Found(kinds, max_each, until_ns, looks=looks, sorts=sorts)
     opens = _open_beneath if beneath else os.open
 
     def scan(name: bytes) -> int:
-        nonlocal text_bytes
         inner = opens(name, flags, dir_fd=fd)
         is_kept = False
         try:
             status = os.fstat(inner)
-            listed = None
-            if status.st_dev == device:
-                listed = list_directory(inner, max_each, until_ns)
-            if listed is None:
-                return NOT_PLAIN
-            inside, told = listed
-            if any(not kinds & 1 << kind for kind in told):
-                return NOT_PLAIN
-            if sorts and inside:
-                pairs = sorted(zip(inside, told, strict=True))
-                inside, told = [name for name, _ in pairs], bytes(kind for _, kind in pairs)
-            if looks:
-                try:
-                    looked = [os.stat(each, dir_fd=inner, follow_symlinks=False) for each in inside]
-                except OSError:
-                    return NOT_PLAIN
-                told = bytes(stat.S_IFMT(each.st_mode) >> 12 for each in looked)
-                if any(not kinds & 1 << kind for kind in told):
-                    return NOT_PLAIN  # it is another one by now
-                rows.extend(looked)
-            own.append(status)
-            found.extend(inside)
-            text_bytes += sum(map(len, inside)) + len(inside)
-            ends.append(text_bytes)
-            all_kinds.extend(told)
-            is_kept = keeps
-            if keeps:
-                fds.append(inner)
-            return len(inside)
+            count = found.add(inner) if status.st_dev == device else NOT_PLAIN
+            if count >= 0:
+                found.own.append(status)
+                is_kept = keeps
+                found.fds += [inner] * keeps
+            return count
         finally:
             if not is_kept:
                 with suppress(OSError):  # it was only read
                     os.close(inner)
 
     try:
-        outcomes = _for_each(scan, names, until_ns, lambda: len(found) + max_each > max_all)
+        outcomes = _for_each(scan, names, until_ns, lambda: len(found.kinds) + max_each > max_all)
     except BaseException:
-        for inner in fds:
+        for inner in found.fds:
             os.close(inner)
         raise
-    text = b"".join(name + b"\0" for name in found)
-    return outcomes, fds, table(own), text, ends.tobytes(), bytes(all_kinds), table(rows)
+    own, inside = table(found.own), table(found.rows)
+    text, ends = bytes(found.text), found.ends.tobytes()
+    return outcomes, found.fds, own, text, ends, bytes(found.kinds), inside
 
 
 def read_files(
@@ -527,6 +498,48 @@ def _discard(out: int, directory_fd: int, name: bytes) -> None:
         now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if (made.st_dev, made.st_ino) == (now.st_dev, now.st_ino):
             os.unlink(name, dir_fd=directory_fd)
+
+
+class _Found:
+    """What `scan_directories` has found."""
+
+    def __init__(
+        self, allowed: int, max_each: int, until_ns: int, *, looks: bool, sorts: bool
+    ) -> None:
+        self._allowed, self._max_each, self._until_ns = allowed, max_each, until_ns
+        self._looks, self._sorts = looks, sorts
+        self.fds: list[int] = []
+        self.own: list[os.stat_result | None] = []
+        self.text = bytearray()
+        self.ends = array("q")
+        self.kinds = bytearray()
+        self.rows: list[os.stat_result | None] = []
+
+    def add(self, fd: int) -> int:
+        """Add what is in an open directory: the number of entries, or `NOT_PLAIN`. OSError."""
+        listed = list_directory(fd, self._max_each, self._until_ns)
+        if listed is None or not self._are_allowed(listed[1]):
+            return NOT_PLAIN
+        names, kinds = listed
+        if self._sorts and names:
+            pairs = sorted(zip(names, kinds, strict=True))
+            names, kinds = [name for name, _ in pairs], bytes(kind for _, kind in pairs)
+        if self._looks:
+            try:
+                rows = [os.stat(name, dir_fd=fd, follow_symlinks=False) for name in names]
+            except OSError:
+                return NOT_PLAIN
+            kinds = bytes(stat.S_IFMT(row.st_mode) >> 12 for row in rows)
+            if not self._are_allowed(kinds):
+                return NOT_PLAIN  # it is another one by now
+            self.rows += rows
+        self.text += b"".join(name + b"\0" for name in names)
+        self.ends.append(len(self.text))
+        self.kinds += kinds
+        return len(names)
+
+    def _are_allowed(self, kinds: bytes) -> bool:
+        return all(self._allowed & 1 << kind for kind in kinds)
 
 
 def _holders(fds: int | list[int], names: list[bytes]) -> list[int]:

@@ -7,8 +7,9 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -98,7 +99,7 @@ def test_names_may_each_have_a_directory_of_their_own(module: ModuleType, top: i
 
 @pytest.mark.parametrize("name", [b"", b"a/b", b"a\0b", "text"])
 def test_what_is_no_name_is_refused(module: ModuleType, top: int, name: bytes) -> None:
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: module.stat_names(top, [name], FOREVER),
         lambda: scanned(module, top, [name]),
         lambda: module.read_files(top, [name], FLAGS, 9, 99, FOREVER),
@@ -355,8 +356,8 @@ native.change_names(top, [b"a", b"b"], -1, os.getuid(), -1, 1 << 62)
         if not choice and not native.is_native:
             pytest.skip("the C module is not used")
         trace = tmp_path / "trace"
-        command = [required("strace"), "-o", trace, "-e", "trace=openat,fchownat"]
-        python = ["python3", "-c", program]
+        command = [required("strace"), "-o", str(trace), "-e", "trace=openat,fchownat"]
+        python = [sys.executable, "-c", program]
         env = {**os.environ, "PCIRCLE_NATIVE": choice}
         subprocess.run([*command, *python], cwd=tmp_path, env=env, check=True)
         lines = trace.read_text().splitlines()
