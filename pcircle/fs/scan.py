@@ -206,11 +206,13 @@ class Small:
         sorts: bool = False,
         kinds: int = ONLY_FILES,
     ) -> None:
-        """List some of these, at least one: those on `device` that have at `most` so many entries,
-        all of these `kinds`, as long as there may be `room` for all. With `looks` entries are
-        looked up, and with `keeps` directories stay open. With `beneath` they are on the mount of
-        the directory as well, as is known since Linux 5.6. With `sorts` the entries of each are in
-        the order of their names.
+        """List some of these, at least one, as long as there may be `room` for all entries.
+
+        Plain is what is on `device` (-1: any, and then `own` is not known) and has at most `most`
+        entries, all of these `kinds`. With `looks` entries are looked up, with `keeps` directories
+        stay open, and with `sorts` the entries of each are in the order of their names. With
+        `beneath` directories are on the mount of the one above as well, which is known since Linux
+        5.6.
         """
         began_s = time.perf_counter()
         some = names[: affordable_at_once()] if keeps else names

@@ -35,7 +35,7 @@ class SmallDirectories(Evaluator):
         # Names are looked up with the rest unless only some may be left.
         by_columns = together and plan.by_columns and is_meant
         looks = by_columns and not plan.filters
-        device = require(above.leases)[0].opened.status.st_dev
+        device = require(above.leases)[0].opened.status.st_dev if self._enters else -1
         rest: list[bytes] = []
         while names:
             if by_columns and self.task.stats.is_slow:  # then those of one directory overlap

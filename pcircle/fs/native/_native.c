@@ -956,11 +956,12 @@ scan_next(const char *name, void *context, int *ends)
     if (fd < 0)
         return -1 - (int64_t)errno;
     int64_t *own = how->own[how->done];
-    if (look_row(fd, "", EMPTY_PATH, own) != 0) {
+    if (how->device < 0)
+        memset(own, 0, sizeof(row));
+    else if (look_row(fd, "", EMPTY_PATH, own) != 0) {
         outcome = -1 - (int64_t)errno;
         goto undone;
-    }
-    if (own[8] != how->device)
+    } else if (own[8] != how->device)
         goto undone;
     state = add_entries(fd, how->buffer, begin + how->max_each, INT64_MAX, listing);
     if (state < 0)

@@ -291,8 +291,8 @@ def scan_directories(
 ) -> tuple[bytes, list[int], bytes, bytes, bytes, bytes, bytes]:
     """List small directories of one; of each the number of entries.
 
-    A directory is opened by `flags`, and is plain if it is on `device` and has at most `max_each`
-    entries, all of `kinds`, which has the bit 1 << DT_* of each kind. With `looks` the entries are
+    A directory is opened by `flags`, and is plain if it is on `device` (-1: any, and then nothing
+    is known of itself) and has at most `max_each` entries, all of `kinds`, which has the bit 1 << DT_* of each kind. With `looks` the entries are
     looked up as well; if that fails for one, the directory is not plain. Those for which there may
     be no room in `max_all` entries are left. With `beneath` those on another mount fail, and all
     where the kernel has no openat2 (before Linux 5.6). With `sorts` the entries of each are in the
@@ -312,8 +312,9 @@ def scan_directories(
         inner = opens(name, flags, dir_fd=fd)
         is_kept = False
         try:
-            status = os.fstat(inner)
-            count = found.add(inner) if status.st_dev == device else NOT_PLAIN
+            status = os.fstat(inner) if device >= 0 else None
+            is_meant = status is None or status.st_dev == device
+            count = found.add(inner) if is_meant else NOT_PLAIN
             if count >= 0:
                 found.own.append(status)
                 is_kept = keeps

@@ -168,6 +168,17 @@ def test_what_is_not_plain_is_left_whole(module: ModuleType, tmp_path: Path, top
     assert scanned(module, top, names(3), kinds=ANY, most=5)[0] == [5, 4, 4]
 
 
+def test_on_any_device_nothing_is_known_of_a_directory(module: ModuleType, top: int) -> None:
+    device = os.fstat(top).st_dev
+    for wanted in (device, -1):
+        outcomes, _, own, *_ = module.scan_directories(
+            *(top, names(2), DIRECTORY, wanted, ONLY_FILES, 4, 9, False, False, False, False),
+            FOREVER,
+        )
+        assert native.numbers(outcomes) == [4, 4]
+        assert Table(own).column("device", 0, 2) == [max(0, wanted)] * 2
+
+
 def test_it_ends_where_there_may_be_no_room(module: ModuleType, top: int) -> None:
     outcomes, *_ = scanned(module, top, names(10), room=14)
     assert outcomes == [4, 4, 4] + [pure.UNTRIED] * 7
