@@ -276,6 +276,9 @@ class _Bench:
             row.build(tree)
         else:
             datasets.remove(out)
+        if is_empty and "{}/b" in words:
+            for side in "ab":
+                os.makedirs(f"{tree}/{side}", exist_ok=True)
         if row.before == "fresh" and is_empty:
             tree = f"{self._folder}/nothing"
             os.makedirs(tree)
