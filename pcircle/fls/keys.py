@@ -50,7 +50,7 @@ class Keys:
         self._first = directories_first
         names = [number for number, (key, _) in enumerate(keys) if key == "name"]
         self._fields = list(keys[: names[0]] if names else keys)
-        self._turns = bool(names) and keys[names[0]][1]
+        self.turns = bool(names) and keys[names[0]][1]
         self._owners: dict[str, Owners] = {"owner": users(), "group": groups()}
         self.of_names_alone = not self._fields and not directories_first
 
@@ -61,7 +61,7 @@ class Keys:
 
         `led` are the modes of what links lead to: one to a directory counts as such.
         """
-        last = list(map(turned, names)) if self._turns else names
+        last = list(map(turned, names)) if self.turns else names
         if stats is None or self.of_names_alone:
             return last
         count = len(names)
@@ -76,7 +76,7 @@ class Keys:
 
     def of_directory(self, name: bytes, status: os.stat_result | None) -> bytes:
         """The same for a directory whose status is known, or not needed."""
-        last = turned(name) if self._turns else name
+        last = turned(name) if self.turns else name
         if self.of_names_alone:
             return last
         parts = [self._text_of(*key)(_value(key[0], require(status))) for key in self._fields]

@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import chain, repeat
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -23,7 +23,7 @@ from pcircle.fls.plan import DIRECTORY, ENTRY, SUMS, WIDTHS, Counters, ListPlan,
 from pcircle.fls.records import OPERANDS, place_in, record, root_place
 from pcircle.fls.rows import Rows
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.scan import FILE, FOLDER, Block, Listings, Together, encoded, few
+from pcircle.fs.scan import FOLDER, Block, Small, encoded, names_and_kinds, rewound
 from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -40,7 +40,6 @@ from pcircle.workers.throttle import BURST_S, Throttle
 MAX_WHOLE = 4096
 """Names of a directory that is done whole."""
 _ITSELF = (b".", b"..")
-_FILE = b"\0" + FILE
 _FEW = 256  # names
 _HERE = -100  # AT_FDCWD
 _FLUSH_BYTES = 64 << 10
@@ -71,7 +70,6 @@ class ListVisitor(EntryVisitor):
         self._rows = Rows(plan.form) if plan.form.is_rows else None
         self._follows = plan.directories_first or plan.form.follows
         self._stats: Stats = task.stats
-        self._listings = Listings()
         self._acts: Actions | None = task.acts
         self._context: Context[Any] | None = None
         self._kept: list[bytes] = []
@@ -79,7 +77,7 @@ class ListVisitor(EntryVisitor):
         more = self._follows or self._rows or self._acts or plan.form.shape == "total"
         is_plain = self._keys.of_names_alone and not more
         # Of a file nothing is asked but with all others, of whatever directories.
-        self._is_alike = plan.form.is_alike
+        is_plain = is_plain and plan.form.is_alike
         self.does_bare = is_plain and plan.recursive and plan.form.hidden < len(_ITSELF)
 
     def _shown(self, where: Where) -> bytes:
@@ -117,63 +115,74 @@ class ListVisitor(EntryVisitor):
         """See `Visitor`: of a few files."""
         rest: list[bytes] = []
         shown = self._shown(above).rstrip(b"/") + b"/"
+        device = require(above.leases)[0].opened.status.st_dev
         fields = self._fields
         while names:
-            with Together(directory_fd, names, _FEW, CAPACITY if self._is_alike else 1) as some:
-                names, rest = list(some.later), rest + some.rest
-                listed = self._of_files(some, shown)
+            overlaps = self._looks_up and self._stats.is_slow
+            with Small(
+                *(directory_fd, names, device),
+                most=_FEW,
+                room=CAPACITY if overlaps else 2 * CAPACITY,
+                sorts=bool(self._plan.keys),
+                looks=self._looks_up and not overlaps,
+                keeps=overlaps,
+            ) as some:
+                names, rest = some.later, rest + some.rest
+                listed = self._of_files(some, directory_fd, shown)
             if listed is None:
                 rest += some.names
                 continue
-            count = 0
+            done = count = 0
             headings = fields.shown([shown + name for name in some.names])
-            for name, heading, (lines, blocks) in zip(some.names, headings, listed, strict=True):
-                widths = Widths([], blocks=blocks)
+            for name, heading, found in zip(some.names, headings, listed, strict=True):
+                if found is None:
+                    rest.append(name)
+                    continue
+                widths = Widths([], blocks=found[1])
                 if self._plan.headed:
                     widths.heading = heading + b":\n"
-                count += len(lines)
+                done += 1
+                count += len(found[0])
                 place = place_in(above.ancestors, self._keys.of_directory(name, None))
-                self._keep(record(place, DIRECTORY, fields.text(lines, widths)))
+                self._keep(record(place, DIRECTORY, fields.text(found[0], widths)))
             self.counters.files += count
-            self.counters.done_at_once(len(some.names), count, above.weight)
+            self.counters.done_at_once(done, count, above.weight)
         return rest
 
-    def _of_files(self, some: Together, shown: bytes) -> list[tuple[list[bytes], int]] | None:
+    def _of_files(
+        self, some: Small, fd: int, shown: bytes
+    ) -> Iterator[tuple[list[bytes], int] | None] | None:
         """The lines of all files of some directories, in order, and the blocks of each directory;
-        None if something is wrong with one.
+        None for one that has hidden names, and if something is wrong with one.
 
-        If these are several nothing is asked of them but their status.
+        Nothing is asked of these files but their status.
         """
-        names, fds = [], []
-        ends = [0]
-        for fd, files in zip(some.fds, some.files, strict=True):
-            visible = self._visible(files)
-            names += visible
-            fds += [fd] * len(visible)
-            ends.append(len(names))
-        ranges = list(pairwise(ends))
-        stats = self._stats
+        names, ranges, stats = some.inside, some.ranges(), self._stats
         found: Iterable[tuple[list[bytes], int]]
         if self._looks_up and names:
-            try:
-                stats.look(fds, names)
-            except Failed:
-                return None
-            if not all(map(stat.S_ISREG, set(stats.column("mode", 0, len(names))))):
-                return None  # it was another one when the directory was read
-            above = shown + some.names[0]
-            looked = Looked(names, names, stats, {}, {}, fds[0], above, 0, {})
+            if not some.fds:
+                stats.put(some.table, some.each_s)
+            else:
+                try:
+                    each = chain.from_iterable(map(repeat, some.fds, some.counts))
+                    stats.look(list(each), names)
+                except Failed:
+                    return None
+                if not all(map(stat.S_ISREG, set(stats.column("mode", 0, len(names))))):
+                    return None  # it was another one when the directory was read
+            looked = Looked(names, names, stats, {}, {}, fd, shown + some.names[0], 0, {})
             found = self._fields.lines_of(looked, ranges)
         else:
             lines = self._fields.shown(names)
             found = ((lines[at:end], 0) for at, end in ranges)
-        if not self._plan.keys:
-            return list(found)
-        keys = self._keys.of(names, None, {})
-        return [
-            ([line for _, line in sorted(zip(keys[at:end], lines, strict=True))], blocks)
-            for (at, end), (lines, blocks) in zip(ranges, found, strict=True)
-        ]
+        if self._keys.turns:
+            found = ((lines[::-1], blocks) for lines, blocks in found)
+        if self._form.hidden or b"\0." not in b"\0" + some.text:
+            return iter(found)
+        return (
+            None if b"\0." in b"\0" + text else lines
+            for text, lines in zip(some.texts(), found, strict=True)
+        )
 
     def whole(
         self, opened: Open[int], weight: float, source: Lease, context: Context[Any]
@@ -214,23 +223,14 @@ class ListVisitor(EntryVisitor):
 
         None if there are many.
         """
-        status = source.opened.status
-        system = self._listings.of(status.st_dev)
-        self._stats.waits = system.waits
+        found = names_and_kinds(source.fd, MAX_WHOLE)
+        if found is None or (not self._looks_up and 0 in found[1]):
+            return None
+        names, kinds = found
         below: list[bytes] = []
-        names = None
-        if self._looks_up:
-            names = self._listings.whole(source.fd, status, system)
-        if names is None:
-            found = few(source.fd, MAX_WHOLE)
-            if found is None:
-                return None
-            os.lseek(source.fd, 0, os.SEEK_SET)  # it may be read again, see `_kinds`
-            entries = found.split(b"\0")[1:]
-            names = [each[1:] for each in entries]
-            if not self._looks_up and len(names) > found.count(_FILE):
-                below = self._visible([each[1:] for each in entries if each[:1] == FOLDER])
-        return None if len(names) > MAX_WHOLE else (self._visible(names), below)
+        if not self._looks_up and FOLDER in kinds:
+            below = [name for name, kind in zip(names, kinds, strict=True) if kind == FOLDER[0]]
+        return self._visible(names), self._visible(below)
 
     def _visible(self, names: list[bytes]) -> list[bytes]:
         return names if self._form.hidden else [name for name in names if name[:1] != b"."]
@@ -303,7 +303,10 @@ class ListVisitor(EntryVisitor):
         if not self._looks_up:
             return Looked(names, typed, None, {}, {}, fd, shown, itself, {})
         try:
-            self._stats.look(fd, names)
+            if where is None:
+                self._stats.look_at_paths(names)
+            else:
+                self._stats.look(fd, names)
         except Failed as some:
             failed = some.errors
             if where is not None and context is not None:
@@ -498,7 +501,7 @@ def _kinds(fd: int) -> dict[bytes, bytes]:
     None for those that can't be found out either.
     """
     kinds = {}
-    with suppress(OSError), os.scandir(to_scan(fd)) as entries:
+    with suppress(OSError), os.scandir(to_scan(rewound(fd))) as entries:
         for entry in entries:
             letter = b"d" if entry.is_dir(follow_symlinks=False) else b"-"
             letter = b"l" if entry.is_symlink() else letter

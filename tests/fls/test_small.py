@@ -168,6 +168,7 @@ CHANGES = {
     b"d": lambda name, fd: os.mknod(name, 0o10600, dir_fd=fd),
 }
 stats.Stats.look = late
+stats.Stats.is_slow = property(lambda self: True)  # look-ups overlap
 from pcircle.fls.cli import main
 code = main()
 sys.exit(code or (0 if done else 9))
