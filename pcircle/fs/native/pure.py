@@ -292,11 +292,11 @@ def scan_directories(
     """List small directories of one; of each the number of entries.
 
     A directory is opened by `flags`, and is plain if it is on `device` (-1: any, and then nothing
-    is known of itself) and has at most `max_each` entries, all of `kinds`, which has the bit 1 << DT_* of each kind. With `looks` the entries are
-    looked up as well; if that fails for one, the directory is not plain. Those for which there may
-    be no room in `max_all` entries are left. With `beneath` those on another mount fail, and all
-    where the kernel has no openat2 (before Linux 5.6). With `sorts` the entries of each are in the
-    order of their names.
+    is known of itself) and has at most `max_each` entries, all of `kinds`, which has the bit
+    1 << DT_* of each kind. With `looks` the entries are looked up as well; if that fails for one,
+    the directory is not plain. Those for which there may be no room in `max_all` entries are left.
+    With `beneath` those on another mount fail, and all where the kernel has no openat2 (before
+    Linux 5.6). With `sorts` the entries of each are in the order of their names.
 
     Returns the outcomes; then of those that are plain, in their order: their descriptors if they
     are to be kept (`keeps`); their own table, of before they were read; the names of all that is in
