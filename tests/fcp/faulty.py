@@ -133,14 +133,16 @@ def _shortened(name: str, arguments: tuple[Any, ...], most: int) -> tuple[Any, .
 @contextmanager
 def without_native() -> Iterator[None]:
     """Have this process, and those that are forked from it, make all calls by functions of `os`."""
-    names = "copy_files", "unlink_names"
-    for name in names:
-        setattr(native, name, getattr(native.pure, name))
+    kept = {name: getattr(native, name) for name in native.__all__}
+    for name in kept:
+        if hasattr(native.pure, name):
+            setattr(native, name, getattr(native.pure, name))
+    native.module = native.pure
     try:
         yield
     finally:
-        for name in names:
-            setattr(native, name, getattr(native.module, name))
+        for name, value in kept.items():
+            setattr(native, name, value)
 
 
 @contextmanager
