@@ -115,7 +115,7 @@ class ListVisitor(EntryVisitor):
         """See `Visitor`: of a few files."""
         rest: list[bytes] = []
         shown = self._shown(above).rstrip(b"/") + b"/"
-        device = require(above.leases)[0].opened.status.st_dev
+        device = require(above.leases)[0].opened.status.st_dev if self._looks_up else -1
         fields = self._fields
         while names:
             overlaps = self._looks_up and self._stats.is_slow

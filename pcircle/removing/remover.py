@@ -144,11 +144,10 @@ class Remover(EntryVisitor):
     ) -> list[bytes]:
         """See `Visitor`: of a few files. What gives trouble is walked, less what went before."""
         rest: list[bytes] = []
-        device = require(above.leases)[0].opened.status.st_dev
         beneath, room = not self._plan.enter_mounts, 2 * _TOGETHER
         scan = partial(Small, most=_TOGETHER, room=room, keeps=True, beneath=beneath)
         while names:
-            with scan(directory_fd, names, device) as some:
+            with scan(directory_fd, names, -1) as some:
                 names, rest = some.later, rest + some.rest
                 if not some.names:
                     continue
