@@ -562,7 +562,7 @@ def table(rows: list[os.stat_result | None]) -> bytes:
     numbers = array("q")
     for column in zip(*fields, strict=True):
         try:
-            numbers.extend(column)
+            numbers.extend(array("q", column))  # all of it, or nothing
         except OverflowError:  # numbers of inodes may be that large
             numbers.extend(array("q", array("Q", [n & _ALL_BITS for n in column]).tobytes()))
     return numbers.tobytes()

@@ -82,6 +82,16 @@ def test_every_column_is_what_stat_says(module: ModuleType, tmp_path: Path, top:
         assert row == tuple(getattr(status, field) for field in row._fields)
 
 
+def test_numbers_of_inodes_may_have_64_bits() -> None:
+    more = dict.fromkeys(("st_blocks", "st_blksize", "st_rdev"), 0)
+    more |= dict.fromkeys(("st_atime_ns", "st_mtime_ns", "st_ctime_ns"), 0)
+    status = os.stat_result([stat.S_IFREG, (1 << 64) - 2, *[7] * 8], more)
+    small = os.stat_result([stat.S_IFREG, 5, *[7] * 8], more)
+    table = Table(pure.table([small, status, None]))
+    assert table.column("inode", 0, 3) == [5, (1 << 64) - 2, 0]
+    assert table.column("mode", 0, 3) == [stat.S_IFREG, stat.S_IFREG, 0]
+
+
 def test_names_may_each_have_a_directory_of_their_own(module: ModuleType, top: int) -> None:
     fds = [os.open(name, DIRECTORY, dir_fd=top) for name in names(4)]
     outcomes, data = module.stat_names(fds, [b"f0", b"f1", b"gone", b"f3"], FOREVER)
