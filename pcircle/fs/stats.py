@@ -10,6 +10,7 @@ Where look-ups turn out to take long, those of a block overlap. With a time limi
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -199,7 +200,7 @@ class Stats(Table):
             return
         raise Failed(
             {
-                place: OSError(-1 - code, os.strerror(-1 - code))
+                place: _error(-1 - code)
                 for place, code in enumerate(native.numbers(outcomes))
                 if code
             }
@@ -268,6 +269,12 @@ class Stats(Table):
             start += done
             if until_ns != _NEVER:
                 return start
+
+
+def _error(code: int) -> OSError:
+    if code == errno.ETIMEDOUT and Limit.limit_s is not None:  # see `pcircle.workers.deadline`
+        return OSError(code, f"no answer within {Limit.limit_s:g} s")
+    return OSError(code, os.strerror(code))
 
 
 def _tried(outcomes: bytes) -> int:

@@ -203,7 +203,11 @@ def _moved(fd: int, out: int, size: int) -> bytes | memoryview | None:
 
     One byte more is asked for than there should be: growth shows.
     """
-    data = _read(fd, size)
+    if size < _OWN_BYTES:
+        data: bytes | memoryview = os.read(fd, size + 1)
+    else:
+        room = _room()[: size + 1]
+        data = room[: os.readv(fd, [room])]
     if len(data) != size or (size and os.write(out, data) != size):
         return None
     return data
@@ -362,10 +366,12 @@ def read_files(
             size = status.st_size
             if not stat.S_ISREG(status.st_mode) or size > min(max_bytes, status.st_blocks * 512):
                 return NOT_PLAIN
-            data = _read(inner, size)
-            if len(data) != size:
+            room = _room()[: size + 1]
+            if (
+                os.readv(inner, [room]) != size
+            ):  # which keeps to a time limit, as `os.read` does not
                 return NOT_PLAIN
-            kept.append(bytes(data))
+            kept.append(bytes(room[:size]))
         finally:
             with suppress(OSError):  # it was only read
                 os.close(inner)
@@ -437,14 +443,6 @@ def _for_each(
         if outcomes[place] < 0 and not all_of_them:
             break
     return outcomes.tobytes()
-
-
-def _read(fd: int, size: int) -> bytes | memoryview:
-    """Read so many bytes of a file and one more; they stand until the next call."""
-    if size < _OWN_BYTES:
-        return os.read(fd, size + 1)
-    room = _room()[: size + 1]
-    return room[: os.readv(fd, [room])]
 
 
 def _room() -> memoryview:
