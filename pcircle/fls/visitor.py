@@ -223,7 +223,7 @@ class ListVisitor(EntryVisitor):
 
         None if there are many.
         """
-        found = names_and_kinds(source.fd, MAX_WHOLE)
+        found = names_and_kinds(source.fd, MAX_WHOLE, asks=not self._looks_up)
         if found is None or (not self._looks_up and 0 in found[1]):
             return None
         names, kinds = found

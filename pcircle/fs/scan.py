@@ -146,13 +146,17 @@ def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
             block.specials.append(exact(entry.name))
 
 
-def names_and_kinds(directory_fd: int, most: int) -> tuple[list[bytes], bytes] | None:
+def names_and_kinds(
+    directory_fd: int, most: int, *, asks: bool = True
+) -> tuple[list[bytes], bytes] | None:
     """The names in a directory, and the kind of each; None if these are more. OSError.
+
+    A kind that the directory does not tell is asked for, unless not so much as that is wanted.
 
     A kind is one byte, such as `FILE`, or 0 where nobody knows. The directory is read from its
     beginning; with None it is there again.
     """
-    until_ns = time.monotonic_ns() + _KINDS_NS
+    until_ns = time.monotonic_ns() + _KINDS_NS if asks else 0
     found: tuple[list[bytes], bytes] | None = within_limit().list_directory(
         directory_fd, most, until_ns
     )
@@ -239,6 +243,8 @@ class Small:
             else:
                 self.names.append(name)
                 self.counts.append(count)
+        if not tried:  # a signal, or a server that says so: who walks it asks again
+            self.rest, tried = names[:1], 1
         self.later = names[tried:]
 
     @property

@@ -39,7 +39,7 @@ _AT_ONCE = 16
 _FEW_WORKERS = 4
 _SLOW_S = 50e-6
 _SLOW_BLOCKS = 3  # of late
-_PROBE_NS = 1_000_000  # after which it is seen how many names were looked up
+_PROBE_NS = 300_000  # after which it is seen how many names were looked up
 _PROBES = 3  # slow ones, to be sure: one may be because this process had to wait for a processor
 _SURELY_SLOW_S = 500e-6  # for a name of two probes in a row
 _NEVER = 1 << 62
@@ -219,8 +219,9 @@ class Stats(Table):
                 continue
             slow += 2 if each_s > _SURELY_SLOW_S else 1
             if slow >= _PROBES:
-                self._slow = min(max(self._slow, _SLOW_BLOCKS), 2 * _SLOW_BLOCKS)
-                break
+                self._slow = max(self._slow, _SLOW_BLOCKS)
+                return begin
+        self._slow = min(self._slow + slow, 2 * _SLOW_BLOCKS)  # few names show little at a time
         return begin
 
     def _look_overlapped(self, begin: int, end: int) -> None:
@@ -262,6 +263,10 @@ class Stats(Table):
             fds = fds if isinstance(fds, int) else fds[start:stop]
             outcomes, table = self._native.stat_names(fds, self._names[start:stop], until_ns)
             done = _tried(outcomes)
+            if not done and start < stop:  # a signal, or a server that says so; Python asks once
+                fd = fds if isinstance(fds, int) else fds[:1]
+                outcomes, table = pure.stat_names(fd, self._names[start : start + 1], _NEVER)
+                done = 1
             if done == stop - start:
                 self._parts[start] = outcomes, table
                 return stop

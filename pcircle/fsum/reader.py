@@ -116,7 +116,8 @@ class Reader(Accounts):
         )
         sizes = native.numbers(outcomes)
         if sizes[-1] == UNTRIED:
-            del sizes[sizes.index(UNTRIED) :]
+            # None: a signal, or a server that says so. The first is for `file`.
+            sizes = sizes[: sizes.index(UNTRIED)] or [NOT_PLAIN]
         return sizes, self._signer.file_entries(names, sizes, contents)
 
     def count_files(self, added: int, size: int) -> None:

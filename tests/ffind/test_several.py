@@ -98,6 +98,17 @@ def test_a_directory_is_told_of_as_it_was_before_it_was_read(tmp_path: Path) -> 
     assert used == [b"%d.%09d0" % divmod(OLD_NS, 10**9)] * 20
 
 
+def test_each_action_sees_a_directory_as_it_was_before_it_was_read(tmp_path: Path) -> None:
+    """Reading it, or another one of several, changes when it was used."""
+    for number in range(5):
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}" / "file").touch()
+    for path in (*tmp_path.iterdir(), tmp_path):
+        os.utime(path, ns=(OLD_NS, OLD_NS))
+    words = ("-type", "d", "-amin", "+1000", "-exec", "echo", "{}", ";")
+    assert len(found(os.fsencode(tmp_path), *words)) == 6
+
+
 @pytest.mark.parametrize("most", [1024, 128, 40])
 def test_few_descriptors_are_enough(wide: bytes, most: int) -> None:
     words = ["tree", *shlex.split(FIELDS)]

@@ -331,3 +331,24 @@ def test_the_manual_shows_what_a_terminal_does(place: bytes) -> None:
     assert screen.lstrip("\n").partition("\n\n")[0].splitlines() == [
         line.removeprefix("    ") for line in shown.splitlines()
     ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_directories_that_come_together_are_ranked_as_each_by_itself(seed: int) -> None:
+    """More than are kept, of several roots, at several depths, and many of one size."""
+    dice = random.Random(seed)
+    facets, top = ("top", "tree", "dirsize"), 3
+    together, apart = Collector(facets, top), Collector(facets, top)
+    for number in range(1000):
+        root, depth = dice.randrange(5), dice.randint(1, 4)
+        prefix = b"".join(b"d%d/" % dice.randrange(9) for _ in range(depth - 1))
+        names = [b"%d-%d" % (number, each) for each in range(dice.randint(1, 20))]
+        counts = [dice.choice((0, 1, 1, 1, 5)) for _ in names]
+        sizes = [2 * count for count in counts]
+        together.directories(root, prefix, depth, names, counts, sizes)
+        for name, count, size in zip(names, counts, sizes, strict=True):
+            row = DirectoryRow(root, prefix + name, depth, count + 1, size, count, size)
+            apart.directory(row)
+    found, wanted = (each.end((b"",) * 5) for each in (together, apart))
+    for field in ("weights", "crowds", "heavy", "wide", "directory_sizes"):
+        assert getattr(found, field) == getattr(wanted, field), field

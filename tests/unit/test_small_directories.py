@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pcircle.fs.directories import affordable, affordable_at_once, affordable_threads
+from pcircle.fs.native import pure
 from pcircle.fs.scan import Small
 from pcircle.fs.stats import Stats
 
@@ -93,3 +96,61 @@ def test_descriptors_are_bounded_for_each_limit(top: int) -> None:
                 assert some.later == names(30)[at_once:]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, kept)
+
+
+def test_what_is_always_interrupted_is_left_to_the_walk(
+    top: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may say so for ever."""
+    untried = pure.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
+
+    def interrupted(fd: int, some: list[bytes], *_: object) -> tuple[object, ...]:
+        return untried * len(some), [], b"", b"", b"", b"", b""
+
+    stub = SimpleNamespace(scan_directories=interrupted)
+    monkeypatch.setattr("pcircle.fs.scan.within_limit", lambda: stub)
+    with small(top, names(3), 4, 512) as some:
+        assert (some.names, some.rest, some.later) == ([], names(1), names(3)[1:])
+
+
+def test_a_look_up_that_is_always_interrupted_fails(top: int) -> None:
+    untried = pure.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
+    stub = SimpleNamespace(stat_names=lambda fds, some, _: (untried * len(some), b""))
+    stats = Stats(looked_up_by=stub)  # type: ignore[arg-type]
+    stats.look(top, names(20))
+    assert stats.column("inode", 0, 20) == [os.stat(name, dir_fd=top).st_ino for name in names(20)]
+
+
+@pytest.mark.parametrize("each_s", [60e-6, 200e-6, 1e-3])
+@pytest.mark.parametrize("count", [8, 12, 20])
+def test_look_ups_of_few_names_at_a_time_show_that_they_take_long(
+    top: int, each_s: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that only look-ups move."""
+    now_s = 0.0
+
+    def looked_up(fds: object, some: list[bytes], until_ns: int) -> tuple[bytes, bytes]:
+        nonlocal now_s
+        done = 0
+        while done < len(some) and (not done or now_s * 1e9 <= until_ns):
+            now_s += each_s
+            done += 1
+        outcomes, table = pure.stat_names(top, some[:done], 1 << 62)
+        rest = len(some) - done
+        rows = [bytes(table[at : at + 8 * done]) + bytes(8 * rest) for at in _columns(table, done)]
+        untried = pure.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
+        return outcomes + untried * rest, b"".join(rows)
+
+    clock = SimpleNamespace(perf_counter=lambda: now_s, monotonic_ns=lambda: int(now_s * 1e9))
+    monkeypatch.setattr("pcircle.fs.stats.time", clock)
+    stats = Stats(1, looked_up_by=SimpleNamespace(stat_names=looked_up))  # type: ignore[arg-type]
+    for _ in range(3):
+        stats.look(top, names(count))
+    assert stats.is_slow
+    assert stats.column("inode", 0, count) == [
+        os.stat(name, dir_fd=top).st_ino for name in names(count)
+    ]
+
+
+def _columns(table: bytes, count: int) -> range:
+    return range(0, len(table), 8 * count)

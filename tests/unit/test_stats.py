@@ -180,3 +180,10 @@ def test_calls_beside_look_ups_are_all_made(tree: int) -> None:
         stats.beside(lambda start, stop, to=made: to.extend(range(start, stop)), 3, 40)  # type: ignore[misc]
         assert sorted(made) == list(range(3, 40))
     stats.close()
+
+
+@every_call
+def test_no_names_have_no_rows(tree: int, looked_up_by: ModuleType) -> None:
+    stats = Stats(looked_up_by=looked_up_by)
+    stats.look(tree, [])
+    assert stats.count == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import chain, repeat
 
@@ -11,7 +10,7 @@ from pcircle.ffind.evaluating.compiling import Compiled
 from pcircle.ffind.evaluating.evaluator import Evaluator, chosen, depth_of
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Small
-from pcircle.fs.stats import CAPACITY, Failed
+from pcircle.fs.stats import CAPACITY, Failed, Row
 from pcircle.guards import require
 from pcircle.walk.opened import Gathering, Open
 
@@ -36,6 +35,11 @@ class SmallDirectories(Evaluator):
         by_columns = together and plan.by_columns and is_meant
         looks = by_columns and not plan.filters
         device = require(above.leases)[0].opened.status.st_dev if self._enters else -1
+        room = _ROOM
+        if by_columns:
+            room = 2 * CAPACITY if looks else CAPACITY
+        elif not together:
+            room = _FEW  # what is done with one entry may change the next directory
         rest: list[bytes] = []
         while names:
             if by_columns and self.task.stats.is_slow:  # then those of one directory overlap
@@ -44,7 +48,7 @@ class SmallDirectories(Evaluator):
             with Small(
                 *(directory_fd, names, device),
                 most=_FEW,
-                room=_ROOM if not by_columns else 2 * CAPACITY if looks else CAPACITY,
+                room=room,
                 looks=looks,
                 keeps=keeps,
             ) as some:
@@ -70,9 +74,12 @@ class SmallDirectories(Evaluator):
         """Do open directories of which each entry is evaluated by itself; those not done."""
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
         opened.leases = above.leases
-        done = 0
-        for name, fd, (begin, end) in zip(some.names, some.fds, some.ranges(), strict=True):
-            status = os.fstat(fd) if self._enters else None
+        done, count = 0, len(some.names)
+        # Of before they were read, which changes when they were used.
+        rows = list(some.own.rows(count)) if self._enters else [None] * count
+        for name, fd, (begin, end), status in zip(
+            some.names, some.fds, some.ranges(), rows, strict=True
+        ):
             self._plain(opened, name, fd, some.inside[begin:end], status)
             done += 1
             if self._halted():
@@ -167,7 +174,7 @@ class SmallDirectories(Evaluator):
         name: bytes,
         fd: int,
         files: list[bytes],
-        status: os.stat_result | None,
+        status: Row | None,
     ) -> None:
         """Do a directory in which there are these files and nothing else."""
         above = require(opened.above)

@@ -130,7 +130,9 @@ class QuickCheck:
                     rest += source.rest + target.rest
                     pending += [some for some in (source.later, target.later) if some]
                     names = target.names
-                    if (names, target.text) == (source.names, source.text):
+                    # Counts tell where names of one directory end.
+                    ours = source.names, source.counts, source.text
+                    if (names, target.counts, target.text) == ours:
                         changed = self._changed_of(source, target)
                         rest += [names[place] for place in changed]
                         counts = source.counts

@@ -381,7 +381,8 @@ class Collector:
             below = 1 if name == "crowds" else 0  # a directory counts among its entries
             values = counts if name in ("wide", "crowds") else sizes
             least = -best.floor - below
-            if best.passes_by(root, first):
+            place_of_first = (root, first) if name in ("wide", "heavy") else (depth, root, first)
+            if best.passes_by(place_of_first):
                 least += 1  # equal ones come behind those that are kept
             if max(values) >= least:
                 places.update(place for place, value in enumerate(values) if value >= least)

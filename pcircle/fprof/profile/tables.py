@@ -36,12 +36,11 @@ class Best(Generic[Row]):
         self._last: tuple[Any, ...] = ()
         self._rows: list[Row] = []
 
-    def passes_by(self, root: int, path: bytes) -> bool:
-        """Whether rows of that root whose number is the floor do not matter from this path on.
-
-        Keys go on with these two.
+    def passes_by(self, rest: tuple[Any, ...]) -> bool:
+        """Whether rows whose number is the floor do not matter, if this or more comes behind it in
+        their keys.
         """
-        return bool(self._last) and (root, path) > self._last[1:3]
+        return bool(self._last) and rest > self._last[1 : 1 + len(rest)]
 
     def add(self, row: Row) -> None:
         """Add a row; whole, since rows are not summed."""

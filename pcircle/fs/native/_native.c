@@ -963,13 +963,16 @@ scan_next(const char *name, void *context, int *ends)
         goto undone;
     } else if (own[8] != how->device)
         goto undone;
-    state = add_entries(fd, how->buffer, begin + how->max_each, INT64_MAX, listing);
+    /* Where entries are looked up anyway, that tells of what kind they are. */
+    const int64_t until_ns = how->looks ? INT64_MIN : INT64_MAX;
+    state = add_entries(fd, how->buffer, begin + how->max_each, until_ns, listing);
     if (state < 0)
         outcome = -1 + (int64_t)state;
     if (state <= 0 || listing->count > begin + how->max_each)
         goto undone;
     for (size_t at = begin; at < listing->count; at++)
-        if ((how->kinds & (1 << (listing->kinds[at] & 15))) == 0)
+        if ((how->kinds & (1 << (listing->kinds[at] & 15))) == 0
+            && !(how->looks && listing->kinds[at] == 0))
             goto undone;
     if (how->sorts && sort_entries(listing, begin, begin_bytes) != 0) {
         outcome = -1 - (int64_t)ENOMEM;
@@ -1122,7 +1125,7 @@ read_next(const char *name, void *context, int *ends)
         goto close_file;
     }
     if (!S_ISREG(source.mode) || source.size > (uint64_t)how->max_bytes
-        || source.size > source.blocks * 512)
+        || (source.size > 0 && source.blocks == 0)) /* it may be on tape */
         goto close_file;
     do { /* one byte more is asked for than there should be: growth shows */
         ssize_t count = read(fd, how->buffer + done, (size_t)(source.size + 1 - (uint64_t)done));

@@ -347,9 +347,10 @@ def read_files(
 ) -> tuple[bytes, bytes]:
     """Read small files; of each its size in bytes, and then what they contain.
 
-    Plain is a regular file of at most `max_bytes`, with no holes, and as large as it claims. It is
-    opened by `flags`. The contents follow each other; anything may be behind them, to so many
-    `contents_bytes`, which are more than `max_bytes`. Files that may not fit are left.
+    Plain is a regular file of at most `max_bytes` that has blocks, if it has a size, and is as
+    large as it claims. It is opened by `flags`. The contents follow each other; anything may be
+    behind them, to so many `contents_bytes`, which are more than `max_bytes`. Files that may not
+    fit are left.
     """
     if not 0 <= max_bytes <= MAX_FILE_BYTES or contents_bytes <= max_bytes:
         raise ValueError("max_bytes")
@@ -364,7 +365,9 @@ def read_files(
         try:
             status = os.fstat(inner)
             size = status.st_size
-            if not stat.S_ISREG(status.st_mode) or size > min(max_bytes, status.st_blocks * 512):
+            if not stat.S_ISREG(status.st_mode) or size > max_bytes:
+                return NOT_PLAIN
+            if size and not status.st_blocks:  # it may be on tape
                 return NOT_PLAIN
             room = _room()[: size + 1]
             if (
