@@ -125,10 +125,22 @@ def place_for(destination: bytes) -> bytes:
     except OSError:  # there is none: the mode of a new file will do
         old = None
     try:
+        _make(place, destination, old)
+    except BaseException as error:  # an interrupt as well, at any moment
+        if not isinstance(error.__cause__ or error, FileExistsError):
+            with suppress(OSError):
+                os.unlink(place)
+        raise
+    return place
+
+
+def _make(place: bytes, destination: bytes, old: os.stat_result | None) -> None:
+    """Make the file, which only who may read the manifest can read. UsageError, StoppedEarly."""
+    try:
         fd = create(place, 0o666 if old is None else 0o600)
     except OSError as error:
-        reason = error.strerror
-        raise UsageError(f"--output: cannot write '{show(destination)}': {reason}") from None
+        text = f"--output: cannot write '{show(destination)}': {error.strerror}"
+        raise UsageError(text) from error
     if old is not None:
         with suppress(OSError):  # then it is nobody else's
             acls.give_access(fd, S_IMODE(old.st_mode), acls.read_list(destination))
@@ -136,7 +148,6 @@ def place_for(destination: bytes) -> bytes:
         close_new(fd, place)
     except OSError as error:
         raise unwritable(error) from error
-    return place
 
 
 def own_files(root: Root, here: bytes, found: Iterable[Own]) -> tuple[Own, ...]:
