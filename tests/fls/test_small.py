@@ -180,7 +180,9 @@ def test_what_is_something_else_when_it_is_looked_up_is_listed_as_that(tmp_path:
     for number in range(40):
         _files(top / f"{number}", list("abcd"))
     done = subprocess.run(
-        [sys.executable, "-c", LATE, "-q", "-j1", "-lR", "tree"], cwd=tmp_path, capture_output=True
+        [sys.executable, "-c", LATE, "-q", "-j1", "--threads=1", "-lR", "tree"],
+        cwd=tmp_path,
+        capture_output=True,
     )
     assert done.returncode == 0, done.stderr
     want = ls("-lR", "--time-style=full-iso", "tree", cwd=bytes(tmp_path))
