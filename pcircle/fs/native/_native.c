@@ -226,6 +226,25 @@ act_on_each(const struct names *names, int64_t *outcomes, action act, void *cont
     Py_END_ALLOW_THREADS
 }
 
+/* The result of a function that acts on each name: the outcomes, or these and `more`, which is
+ * given up.  NULL where an exception is set already, or memory is short.
+ */
+static PyObject *
+result_of(const struct names *names, PyObject *more, action act, void *context, int64_t until_ns)
+{
+    int64_t *outcomes;
+    PyObject *result = PyErr_Occurred() ? NULL : new_result(names->count, &outcomes);
+    if (result != NULL && more != NULL) {
+        PyObject *both = PyTuple_Pack(2, result, more);
+        Py_DECREF(result); /* the tuple holds it */
+        result = both;
+    }
+    if (result != NULL)
+        act_on_each(names, outcomes, act, context, until_ns);
+    Py_XDECREF(more);
+    return result;
+}
+
 /* ---- a buffer for each thread, which its end releases ---------------------------------------- */
 
 static pthread_key_t buffer_key;
@@ -353,12 +372,12 @@ discard(int out, int directory_fd, const char *name)
         unlinkat(directory_fd, name, 0);
 }
 
-/* Read all of a file and write it: 0, an errno, or -1 if it is not as large as it claims.
+/* Read all of a file: 0, an errno, or -1 if it is not as large as it claims.
  *
  * One byte more is asked for than there should be: growth shows.  A file of size 0 may have content.
  */
 static int
-move_content(int fd, int out, size_t size, char *buffer)
+read_all(int fd, size_t size, char *buffer)
 {
     size_t done = 0;
     do {
@@ -369,15 +388,22 @@ move_content(int fd, int out, size_t size, char *buffer)
             break;
         done += (size_t)count;
     } while (done < size);
-    if (done != size)
-        return -1;
-    for (done = 0; done < size;) {
+    return done == size ? 0 : -1;
+}
+
+/* Read all of a file and write it: as of `read_all`. */
+static int
+move_content(int fd, int out, size_t size, char *buffer)
+{
+    int error = read_all(fd, size, buffer);
+    for (size_t done = 0; error == 0 && done < size;) {
         ssize_t count = write(out, buffer + done, size - done);
         if (count <= 0) /* some file systems write nothing, and call that no error */
-            return count < 0 ? errno : -1;
-        done += (size_t)count;
+            error = count < 0 ? errno : -1;
+        else
+            done += (size_t)count;
     }
-    return 0;
+    return error;
 }
 
 /* Copy one file, of which nothing is left behind unless it is whole; its size, or what it is.
@@ -451,8 +477,7 @@ copy_files(PyObject *module, PyObject *arguments)
 {
     struct copying how;
     struct names names;
-    PyObject *list, *result, *contents, *both = NULL;
-    int64_t *outcomes;
+    PyObject *list, *result, *contents;
     long long max_links, max_bytes, device, owner, group, until_ns, room;
     (void)module;
     if (!PyArg_ParseTuple(arguments, "iiOiiiiy#LLLLLLL:copy_files", &how.source_fd, &how.target_fd,
@@ -474,18 +499,14 @@ copy_files(PyObject *module, PyObject *arguments)
     how.right_mode = -1;
     if (take_names(list, &names, 0) < 0)
         return NULL;
-    result = new_result(names.count, &outcomes);
     contents = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
-    if (result != NULL && contents != NULL) {
+    if (contents != NULL)
         how.buffer = room != 0 ? PyBytes_AsString(contents) : own_buffer();
-        both = how.buffer != NULL ? PyTuple_Pack(2, result, contents) : PyErr_NoMemory();
-    }
-    if (both != NULL)
-        act_on_each(&names, outcomes, copy_next, &how, until_ns);
+    if (contents != NULL && how.buffer == NULL)
+        PyErr_NoMemory();
+    result = result_of(&names, contents, copy_next, &how, until_ns);
     PyMem_Free(names.texts);
-    Py_XDECREF(result);
-    Py_XDECREF(contents);
-    return both;
+    return result;
 }
 
 /* ---- removing -------------------------------------------------------------------------------- */
@@ -510,7 +531,6 @@ unlink_names(PyObject *module, PyObject *arguments)
     struct removing how;
     struct names names;
     PyObject *list, *result;
-    int64_t *outcomes;
     int directories;
     long long until_ns;
     (void)module;
@@ -519,9 +539,7 @@ unlink_names(PyObject *module, PyObject *arguments)
     how.flags = directories ? AT_REMOVEDIR : 0;
     if (take_names(list, &names, 0) < 0)
         return NULL;
-    result = new_result(names.count, &outcomes);
-    if (result != NULL)
-        act_on_each(&names, outcomes, unlink_next, &how, until_ns);
+    result = result_of(&names, NULL, unlink_next, &how, until_ns);
     PyMem_Free(names.texts);
     return result;
 }
@@ -679,8 +697,7 @@ stat_names(PyObject *module, PyObject *arguments)
 {
     struct looking how;
     struct names names;
-    PyObject *fds, *list, *result, *table, *both = NULL;
-    int64_t *outcomes;
+    PyObject *fds, *list, *result = NULL;
     long long until_ns;
     (void)module;
     if (!PyArg_ParseTuple(arguments, "OOL:stat_names", &fds, &list, &until_ns))
@@ -689,18 +706,12 @@ stat_names(PyObject *module, PyObject *arguments)
         return NULL;
     if (take_fds(fds, names.count, &how.holders) == 0) {
         how.count = names.count;
-        result = new_result(names.count, &outcomes);
-        table = new_table(names.count, &how.table);
-        if (result != NULL && table != NULL)
-            both = PyTuple_Pack(2, result, table);
-        if (both != NULL)
-            act_on_each(&names, outcomes, stat_next, &how, until_ns);
-        Py_XDECREF(result);
-        Py_XDECREF(table);
+        PyObject *table = new_table(names.count, &how.table);
+        result = result_of(&names, table, stat_next, &how, until_ns);
         PyMem_Free(how.holders.each);
     }
     PyMem_Free(names.texts);
-    return both;
+    return result;
 }
 
 PyDoc_STRVAR(stat_open_doc, "See `pcircle.fs.native.pure.stat_open`.");
@@ -1116,8 +1127,8 @@ read_next(const char *name, void *context, int *ends)
 {
     struct reading *how = context;
     struct status source;
-    int64_t outcome = NOT_PLAIN, done = 0;
-    int fd = openat(next_holder(&how->holders), name, how->flags);
+    int64_t outcome = NOT_PLAIN;
+    int error, fd = openat(next_holder(&how->holders), name, how->flags);
     if (fd < 0)
         return -1 - (int64_t)errno;
     if (look_open(fd, &source) != 0) {
@@ -1127,22 +1138,14 @@ read_next(const char *name, void *context, int *ends)
     if (!S_ISREG(source.mode) || source.size > (uint64_t)how->max_bytes
         || (source.size > 0 && source.blocks == 0)) /* it may be on tape */
         goto close_file;
-    do { /* one byte more is asked for than there should be: growth shows */
-        ssize_t count = read(fd, how->buffer + done, (size_t)(source.size + 1 - (uint64_t)done));
-        if (count < 0) {
-            outcome = -1 - (int64_t)errno;
-            goto close_file;
-        }
-        if (count == 0)
-            break;
-        done += count;
-    } while (done < (int64_t)source.size);
-    if (done == (int64_t)source.size) {
-        outcome = done;
-        how->buffer += done;
-        how->room -= done;
+    error = read_all(fd, (size_t)source.size, how->buffer);
+    if (error == 0) {
+        outcome = (int64_t)source.size;
+        how->buffer += outcome;
+        how->room -= outcome;
         *ends = how->room <= how->max_bytes;
-    }
+    } else if (error > 0)
+        outcome = -1 - (int64_t)error;
 close_file:
     close(fd);
     return outcome;
@@ -1155,8 +1158,7 @@ read_files(PyObject *module, PyObject *arguments)
 {
     struct reading how;
     struct names names;
-    PyObject *fds, *list, *result, *contents, *both = NULL;
-    int64_t *outcomes;
+    PyObject *fds, *list, *result = NULL;
     long long max_bytes, room, until_ns;
     (void)module;
     if (!PyArg_ParseTuple(arguments, "OOiLLL:read_files", &fds, &list, &how.flags, &max_bytes,
@@ -1171,20 +1173,13 @@ read_files(PyObject *module, PyObject *arguments)
     if (take_fds(fds, names.count, &how.holders) == 0) {
         how.max_bytes = max_bytes;
         how.room = room;
-        result = new_result(names.count, &outcomes);
-        contents = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
-        if (result != NULL && contents != NULL)
-            both = PyTuple_Pack(2, result, contents);
-        if (both != NULL) {
-            how.buffer = PyBytes_AsString(contents);
-            act_on_each(&names, outcomes, read_next, &how, until_ns);
-        }
-        Py_XDECREF(result);
-        Py_XDECREF(contents);
+        PyObject *contents = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
+        how.buffer = contents == NULL ? NULL : PyBytes_AsString(contents);
+        result = result_of(&names, contents, read_next, &how, until_ns);
         PyMem_Free(how.holders.each);
     }
     PyMem_Free(names.texts);
-    return both;
+    return result;
 }
 
 /* ---- changing modes and owners --------------------------------------------------------------- */
@@ -1219,7 +1214,6 @@ change_names(PyObject *module, PyObject *arguments)
     struct changing how;
     struct names names;
     PyObject *fds, *list, *result = NULL;
-    int64_t *outcomes;
     long long uid, gid, until_ns;
     (void)module;
     if (!PyArg_ParseTuple(arguments, "OOiLLL:change_names", &fds, &list, &how.mode, &uid, &gid,
@@ -1230,9 +1224,7 @@ change_names(PyObject *module, PyObject *arguments)
     if (take_names(list, &names, 0) < 0)
         return NULL;
     if (take_fds(fds, names.count, &how.holders) == 0) {
-        result = new_result(names.count, &outcomes);
-        if (result != NULL)
-            act_on_each(&names, outcomes, change_next, &how, until_ns);
+        result = result_of(&names, NULL, change_next, &how, until_ns);
         PyMem_Free(how.holders.each);
     }
     PyMem_Free(names.texts);
