@@ -37,7 +37,7 @@ from pcircle.fchmod.plan import Counters
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.registry import Key, home_of
-from pcircle.fs.scan import Block, Small, encoded
+from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.fs.stats import Table
 from pcircle.fs.trouble import Changed
 from pcircle.guards import require
@@ -207,14 +207,16 @@ class Changer(Changing):
         """See `Visitor`: of some files. What is anything else is walked."""
         rest: list[bytes] = []
         device = require(above.leases)[0].opened.status.st_dev
-        scan = partial(Small, most=_SMALL, room=CAPACITY, looks=True, keeps=True)
+        scan = partial(DirectoryBatch, most=_SMALL, room=CAPACITY, looks=True, keeps=True)
         while names:
             with scan(directory_fd, names, device) as some:
                 names, rest = some.later, rest + some.rest
                 rest += self._together(above, some, context)
         return rest
 
-    def _together(self, above: Open[int], some: Small, context: Gathering[int]) -> list[bytes]:
+    def _together(
+        self, above: Open[int], some: DirectoryBatch, context: Gathering[int]
+    ) -> list[bytes]:
         """Do open directories of plain files; those that are not done."""
         count, ranges = len(some.names), some.ranges()
         columns = [some.own.column(name, 0, count) for name in ("uid", "gid", "mode")]
@@ -243,7 +245,7 @@ class Changer(Changing):
         return [name for name, kind in zip(some.names, owners, strict=True) if kind in lost]
 
     def _change_held(
-        self, some: Small, place: int, begin: int, end: int
+        self, some: DirectoryBatch, place: int, begin: int, end: int
     ) -> tuple[int, list[bytes]]:
         """Change what is in a directory in which others may exchange names."""
         names, table = some.inside[begin:end], Table(some.table)
@@ -262,7 +264,7 @@ class Changer(Changing):
     def _bare_done(
         self,
         above: Open[int],
-        some: Small,
+        some: DirectoryBatch,
         place: int,
         old: State,
         left: Sequence[bytes],

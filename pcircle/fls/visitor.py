@@ -23,7 +23,7 @@ from pcircle.fls.plan import DIRECTORY, ENTRY, SUMS, WIDTHS, Counters, ListPlan,
 from pcircle.fls.records import OPERANDS, place_in, record, root_place
 from pcircle.fls.rows import Rows
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.scan import FOLDER, Block, Small, encoded, names_and_kinds, rewound
+from pcircle.fs.scan import FOLDER, Block, DirectoryBatch, encoded, names_and_kinds, rewound
 from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -119,7 +119,7 @@ class ListVisitor(EntryVisitor):
         fields = self._fields
         while names:
             overlaps = self._looks_up and self._stats.is_slow
-            with Small(
+            with DirectoryBatch(
                 *(directory_fd, names, device),
                 most=_FEW,
                 room=CAPACITY if overlaps else 2 * CAPACITY,
@@ -150,7 +150,7 @@ class ListVisitor(EntryVisitor):
         return rest
 
     def _of_files(
-        self, some: Small, fd: int, shown: bytes
+        self, some: DirectoryBatch, fd: int, shown: bytes
     ) -> Iterator[tuple[list[bytes], int] | None] | None:
         """The lines of all files of some directories, in order, and the blocks of each directory;
         None for one that has hidden names, and if something is wrong with one.

@@ -23,7 +23,7 @@ from pcircle.fprof.profile.collect import SPECIALS, Collector, Files
 from pcircle.fprof.profile.inodes import Claim, home_of
 from pcircle.fprof.profile.model import DirectoryRow
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
-from pcircle.fs.scan import Block, Small, names_and_kinds
+from pcircle.fs.scan import Block, DirectoryBatch, names_and_kinds
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -130,14 +130,16 @@ class ProfileVisitor(Visitor[Sum]):
             if self._stats.is_slow:  # then those of one directory overlap
                 return names + rest
             began_s = time.perf_counter()
-            some = Small(directory_fd, names, device, most=_FEW, room=2 * CAPACITY, looks=True)
+            some = DirectoryBatch(
+                directory_fd, names, device, most=_FEW, room=2 * CAPACITY, looks=True
+            )
             self._counters.stat_s += time.perf_counter() - began_s
             names, rest = some.later, rest + some.rest
             if some.names:
                 self._several(above, some)
         return rest
 
-    def _several(self, above: Open[Sum], some: Small) -> None:
+    def _several(self, above: Open[Sum], some: DirectoryBatch) -> None:
         """Add up directories of files that were looked up."""
         counters, collector, stats = self._counters, self._collector, self._stats
         number, count = len(some.names), len(some.kinds)

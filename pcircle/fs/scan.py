@@ -4,7 +4,7 @@ A directory of ten entries and one of a hundred million come out the same way:
 as blocks of at most `BLOCK_ENTRIES` names, some megabytes or a fifth of a second, so
 that others can begin with the first names while the rest is still being read.
 
-Small directories are listed whole by native functions, several at once if need be (`Small`).
+Native functions list small directories, several by one call (`DirectoryBatch`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ FILE, FOLDER, LINK = b"\x08", b"\x04", b"\x0a"
 """Kinds of entries, as the kernel numbers them."""
 ONLY_FILES = 1 << FILE[0]
 """Bits of kinds."""
-NO_FOLDER = 0xFFFF & ~(1 << FOLDER[0]) & ~1
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -149,12 +148,11 @@ def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
 def names_and_kinds(
     directory_fd: int, most: int, *, asks: bool = True
 ) -> tuple[list[bytes], bytes] | None:
-    """The names in a directory, and the kind of each; None if these are more. OSError.
+    """Return the names in a directory and the kind of each, or None if there are more. OSError.
 
-    A kind that the directory does not tell is asked for, unless not so much as that is wanted.
-
-    A kind is one byte, such as `FILE`, or 0 where nobody knows. The directory is read from its
-    beginning; with None it is there again.
+    A kind is one byte, such as `FILE`, or 0 if it is unknown. With `asks`, entries whose kind the
+    directory does not store are looked up. The directory is read from its beginning, and is at its
+    beginning again where None is returned.
     """
     until_ns = time.monotonic_ns() + _KINDS_NS if asks else 0
     found: tuple[list[bytes], bytes] | None = within_limit().list_directory(
@@ -164,9 +162,9 @@ def names_and_kinds(
 
 
 def names_of_files(directory_fd: int, most: int) -> list[bytes] | None:
-    """The names in a directory, if these are at `most` so many, and all of regular files. OSError.
+    """Return the names in a directory if there are at `most` so many, all regular files. OSError.
 
-    Read from the beginning.
+    The directory is read from its beginning.
     """
     found = names_and_kinds(directory_fd, most)
     if found is None:
@@ -175,20 +173,19 @@ def names_of_files(directory_fd: int, most: int) -> list[bytes] | None:
     return names if kinds.count(FILE) == len(names) else None
 
 
-class Small:
-    """Small directories in one directory, listed by one call, those of them that are plain.
+class DirectoryBatch:
+    """Small directories of one directory, which one native call has listed.
 
-    In their order: their `names`, `counts` of entries, status (`own`, of before they were read) and
-    descriptors if they are kept (`fds`). Then of all that is in them the names (`inside`, as one
-    `text` with a NUL behind each, and as `texts` by directory), the `kinds` and, if they were
-    looked up, the `table`, see `Stats.put`.
+    The plain ones of them, in their order, have `names`, `counts` of entries, a table of their own
+    status from before they were read (`own`) and, if they are kept open, descriptors (`fds`). The
+    entries of all of them together have names (`inside`, or `text` with a NUL behind each name, or
+    `texts` by directory), `kinds` and, if they were looked up, a `table` for `Stats.put`.
 
-    `each_s` is what a system call took on average, in seconds: where that is long, `Stats.look` is
-    faster, since it overlaps look-ups.
+    `rest` are the directories that are not plain or cannot be read, and `later` those that were not
+    tried. `each_s` is the average time of a system call in seconds; where it is long, `Stats.look`
+    is faster, because it overlaps look-ups.
 
-    `rest` are those that are not plain or can't be read; `later` those that were not tried.
-
-    As a context it ends the descriptors.
+    As a context manager it closes the descriptors.
     """
 
     __slots__ = (
@@ -210,13 +207,12 @@ class Small:
         sorts: bool = False,
         kinds: int = ONLY_FILES,
     ) -> None:
-        """List some of these, at least one, as long as there may be `room` for all entries.
+        """List some of these directories, at least one, while `room` entries are enough for all.
 
-        Plain is what is on `device` (-1: any, and then `own` is not known) and has at most `most`
-        entries, all of these `kinds`. With `looks` entries are looked up, with `keeps` directories
-        stay open, and with `sorts` the entries of each are in the order of their names. With
-        `beneath` directories are on the mount of the one above as well, which is known since Linux
-        5.6.
+        A directory is plain if it is on `device` and has at most `most` entries, all of `kinds`.
+        With -1 any device will do, and `own` is not known. `looks` looks the entries up, `keeps`
+        keeps the directories open, and `sorts` sorts the entries of each by name. With `beneath` a
+        directory must be on the same mount as its parent, which needs Linux 5.6.
         """
         began_s = time.perf_counter()
         some = names[: affordable_at_once()] if keeps else names
@@ -243,7 +239,7 @@ class Small:
             else:
                 self.names.append(name)
                 self.counts.append(count)
-        if not tried:  # a signal, or a server that says so: who walks it asks again
+        if not tried:  # EINTR, by a signal or from the file system: the walk tries again
             self.rest, tried = names[:1], 1
         self.later = names[tried:]
 
@@ -263,7 +259,7 @@ class Small:
         """Of each directory where in `inside` its entries begin and end."""
         return list(pairwise(accumulate(self.counts, initial=0)))
 
-    def __enter__(self) -> Small:
+    def __enter__(self) -> DirectoryBatch:
         return self
 
     def __exit__(self, *_: object) -> None:

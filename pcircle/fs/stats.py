@@ -1,11 +1,11 @@
-"""The attributes of many names of one directory, as columns of numbers.
+"""The status of many entries, as columns of numbers.
 
-A walk that looks at each file spends its time here. An `os.stat` makes an object of some twenty
-others, of which a profile wants three. So `native.stat_names` looks many names up with one call,
-and what is wanted is read off as columns (`Table`).
+Walks that look at each file spend most of their time here. `os.stat` makes some twenty objects for
+a file, of which a profile needs three. One call of `native.stat_names` looks up hundreds of names
+and returns a table, from which columns are read.
 
-Where look-ups turn out to take long, those of a block overlap. With a time limit for each call
-(`Limit`) the functions of `os` make them, which keep to it.
+Where look-ups take long, several threads share the names of a block. If calls on files have a time
+limit (`Limit`), functions of `os` make the look-ups, because these keep to it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import stat
 import sys
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Final, NamedTuple
@@ -73,7 +74,7 @@ class Row(NamedTuple):
 
 
 class Table:
-    """What is known of some entries, in their order, by column: see `pure.COLUMNS`."""
+    """The status of some entries, by the columns of `pure.COLUMNS`."""
 
     def __init__(self, data: bytes = b"") -> None:
         self._put(data)
@@ -111,6 +112,15 @@ class Table:
         begin = _PLACE_OF[name] * self._count
         return self.data[_WIDTH * (begin + start) : _WIDTH * (begin + stop)]
 
+    def picked(self, places: Sequence[int]) -> Table:
+        """Return the table of the entries at these places."""
+        found = bytearray()
+        for name in _PLACE_OF:
+            column = self._bytes(name, 0, self._count)
+            cells = memoryview(column).cast("q")
+            found += array("q", map(cells.__getitem__, places)).tobytes()
+        return Table(bytes(found))
+
     def agrees(self, other: Table, name: str, count: int) -> bool:
         """Whether a column of the first entries is the same in both, at a fraction of its price."""
         return self._bytes(name, 0, count) == other._bytes(name, 0, count)
@@ -127,10 +137,10 @@ class Table:
 
 
 class Stats(Table):
-    """What `look` found of up to `CAPACITY` names, in their order. Links are not followed.
+    """The table of the names that `look` was called with last, at most `CAPACITY`.
 
-    `threads` look-ups are under way at once where they take long; `sharing` the threads of another
-    one, with which it takes turns.
+    Links are not followed. `threads` look-ups run at once where they take long. With `sharing` this
+    object uses the threads of another one, and both take turns.
     """
 
     def __init__(
@@ -148,9 +158,9 @@ class Stats(Table):
         self._parts: dict[int, tuple[bytes, bytes]] = {}  # by where they begin
 
     def look(self, directory_fd: int | Sequence[int], names: Sequence[bytes]) -> None:
-        """Look names up. `Failed` if some can't be: the columns of the others stand.
+        """Look up names of one directory, or each name in a directory of its own.
 
-        All of one directory, or each in its own.
+        Raises `Failed` if some cannot be looked up; the rows of the others are valid.
         """
         count = len(names)
         if count > CAPACITY:
@@ -167,12 +177,12 @@ class Stats(Table):
         self._take()
 
     def look_open(self, fds: Sequence[int]) -> None:
-        """What `os.fstat` tells of open files. `Failed` as of `look`."""
+        """Look up open files by their descriptors. Raises `Failed` as `look` does."""
         self._parts = {0: self._native.stat_open(list(fds))}
         self._take()
 
     def look_at_paths(self, paths: Sequence[bytes]) -> None:
-        """Look up paths, from the working directory. `Failed` as of `look`."""
+        """Look up paths, relative to the working directory. Raises `Failed` as `look` does."""
         rows: list[os.stat_result | None] = []
         failed: dict[int, OSError] = {}
         for place, path in enumerate(paths):
@@ -185,11 +195,12 @@ class Stats(Table):
         if failed:
             raise Failed(failed)
 
-    def put(self, table: bytes, each_s: float = 0.0) -> None:
-        """Have the columns of what was looked up by other means, each in so many seconds."""
+    def put(self, table: bytes, each_s: float | None = None) -> None:
+        """Take a table of entries that something else has looked up, each in `each_s` seconds."""
         self._put(table)
-        step = 1 if each_s > _SLOW_S else -1
-        self._slow = min(max(self._slow + step, 0), 2 * _SLOW_BLOCKS)
+        if each_s is not None:
+            step = 1 if each_s > _SLOW_S else -1
+            self._slow = min(max(self._slow + step, 0), 2 * _SLOW_BLOCKS)
 
     def _take(self) -> None:
         """Put the parts together. `Failed`."""
@@ -207,7 +218,7 @@ class Stats(Table):
         )
 
     def _probe(self, count: int) -> int:
-        """Look names up until it shows that this takes long; returns where it got to."""
+        """Look names up until this proves to be slow. Return where it stopped."""
         begin = slow = 0
         while begin < count:
             began_s = time.perf_counter()
@@ -254,16 +265,16 @@ class Stats(Table):
         self._range(start, stop)
 
     def _range(self, start: int, stop: int, until_ns: int = _NEVER) -> int:
-        """Look up the names from `start` to before `stop`, on any thread; where it got to.
+        """Look up the names from `start` to before `stop`, on any thread. Return where it stopped.
 
-        Without a time that is all; a signal only interrupts it.
+        Without a time it stops at the end. A signal only interrupts it.
         """
         while True:
             fds = self._directory_fd
             fds = fds if isinstance(fds, int) else fds[start:stop]
             outcomes, table = self._native.stat_names(fds, self._names[start:stop], until_ns)
             done = _tried(outcomes)
-            if not done and start < stop:  # a signal, or a server that says so; Python asks once
+            if not done and start < stop:  # EINTR, by a signal or from the file system
                 fd = fds if isinstance(fds, int) else fds[:1]
                 outcomes, table = pure.stat_names(fd, self._names[start : start + 1], _NEVER)
                 done = 1

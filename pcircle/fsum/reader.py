@@ -116,7 +116,7 @@ class Reader(Accounts):
         )
         sizes = native.numbers(outcomes)
         if sizes[-1] == UNTRIED:
-            # None: a signal, or a server that says so. The first is for `file`.
+            # EINTR before the first, by a signal or from the file system: `file` reads that one.
             sizes = sizes[: sizes.index(UNTRIED)] or [NOT_PLAIN]
         return sizes, self._signer.file_entries(names, sizes, contents)
 

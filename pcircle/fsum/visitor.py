@@ -10,7 +10,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.scan import Block, Small
+from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.fs.trouble import Changed
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Large, Part
@@ -74,7 +74,7 @@ class SumVisitor(Visitor[Part]):
         rest: list[bytes] = []
         device = require(above.leases)[0].opened.status.st_dev
         enough = _patience(context)
-        scan = partial(Small, most=_FEW_NAMES, room=_ROOM, keeps=True)
+        scan = partial(DirectoryBatch, most=_FEW_NAMES, room=_ROOM, keeps=True)
         while names and not enough():
             with scan(directory_fd, names, device) as some:
                 names, rest = some.later, rest + some.rest
@@ -83,7 +83,7 @@ class SumVisitor(Visitor[Part]):
         return rest + names
 
     def _sign(
-        self, above: Open[Part], some: Small, sizes: list[int], entries: list[bytes]
+        self, above: Open[Part], some: DirectoryBatch, sizes: list[int], entries: list[bytes]
     ) -> list[bytes]:
         """Add directories of which all files were read; the other ones."""
         rest: list[bytes] = []

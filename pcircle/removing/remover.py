@@ -21,7 +21,15 @@ from pcircle.fs import native
 from pcircle.fs.beneath import opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
-from pcircle.fs.scan import Block, Small, Steadiness, blocks, encoded, listed_first, rewound
+from pcircle.fs.scan import (
+    Block,
+    DirectoryBatch,
+    Steadiness,
+    blocks,
+    encoded,
+    listed_first,
+    rewound,
+)
 from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.guards import require
@@ -145,7 +153,7 @@ class Remover(EntryVisitor):
         """See `Visitor`: of a few files. What gives trouble is walked, less what went before."""
         rest: list[bytes] = []
         beneath, room = not self._plan.enter_mounts, 2 * _TOGETHER
-        scan = partial(Small, most=_TOGETHER, room=room, keeps=True, beneath=beneath)
+        scan = partial(DirectoryBatch, most=_TOGETHER, room=room, keeps=True, beneath=beneath)
         while names:
             with scan(directory_fd, names, -1) as some:
                 names, rest = some.later, rest + some.rest

@@ -117,8 +117,9 @@ class Visitor(ABC, Generic[P]):
     ) -> list[bytes]:
         """Do directories of one, by its descriptor, that are small and plain; the other ones.
 
-        Nothing comes of those that are done. Not asked for where names are chosen. Counts weights
-        and entries, also those that are done in directories that are then walked.
+        The results of those that are done are merged into `above.part` here. Not asked for where
+        names are chosen. Counts weights and entries, also those that are done in directories that
+        are then walked.
         """
         return names
 

@@ -9,10 +9,10 @@ is dropped.
 
 While a limit holds the functions of `os` that ask a file system are replaced by ones that do this,
 for the worker threads of the process, and for names that are looked up before there are any. All
-tools that read come to files by these functions; those that have shorter ways (`pcircle.fs.status`,
-`pcircle.fs.scan`) take `os` instead. What is read goes through memory of the helper's own, so that
-an answer that comes late is written nowhere else. This costs some 20 µs a call, and without a limit
-nothing.
+tools that read come to files by these functions. Their twins in Python replace the native functions
+(`pcircle.fs.stats.within_limit`), since these call `os`. What is read goes through memory of the
+helper's own, so that an answer that comes late is written nowhere else. This costs some 20 µs a
+call, and without a limit nothing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fs.scan import Small
+from pcircle.fs.scan import DirectoryBatch
 from tests.fcp.running import TWO
 from tests.fcp.trees import write_file
 
@@ -141,14 +141,26 @@ def test_what_only_the_target_has_stays_without_delete(place: bytes) -> None:
 
 @as_root
 @needs_strace
-def test_nothing_is_walked_where_nothing_has_changed(place: bytes, tmp_path: Path) -> None:
-    """Each directory is opened once on each side, whatever the order of its names."""
+@pytest.mark.parametrize("delete", [True, False])
+def test_nothing_is_walked_where_nothing_has_changed(
+    place: bytes, tmp_path: Path, delete: bool
+) -> None:
+    """Each directory is opened once on each side, whatever the order of its names.
+
+    Without --delete the target's other entries, of whatever kind, make no difference.
+    """
     source, target = filled(place + b"/a", 4), place + b"/b"
-    settled("--delete", source, target)
+    words = ["--delete"] * delete
+    mirrored(TWO, *words, source, target)
+    if not delete:
+        for number in range(_DIRECTORIES):
+            os.mkdir(target + b"/%d/1 below" % number)
+            write_file(target + b"/%d/0 surplus" % number, b"")
+    settled(*words, source, target)
     log = tmp_path / "log"
     prefix = ["strace", "-f", "--seccomp-bpf", "-o", str(log), "-e", "trace=openat"]
     for _ in range(10):
-        finished = run_fmirror(TWO, "--delete", source, target, prefix=prefix)
+        finished = run_fmirror(TWO, *words, source, target, prefix=prefix)
         assert finished.code == 0, finished.said
         opened = [line for line in log.read_text().splitlines() if '"13"' in line]
         if len(opened) == 2:
@@ -166,7 +178,9 @@ def test_names_count_for_the_directory_that_they_are_in(place: bytes) -> None:
                 write_file(top + folder + b"/%c" % file, b"")
     fds = [os.open(top, os.O_RDONLY) for top in (source, target)]
     sides = [
-        Small(fd, [b"A", b"B"], os.fstat(fd).st_dev, most=9, room=99, looks=True, sorts=True)
+        DirectoryBatch(
+            fd, [b"A", b"B"], os.fstat(fd).st_dev, most=9, room=99, looks=True, sorts=True
+        )
         for fd in fds
     ]
     assert sides[0].text == sides[1].text

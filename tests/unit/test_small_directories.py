@@ -13,7 +13,7 @@ import pytest
 
 from pcircle.fs.directories import affordable, affordable_at_once, affordable_threads
 from pcircle.fs.native import pure
-from pcircle.fs.scan import Small
+from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import Stats
 
 
@@ -33,9 +33,11 @@ def names(count: int) -> list[bytes]:
     return [b"d%d" % number for number in range(count)]
 
 
-def small(top: int, names: list[bytes], most: int, room: int) -> Small:
+def small(top: int, names: list[bytes], most: int, room: int) -> DirectoryBatch:
     """List some, which stay open."""
-    return Small(top, names, os.fstat(top).st_dev, most=most, room=room, looks=True, keeps=True)
+    return DirectoryBatch(
+        top, names, os.fstat(top).st_dev, most=most, room=room, looks=True, keeps=True
+    )
 
 
 def opened() -> set[str]:

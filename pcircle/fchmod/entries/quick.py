@@ -13,7 +13,7 @@ from itertools import chain, repeat
 
 from pcircle.fchmod.entries.calls import ITSELF, NEVER, sets_modes_by_name, target_of
 from pcircle.fs import native
-from pcircle.fs.scan import Small
+from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.trouble import Changed
 
@@ -55,7 +55,7 @@ class Quick:
             return self._odd(len(names), failed.errors)
         return self._odd(len(names))
 
-    def change_all(self, some: Small, apart: set[int]) -> tuple[int, list[int]]:
+    def change_all(self, some: DirectoryBatch, apart: set[int]) -> tuple[int, list[int]]:
         """As `change`, of files in open directories that were looked up, but those in places
         that are `apart`.
         """

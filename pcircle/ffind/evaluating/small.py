@@ -9,7 +9,7 @@ from pcircle.ffind.evaluating.bulk import In
 from pcircle.ffind.evaluating.compiling import Compiled
 from pcircle.ffind.evaluating.evaluator import Evaluator, chosen, depth_of
 from pcircle.fs.directories import join_path
-from pcircle.fs.scan import Small
+from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, Failed, Row
 from pcircle.guards import require
 from pcircle.walk.opened import Gathering, Open
@@ -45,7 +45,7 @@ class SmallDirectories(Evaluator):
             if by_columns and self.task.stats.is_slow:  # then those of one directory overlap
                 return names + rest
             keeps = not together or (by_columns and not looks)
-            with Small(
+            with DirectoryBatch(
                 *(directory_fd, names, device),
                 most=_FEW,
                 room=room,
@@ -70,7 +70,7 @@ class SmallDirectories(Evaluator):
         self.counters.files += files
         self.counters.done_at_once(directories, files, above.weight)
 
-    def _one_by_one(self, above: Open[int], some: Small) -> list[bytes]:
+    def _one_by_one(self, above: Open[int], some: DirectoryBatch) -> list[bytes]:
         """Do open directories of which each entry is evaluated by itself; those not done."""
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
         opened.leases = above.leases
@@ -87,7 +87,7 @@ class SmallDirectories(Evaluator):
         self._bare_done(above, done, 0)
         return some.names[done:]
 
-    def _do_themselves(self, above: Open[int], some: Small) -> None:
+    def _do_themselves(self, above: Open[int], some: DirectoryBatch) -> None:
         """Do directories that were looked up, not what is in them."""
         plan, where = self._of_several, self._in(above, "d")
         if where.depth < self._min or not some.names:
@@ -100,7 +100,7 @@ class SmallDirectories(Evaluator):
         self.task.stats.put(some.own.data)
         self._do_at(places, plan, where, some.names)
 
-    def _files_together(self, above: Open[int], some: Small, *, looks: bool) -> int:
+    def _files_together(self, above: Open[int], some: DirectoryBatch, *, looks: bool) -> int:
         """Do all files in directories; how many of them failed or were gone."""
         where, plan = self._in(above, "f"), self._of_kind["f"]
         where = where._replace(depth=where.depth + 1)
@@ -130,7 +130,9 @@ class SmallDirectories(Evaluator):
             self._do_at(range(len(names)), plan, where._replace(holders=each), names)
         return 0
 
-    def _print_all(self, end: bytes, prefix: bytes, holders: Sequence[bytes], some: Small) -> None:
+    def _print_all(
+        self, end: bytes, prefix: bytes, holders: Sequence[bytes], some: DirectoryBatch
+    ) -> None:
         """Print the paths of all files in directories."""
         pieces: list[bytes] = []
         for holder, text in zip(holders, some.texts(), strict=True):
@@ -140,7 +142,7 @@ class SmallDirectories(Evaluator):
         if pieces:
             self.task.output.add(0, b"".join(pieces))
 
-    def _files_apart(self, above: Open[int], some: Small) -> int:
+    def _files_apart(self, above: Open[int], some: DirectoryBatch) -> int:
         lost = 0
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
         for name, fd, (begin, end) in zip(some.names, some.fds, some.ranges(), strict=True):

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import accumulate, chain, repeat
+from typing import NamedTuple
 
 from pcircle.comparing import fields
 from pcircle.comparing.details import Details
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.keeping import Keeping, read_from_ns
-from pcircle.fs.scan import LINK, ONLY_FILES, Small
+from pcircle.fs.scan import LINK, ONLY_FILES, DirectoryBatch
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, Table
 
 OF_FILES = fields.ALL & ~fields.TARGET
 _KINDS = ONLY_FILES | 1 << LINK[0]
+_ANY_KIND = 0xFFFF
 _NS = 10**9
 
 
@@ -114,10 +116,10 @@ class QuickCheck:
     # ---- directories -----------------------------------------------------------
 
     def directories(self, names: list[bytes], fds: tuple[int, int]) -> tuple[list[bytes], int]:
-        """Directories of one that are to be walked; and the entries that the other ones hold.
+        """Return the directories that must be walked, and how many entries the other ones hold.
 
-        These hold files and links alone, and all is as it should be there and has been since the
-        last complete run.
+        Those hold only files and links, all of them are as they should be, and nothing in them has
+        changed since the last complete run.
         """
         self.is_trusted = True
         if self._quiet_ns is None:
@@ -125,65 +127,107 @@ class QuickCheck:
         rest: list[bytes] = []
         pending, entries = [names], 0
         while pending:
-            with self._small(0, pending.pop(), fds) as source:
-                with self._small(1, source.names, fds) as target:
-                    rest += source.rest + target.rest
-                    pending += [some for some in (source.later, target.later) if some]
-                    names = target.names
-                    # Counts tell where names of one directory end.
-                    ours = source.names, source.counts, source.text
-                    if (names, target.counts, target.text) == ours:
-                        changed = self._changed_of(source, target)
-                        rest += [names[place] for place in changed]
-                        counts = source.counts
-                        entries += sum(counts) - sum([counts[place] for place in changed])
-                        continue
-                # Those that have the same names are looked at again, by themselves.
-                texts = dict(zip(source.names, source.texts(), strict=True))
-                same = [
-                    name
-                    for name, text in zip(names, target.texts(), strict=True)
-                    if texts[name] == text
-                ]
-                rest += set(names).difference(same)
-                pending += [same] * bool(same)
+            with (
+                self._batch(0, pending.pop(), fds) as source,
+                self._batch(1, source.names, fds) as target,
+            ):
+                rest += source.rest + target.rest
+                pending += [some for some in (source.later, target.later) if some]
+                pairs = _pairs(source, target, exact=self._deletes)
+                changed = self._changed_of(source, target, pairs)
+                same = [pair for place, pair in enumerate(pairs) if place not in changed]
+                entries += sum(len(pair.names) for pair in same)
+                rest += set(target.names).difference(source.names[pair.here] for pair in same)
         return rest, entries
 
-    def _small(self, side: int, names: list[bytes], fds: tuple[int, int]) -> Small:
-        """List directories, and look up what is in them unless that is to overlap."""
+    def _batch(self, side: int, names: list[bytes], fds: tuple[int, int]) -> DirectoryBatch:
+        """List directories. Look their entries up, too, unless look-ups should overlap."""
         looks = not any(look.is_slow for look in self._looks)
-        return Small(
+        # Nobody asks of what kind the target's surplus is that stays.
+        is_any = side == 1 and not self._deletes
+        return DirectoryBatch(
             *(fds[side], names, self._devices[side]),
             most=CAPACITY // 2,
             room=CAPACITY,
-            kinds=_KINDS,
+            kinds=_ANY_KIND if is_any else _KINDS,
             sorts=True,
             looks=looks,
             keeps=not looks,
         )
 
-    def _changed_of(self, source: Small, target: Small) -> set[int]:
-        """Of directories with the same names the places of those in which not all is known to be
-        as it should be.
-        """
-        number, count = len(source.names), len(source.kinds)
-        owns = source.own, target.own
-        changed = {*self._keeper.directories(*owns, number), *self._recent(owns, number, 1)}
+    def _changed_of(
+        self, source: DirectoryBatch, target: DirectoryBatch, pairs: Sequence[_Pair]
+    ) -> set[int]:
+        """Return the places of the pairs in which something may not be as it should be."""
+        count = len(pairs)
+        if not count:
+            return set()
+        here, there = [pair.here for pair in pairs], [pair.there for pair in pairs]
+        owns = _picked(source.own, here), _picked(target.own, there)
+        changed = {*self._keeper.directories(*owns, count), *self._recent(owns, count, 1)}
         places: set[int] = set()
-        for side, look in zip((source, target), self._looks, strict=True):
-            if not side.fds:
-                look.put(side.table, side.each_s)
+        for batch, directories, look, rows in (
+            (source, here, self._looks[0], chain.from_iterable(pair.ours for pair in pairs)),
+            (target, there, self._looks[1], chain.from_iterable(pair.theirs for pair in pairs)),
+        ):
+            if not batch.fds:
+                look.put(_picked(Table(batch.table), list(rows)).data, batch.each_s)
                 continue
+            sizes = [len(pair.names) for pair in pairs]
+            each = map(repeat, [batch.fds[place] for place in directories], sizes)
+            names = [name for pair in pairs for name in pair.names]
             try:
-                each = chain.from_iterable(map(repeat, side.fds, side.counts))
-                look.look(list(each), side.inside)
+                look.look(list(chain.from_iterable(each)), names)
             except Failed as failed:
                 places.update(failed.errors)
-        places |= self._different(count) | self._recent(self._looks, count)
+        total = sum(len(pair.names) for pair in pairs)
+        places |= self._different(total) | self._recent(self._looks, total)
         if places:
-            ends = list(accumulate(source.counts))
+            ends = list(accumulate(len(pair.names) for pair in pairs))
             changed.update(bisect_right(ends, place) for place in places)
         return changed
+
+
+class _Pair(NamedTuple):
+    """A directory on both sides, by its places in the two batches.
+
+    `names` are those of the source's entries; `ours` and `theirs` are the rows of these in the two
+    tables of entries.
+    """
+
+    here: int
+    there: int
+    names: list[bytes]
+    ours: range
+    theirs: Sequence[int]
+
+
+def _pairs(source: DirectoryBatch, target: DirectoryBatch, *, exact: bool) -> list[_Pair]:
+    """Return the directories whose entries in the source all have one in the target.
+
+    With `exact` they have the same names. Entries are in the order of their names.
+    """
+    place_of = {name: place for place, name in enumerate(source.names)}
+    ours, theirs = source.ranges(), target.ranges()
+    pairs = []
+    for there, name in enumerate(target.names):
+        here = place_of[name]
+        (begin, end), (their_begin, their_end) = ours[here], theirs[there]
+        names, found = source.inside[begin:end], target.inside[their_begin:their_end]
+        rows: Sequence[int] = range(their_begin, their_end)
+        if names != found:
+            row_of = dict(zip(found, rows, strict=True))
+            if exact or not row_of.keys() >= set(names):
+                continue
+            rows = [row_of[each] for each in names]
+        pairs.append(_Pair(here, there, names, range(begin, end), rows))
+    return pairs
+
+
+def _picked(table: Table, places: list[int]) -> Table:
+    """Return the rows at these places, which most often are all of them, in their order."""
+    is_all = len(places) == table.count and places == list(range(table.count))
+    return table if is_all else table.picked(places)
 
 
 def _differs(details: Details, name: bytes, fds: tuple[int, int], a: Row, b: Row) -> bool:
