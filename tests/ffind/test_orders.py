@@ -87,9 +87,12 @@ def _is_odd(units: list[Unit]) -> bool:
     """Return whether find 4.9 has a defect here, or ffind a documented difference.
 
     find accepts `-type f ) ( -print`, and may take the value of `a` for that of `a , b`. ffind does
-    not fail to delete a file for the second time, and refuses to delete with -L.
+    not fail to delete a file for the second time, and refuses to delete with -L. It may look at a
+    path that was given twice before it deletes it, so only find always fails at the second.
     """
     depth = lowest = 0
+    paths = [*units[: _begin(units)], *(unit for unit in units[_begin(units) :] if unit in PATHS)]
+    paths = [unit for unit in paths if unit not in LEADING]
     words = [unit[-1].removeprefix("-") for unit in units[_begin(units) :]]
     for word in words:
         depth += {"(": 1, ")": -1}.get(word, 0)
@@ -99,6 +102,7 @@ def _is_odd(units: list[Unit]) -> bool:
         (lowest < 0 and "(" in words)
         or any(word == "," and before not in follows for before, word in pairwise(words))
         or words.count("delete") > 1
+        or ("delete" in words and len(set(paths)) < len(paths))
         or (("-L",) in units and "delete" in words)
     )
 
