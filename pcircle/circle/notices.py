@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 TOGETHER_BYTES = 16 << 20  # on their way to rank 0, of all ranks
-PACK_BYTES = 64 << 10
+PACK_BYTES = 256 << 10
 _SMALLEST_PACK_BYTES = 8 << 10
 _AGE_S = 0.1
 _ANSWERS_PER_S = 5000  # that rank 0 should have to give at the most, when no pack is full
