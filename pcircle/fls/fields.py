@@ -1,15 +1,17 @@
 """The columns of a listing: what ls says of each entry, and how wide that is.
 
-Of many entries at once each column is made, as text; a line is then one formatting operation. How
-wide the columns of a directory are is known when all that is in it was looked up: of a large one
-the columns travel, with widths that rank 0 takes the largest of.
+Each column is made of many entries at once. One formatting operation then makes a line, or the
+listing of a small directory. The widths of the columns of a directory are known when all its
+entries were looked up: columns of a large one travel, and rank 0 takes the largest of their widths.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import add
 from typing import Any
 
 import msgspec
@@ -19,10 +21,20 @@ from pcircle.fls.looked import Looked, known
 from pcircle.fls.plan import Form
 from pcircle.fls.shapes import in_columns
 from pcircle.guards import require
-from pcircle.ui.listing import Modes, Owners, Times, groups, human, users
+from pcircle.ui.listing import Modes, Times, groups, human, users
 
 _BLOCK_BYTES = 512
 _UNKNOWN = b"?"
+_SOURCES = {
+    "inode": "inode",
+    "space": "blocks",
+    "mode": "mode",
+    "links": "links",
+    "user": "uid",
+    "group": "gid",
+    "size": "size",
+}
+"""Columns of the status of entries, by the columns of a listing that are made of them."""
 
 
 class Widths(msgspec.Struct, array_like=True):
@@ -57,13 +69,19 @@ class Fields:
 
     def __init__(self, form: Form, now_ns: int) -> None:
         self._form = form
-        self._modes = Modes()
-        self._numbers = users(numeric=True)
-        self._users, self._groups = users(numeric=form.numeric), groups(numeric=form.numeric)
+        self._texts: dict[str, Callable[[int], bytes]] = {
+            "inode": b"%d".__mod__,
+            "space": self.space,
+            "mode": Modes().__getitem__,
+            "links": users(numeric=True).__getitem__,
+            "user": users(numeric=form.numeric).__getitem__,
+            "group": groups(numeric=form.numeric).__getitem__,
+            "size": human if form.human else b"%d".__mod__,
+        }
         self._times = Times(form.style, now_ns)
         self._time_width = len(self._times.text(now_ns))
         self._decor = Decor(form)
-        self._templates: dict[tuple[object, ...], bytes] = {}
+        self._templates: dict[tuple[int, ...], bytes] = {}
         owner, group = (form.long and shown for shown in (form.owner, form.group))
         left = "right" if form.numeric else "left"
         columns = (
@@ -80,7 +98,6 @@ class Fields:
         shown = [(name, align) for name, is_shown, align in columns if is_shown]
         self._columns = [name for name, _ in shown]
         self._aligns = [align for _, align in shown]
-        self._makers = [getattr(self, f"_{name}") for name in self._columns]
 
     # ---- columns ---------------------------------------------------------------
 
@@ -94,120 +111,98 @@ class Fields:
             widths.blocks = sum(known(looked.column("blocks"), looked.failed))
         return list(zip(*made, names, strict=True)), widths
 
-    def lines_of(
-        self, looked: Looked, ranges: Sequence[tuple[int, int]]
-    ) -> Iterator[tuple[list[bytes], int]]:
-        """The lines of regular files that were looked up, of which each range is a listing of its
-        own, and the blocks of these.
+    def bodies(
+        self, looked: Looked, ranges: Sequence[tuple[int, int]], *, turns: bool
+    ) -> list[bytes] | None:
+        """The text of several listings: each range of these regular files is one.
 
-        Most of several directories have the same modes, links and owners: a column of one text
-        is made a part of what the lines are formatted by.
+        With `turns` the last file is the first of its listing. A column with one text, as most are
+        in the directories of one user, becomes a part of the template.
+
+        None if some owners have names and some do not, which are not aligned alike.
         """
-        made, names, widths = self._made(looked)
-        blocks = looked.column("blocks") if self._form.has_total else []
-        if widths.numbers:
-            rows = list(zip(*made, names, strict=True))
-            for at, end in ranges:
-                widths.columns = [max(map(len, column[at:end]), default=0) for column in made]
-                yield self.lines(rows[at:end], widths), sum(blocks[at:end])
-            return
-        texts = [
-            None if column.count(column[0]) < len(column) else column[0].replace(b"%", b"%%")
-            for column in made
-        ]
-        varied = [number for number, text in enumerate(texts) if text is None]
-        rows = list(zip(*(made[number] for number in varied), names, strict=True))
-        wide = [0] * len(varied)
-        unlike: list[tuple[int, list[int]]] = []  # those that are not as wide everywhere
-        for place, number in enumerate(varied):
-            if not self._aligns[number]:
-                continue
-            lengths = list(map(len, made[number]))
-            wide[place] = lengths[0]
-            if lengths.count(lengths[0]) < len(lengths):
-                unlike.append((place, lengths))
-        template = self._template_of(texts, wide)
+        form, count = self._form, len(looked.names)
+        if not count:
+            return [self.total(0)] * len(ranges)
+        step = -1 if turns else 1
+        parts: list[bytes] = []
+        uneven: list[tuple[int, str, list[int]]] = []  # parts, and the lengths of their texts
+        varied: list[Sequence[object]] = []
+        for name, align in zip(self._columns, self._aligns, strict=True):
+            part, texts = self._part_of(name, looked)
+            if name in ("user", "group") and not form.numeric and any(map(bytes.isdigit, texts)):
+                return None
+            if texts and align:
+                lengths = list(map(len, texts[::step]))
+                if lengths.count(lengths[0]) < count:
+                    uneven.append((len(parts), align, lengths))
+            parts.append(part)
+            if texts:
+                varied.append(texts[::step])
+        modes = [] if looked.stats is None else looked.column("mode")
+        varied.append(self._decor.names(looked, modes, {})[::step])
+        each, values = len(varied), tuple(chain.from_iterable(zip(*varied, strict=True)))
+        blocks = looked.column("blocks")[::step] if form.has_total else []
+        if turns:
+            ranges = [(count - stop, count - start) for start, stop in ranges]
+        known: dict[tuple[int, ...], bytes] = {}
+        found = []
         for at, end in ranges:
-            for place, lengths in unlike:
-                wide[place] = max(lengths[at:end], default=0)
-            if unlike:
-                template = self._template_of(texts, wide)
-            yield list(map(template.__mod__, rows[at:end])), sum(blocks[at:end])
-
-    def _template_of(self, texts: Sequence[bytes | None], wide: Sequence[int]) -> bytes:
-        """What lines are formatted by, with the text of some columns, and widths of the others."""
-        key = (*texts, *wide)
-        found = self._templates.get(key)
-        if found is None:
-            widths = iter(wide)
-            parts = [
-                _part(align, next(widths)) if text is None else text
-                for align, text in zip(self._aligns, texts, strict=True)
-            ]
-            found = self._remember(key, parts)
+            wide = (end - at, *[max(lengths[at:end], default=0) for _, _, lengths in uneven])
+            template = known.get(wide)
+            if template is None:
+                for (place, align, _), width in zip(uneven, wide[1:], strict=True):
+                    parts[place] = _part(align, width)
+                template = known[wide] = (b" ".join([*parts, b"%b"]) + form.end) * (end - at)
+            found.append(template % values[each * at : each * end])
+        if form.columns:
+            found = [self.text(text.split(form.end)[:-1]) for text in found]
+        if blocks:
+            totals = [self.total(sum(blocks[at:end])) for at, end in ranges]
+            found = list(map(add, totals, found))
         return found
+
+    def _part_of(self, name: str, looked: Looked) -> tuple[bytes, Sequence[Any]]:
+        """A part of the template of lines, and what it is filled with, if it is not one text."""
+        if name == "time":
+            time = self._form.time
+            return self._times.template(looked.column(time), looked.column(f"{time}_ns"))
+        number = require(looked.stats).common(_SOURCES[name], len(looked.names))
+        if number is None:
+            return b"%b", self._column(name, looked, {})
+        return self._texts[name](number).replace(b"%", b"%%"), ()
 
     def _made(self, looked: Looked) -> tuple[list[list[bytes]], list[bytes], Widths]:
         """The columns of entries, their names, and widths, but not of the columns."""
         widths = Widths([])
         modes = looked.column("mode")
         extra = self._decor.extra(looked, modes)
-        made = [make(looked, modes, extra, widths) for make in self._makers]
+        made = [self._column(name, looked, extra) for name in self._columns]
+        for number, (name, column) in enumerate(zip(self._columns, made, strict=True)):
+            if name == "size":
+                _put_devices(column, looked, modes, widths)
+            elif name == "mode":
+                for place, more in extra.items():
+                    column[place] += more.get("mark", b"")
+            elif name in ("user", "group") and not self._form.numeric:
+                widths.numbers |= any(map(bytes.isdigit, set(column))) << number
         for place in looked.failed:
             self._put_unknown(made, place, looked.kinds.get(looked.names[place], _UNKNOWN))
         return made, self._decor.names(looked, modes, extra), widths
 
-    def _inode(self, looked: Looked, *_: Any) -> list[bytes]:
-        return list(map(b"%d".__mod__, looked.column("inode")))
-
-    def _space(self, looked: Looked, *_: Any) -> list[bytes]:
-        return list(map(self.space, looked.column("blocks")))
-
-    def _mode(self, looked: Looked, modes: list[int], extra: Extra, _: Any) -> list[bytes]:
-        texts = list(map(self._modes.__getitem__, modes))
-        for place, more in extra.items():
-            texts[place] += more.get("mark", b"")
-        return texts
-
-    def _links(self, looked: Looked, *_: Any) -> list[bytes]:
-        return list(map(self._numbers.__getitem__, looked.column("links")))
-
-    def _user(self, looked: Looked, _: Any, __: Any, widths: Widths) -> list[bytes]:
-        return self._owners("user", self._users, looked.column("uid"), widths)
-
-    def _group(self, looked: Looked, _: Any, __: Any, widths: Widths) -> list[bytes]:
-        return self._owners("group", self._groups, looked.column("gid"), widths)
-
-    def _owners(self, name: str, owners: Owners, ids: list[int], widths: Widths) -> list[bytes]:
-        texts = list(map(owners.__getitem__, ids))
-        if not self._form.numeric and any(map(bytes.isdigit, set(texts))):
-            widths.numbers |= 1 << self._columns.index(name)
-        return texts
-
-    def _context(self, looked: Looked, _: Any, extra: Extra, __: Any) -> list[bytes]:
-        places = range(len(looked.names))
-        return [extra.get(place, {}).get("context", _UNKNOWN) for place in places]
-
-    def _time(self, looked: Looked, *_: Any) -> list[bytes]:
-        name = self._form.time
-        return self._times.texts(looked.column(name), looked.column(f"{name}_ns"))
+    def _column(self, name: str, looked: Looked, extra: Extra) -> list[bytes]:
+        """A column of entries."""
+        if name == "time":
+            time = self._form.time
+            return self._times.texts(looked.column(time), looked.column(f"{time}_ns"))
+        if name == "context":
+            places = range(len(looked.names))
+            return [extra.get(place, {}).get("context", _UNKNOWN) for place in places]
+        return list(map(self._texts[name], looked.column(_SOURCES[name])))
 
     def space(self, blocks: int) -> bytes:
         """So many blocks of 512 bytes in KiB, or for people."""
         return human(blocks * _BLOCK_BYTES) if self._form.human else b"%d" % (-(-blocks // 2))
-
-    def _size(self, looked: Looked, modes: list[int], _: Any, widths: Widths) -> list[bytes]:
-        sizes = looked.column("size")
-        texts = list(map(human if self._form.human else b"%d".__mod__, sizes))
-        if any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes)):
-            devices = require(looked.stats).column("rdev", 0, len(modes))
-            for place, mode in enumerate(modes):
-                if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
-                    major, minor = os.major(devices[place]), os.minor(devices[place])
-                    widths.major = max(widths.major, len(str(major)))
-                    widths.minor = max(widths.minor, len(str(minor)))
-                    texts[place] = b"%d, %d" % (major, minor)
-        return texts
 
     def _put_unknown(self, made: list[list[bytes]], place: int, kind: bytes) -> None:
         for name, column in zip(self._columns, made, strict=True):
@@ -232,17 +227,13 @@ class Fields:
             wide[size] = max(wide[size], widths.major + 2 + widths.minor)
         if widths.numbers:
             rows = self._with_numbers(rows, widths.numbers, wide)
-        template = self._templates.get(tuple(wide)) or self._template(tuple(wide))
+        template = self._templates.get(tuple(wide))
+        if template is None:
+            if len(self._templates) > 1 << 12:
+                self._templates.clear()
+            template = b" ".join([*map(_part, self._aligns, wide), b"%b"])
+            self._templates[tuple(wide)] = template
         return list(map(template.__mod__, map(tuple, rows)))
-
-    def _template(self, wide: tuple[int, ...]) -> bytes:
-        return self._remember(wide, list(map(_part, self._aligns, wide)))
-
-    def _remember(self, key: tuple[object, ...], parts: list[bytes]) -> bytes:
-        if len(self._templates) > 1 << 12:
-            self._templates.clear()
-        template = self._templates[key] = b" ".join([*parts, b"%b"])
-        return template
 
     def _with_devices(self, rows: Rows, minor: int) -> Iterable[list[bytes]]:
         size = self._columns.index("size")
@@ -262,19 +253,16 @@ class Fields:
                     changed[place] = changed[place].rjust(wide[place])
             yield changed
 
-    def text(self, lines: Sequence[bytes], widths: Widths, *, has_total: bool = True) -> bytes:
-        """The text of a directory: its heading, its blocks if that is so, and its lines."""
-        form = self._form
-        if form.columns and lines:
-            text = in_columns(lines, form.columns)
-        else:
-            text = form.end.join([*lines, b""])
-        return widths.heading + (self.total(widths) if has_total else b"") + text
+    def text(self, lines: Sequence[bytes]) -> bytes:
+        """Lines as they are printed, in columns if that is so."""
+        if self._form.columns and lines:
+            return in_columns(lines, self._form.columns)
+        return self._form.end.join([*lines, b""])
 
-    def total(self, widths: Widths) -> bytes:
+    def total(self, blocks: int) -> bytes:
         """The line of a directory's blocks, if there is one."""
         form = self._form
-        return b"total %b%b" % (self.space(widths.blocks), form.end) if form.has_total else b""
+        return b"total %b%b" % (self.space(blocks), form.end) if form.has_total else b""
 
     def shown(self, names: Sequence[bytes]) -> list[bytes]:
         """Names as they are shown."""
@@ -284,3 +272,16 @@ class Fields:
 def _part(align: str, width: int) -> bytes:
     """A column of a template."""
     return b"%%%b%db" % (b"-" if align == "left" else b"", width) if align else b"%b"
+
+
+def _put_devices(column: list[bytes], looked: Looked, modes: list[int], widths: Widths) -> None:
+    """Put the numbers of devices in the place of their sizes."""
+    if not any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes)):
+        return
+    devices = looked.column("rdev")
+    for place, mode in enumerate(modes):
+        if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
+            major, minor = os.major(devices[place]), os.minor(devices[place])
+            widths.major = max(widths.major, len(str(major)))
+            widths.minor = max(widths.minor, len(str(minor)))
+            column[place] = b"%d, %d" % (major, minor)

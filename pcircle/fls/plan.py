@@ -7,9 +7,6 @@ import msgspec
 from pcircle.tool.actions import Wanted
 from pcircle.tool.trees import TreeCounters, TreePlan
 
-DIRECTORY, WIDTHS, ENTRY, SUMS = b"d", b"w", b"e", b"t"
-"""Records: a whole directory or a part of one, widths of columns, an entry's columns, sums."""
-
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
     """What is shown of an entry, and how.

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
 from typing import NamedTuple
 
 import msgspec
 
 from pcircle.errors import StoppedEarly
 from pcircle.fls.fields import Fields, Widths
-from pcircle.fls.plan import DIRECTORY, WIDTHS, ListPlan
-from pcircle.fls.records import OPERANDS, Record, beginning, columns, read
+from pcircle.fls.plan import ListPlan
+from pcircle.fls.records import (
+    DIRECTORY,
+    OPERANDS,
+    Record,
+    place_of,
+    read,
+    read_directories,
+    tag_of,
+)
 from pcircle.fs.sorting import Sorter
 from pcircle.timestamps import MIN_NS
 from pcircle.ui.listing import Times, human
 
-_RUN_BYTES = 8 << 20
+_AT_ONCE = 64  # directories, perhaps some ten kilobytes each
 _TOGETHER = 4096
 """Lines that are made at once; more names of a directory are not put in columns."""
 
@@ -44,17 +52,15 @@ class Printer:
         self._plan, self._form = plan, plan.form
         self._fields = Fields(plan.form, plan.now_ns)
         self._times = Times(plan.form.style, plan.now_ns)
-        self._sorter = Sorter(_RUN_BYTES, together=64) if plan.keys or plan.form.is_rows else None
+        self._sorter = Sorter(together=_AT_ONCE) if plan.keys or plan.form.is_rows else None
         self._is_first = True
-        self._next = b""  # the record that was read and not used
 
-    def add(self, packed: Iterable[bytes]) -> bytes:
+    def add(self, packed: Sequence[bytes]) -> bytes:
         """Keep records; what is to be printed of them now. StoppedEarly without the space."""
         if self._sorter is None:
-            return b"".join(map(self._apart, map(read, packed)))
+            return self._apart(packed)
         try:
-            for each in packed:
-                self._sorter.add(each)
+            self._sorter.extend(packed)
         except OSError as error:
             raise unsorted(error) from error
         return b""
@@ -68,7 +74,7 @@ class Printer:
             if self._form.shape == "total":
                 yield from self._totals(map(read, records))
             elif self._form.is_rows:
-                yield from (read(each).text for each in records)
+                yield from map(_row_text, records)
             else:
                 yield from self._directories(records)
         except OSError as error:
@@ -79,53 +85,50 @@ class Printer:
         if self._sorter is not None:
             self._sorter.close()
 
-    def _apart(self, found: Record) -> bytes:
-        """A directory's text."""
-        return self._gap(found.place) + found.text
+    def _apart(self, packed: Sequence[bytes]) -> bytes:
+        """The text of directories, below what is above each."""
+        return b"".join(
+            chain.from_iterable(zip(map(self._gap, packed), read_directories(packed), strict=True))
+        )
 
-    def _gap(self, place: bytes) -> bytes:
-        """What is above a directory: an empty line, if something is above that."""
+    def _gap(self, packed: bytes) -> bytes:
+        """What is above a directory's record: an empty line, if something is above that."""
         is_first, self._is_first = self._is_first, False
-        return b"\n" * (self._plan.headed and not is_first and place != OPERANDS)
+        return b"\n" * (self._plan.headed and not is_first and not packed.startswith(OPERANDS))
 
     def _directories(self, records: Iterator[bytes]) -> Iterator[bytes]:
-        """The text of all directories."""
-        self._next = next(records, b"")
-        while self._next:
-            found = read(self._next)
-            if found.tag == DIRECTORY:
-                self._next = next(records, b"")
-                yield self._apart(found)
+        """The text of all directories, of which PATHs themselves are none that is done."""
+        between = b"\n" * self._plan.headed
+        for tag, group in groupby(records, tag_of):
+            if tag == DIRECTORY:
+                while some := list(islice(group, _AT_ONCE)):
+                    yield self._gap(some[0]) + between.join(read_directories(some))
             else:
-                yield from self._wide(found.place, records)
+                for place, entries in groupby(group, place_of):
+                    yield from self._wide(place, entries)
 
-    def _wide(self, place: bytes, records: Iterator[bytes]) -> Iterator[bytes]:
+    def _wide(self, place: bytes, entries: Iterator[bytes]) -> Iterator[bytes]:
         """The text of a directory that is no record by itself, or of PATHs."""
-        begun, widths = beginning(place), Widths([])
-        entries = self._of_one(begun, records)
+        widths = Widths([])
         for packed in entries:
             found = read(packed)
-            if found.tag != WIDTHS:
+            if found.key:
                 entries = chain((packed,), entries)
                 break
             widths.add(msgspec.msgpack.decode(found.text, type=Widths))
-        rows = (columns(packed, len(begun)) for packed in entries)
+        rows = (read(packed).text.split(b"\0") for packed in entries)
         some = list(islice(rows, _TOGETHER))
         lines = self._fields.lines(some, widths)
-        gap, has_total = self._gap(place), place != OPERANDS
+        above = self._gap(place) + widths.heading
+        if place != OPERANDS:
+            above += self._fields.total(widths.blocks)
         if len(some) < _TOGETHER:
-            yield gap + self._fields.text(lines, widths, has_total=has_total)
+            yield above + self._fields.text(lines)
             return
-        yield gap + widths.heading + self._fields.total(widths) * has_total
+        yield above
         while lines:
             yield self._form.end.join([*lines, b""])
             lines = self._fields.lines(list(islice(rows, _TOGETHER)), widths)
-
-    def _of_one(self, begun: bytes, records: Iterator[bytes]) -> Iterator[bytes]:
-        """Records from the next one on, as long as they begin so."""
-        while self._next.startswith(begun):
-            yield self._next
-            self._next = next(records, b"")
 
     # ---- sums ------------------------------------------------------------------
 
@@ -160,6 +163,10 @@ class Printer:
         newest = self._times.text(sums.newest_ns)
         columns = (b"%d" % sums.entries, size, self._fields.space(sums.blocks), newest, shown)
         return b"\t".join(columns) + self._form.end
+
+
+def _row_text(packed: bytes) -> bytes:
+    return read_directories([packed])[0] if tag_of(packed) == DIRECTORY else read(packed).text
 
 
 def _is_below(place: bytes, above: bytes) -> bool:

@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -19,8 +19,8 @@ from pcircle.encoding import exact, to_scan
 from pcircle.fls.fields import Fields, Widths
 from pcircle.fls.keys import Keys
 from pcircle.fls.looked import Looked
-from pcircle.fls.plan import DIRECTORY, ENTRY, SUMS, WIDTHS, Counters, ListPlan, Records
-from pcircle.fls.records import OPERANDS, place_in, record, root_place
+from pcircle.fls.plan import Counters, ListPlan, Records
+from pcircle.fls.records import OPERANDS, directories, place_in, record, root_place
 from pcircle.fls.rows import Rows
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import FOLDER, Block, DirectoryBatch, encoded, names_and_kinds, rewound
@@ -116,7 +116,6 @@ class ListVisitor(EntryVisitor):
         rest: list[bytes] = []
         shown = self._shown(above).rstrip(b"/") + b"/"
         device = require(above.leases)[0].opened.status.st_dev if self._looks_up else -1
-        fields = self._fields
         while names:
             overlaps = self._looks_up and self._stats.is_slow
             with DirectoryBatch(
@@ -128,61 +127,47 @@ class ListVisitor(EntryVisitor):
                 keeps=overlaps,
             ) as some:
                 names, rest = some.later, rest + some.rest
-                listed = self._of_files(some, directory_fd, shown)
-            if listed is None:
+                bodies = self._bodies(some, directory_fd, shown)
+            if bodies is None:
                 rest += some.names
                 continue
-            done = count = 0
-            headings = fields.shown([shown + name for name in some.names])
-            for name, heading, found in zip(some.names, headings, listed, strict=True):
-                if found is None:
-                    rest.append(name)
-                    continue
-                widths = Widths([], blocks=found[1])
-                if self._plan.headed:
-                    widths.heading = heading + b":\n"
-                done += 1
-                count += len(found[0])
-                place = place_in(above.ancestors, self._keys.of_directory(name, None))
-                self._keep(record(place, DIRECTORY, fields.text(found[0], widths)))
-            self.counters.files += count
-            self.counters.done_at_once(done, count, above.weight)
+            listed, counts = some.names, some.counts
+            if b"\0." in b"\0" + some.text and not self._form.hidden:
+                hides = [b"\0." in b"\0" + text for text in some.texts()]
+                rest += compress(listed, hides)
+                seen = [not does for does in hides]
+                listed, counts = list(compress(listed, seen)), list(compress(counts, seen))
+                bodies = list(compress(bodies, seen))
+            headings = [b""] * len(listed)
+            if self._plan.headed:
+                paths = self._fields.shown([shown + name for name in listed])
+                headings = [path + b":\n" for path in paths]
+            places = [place_in(above.ancestors, key) for key in self._keys.of(listed, None, {})]
+            self._keep(*directories(places, headings, bodies))
+            files = sum(counts)
+            self.counters.files += files
+            self.counters.done_at_once(len(listed), files, above.weight)
         return rest
 
-    def _of_files(
-        self, some: DirectoryBatch, fd: int, shown: bytes
-    ) -> Iterator[tuple[list[bytes], int] | None] | None:
-        """The lines of all files of some directories, in order, and the blocks of each directory;
-        None for one that has hidden names, and if something is wrong with one.
+    def _bodies(self, some: DirectoryBatch, fd: int, shown: bytes) -> list[bytes] | None:
+        """The text of each of some directories of files; None if something is wrong with one.
 
         Nothing is asked of these files but their status.
         """
-        names, ranges, stats = some.inside, some.ranges(), self._stats
-        found: Iterable[tuple[list[bytes], int]]
-        if self._looks_up and names:
-            if not some.fds:
-                stats.put(some.table, some.each_s)
-            else:
-                try:
-                    each = chain.from_iterable(map(repeat, some.fds, some.counts))
-                    stats.look(list(each), names)
-                except Failed:
-                    return None
-                if not all(map(stat.S_ISREG, set(stats.column("mode", 0, len(names))))):
-                    return None  # it was another one when the directory was read
-            looked = Looked(names, names, stats, {}, {}, fd, shown + some.names[0], 0, {})
-            found = self._fields.lines_of(looked, ranges)
-        else:
-            lines = self._fields.shown(names)
-            found = ((lines[at:end], 0) for at, end in ranges)
-        if self._keys.turns:
-            found = ((lines[::-1], blocks) for lines, blocks in found)
-        if self._form.hidden or b"\0." not in b"\0" + some.text:
-            return iter(found)
-        return (
-            None if b"\0." in b"\0" + text else lines
-            for text, lines in zip(some.texts(), found, strict=True)
-        )
+        names = some.inside
+        stats = self._stats if self._looks_up and names else None
+        if stats is not None and some.fds:
+            try:
+                each = chain.from_iterable(map(repeat, some.fds, some.counts))
+                stats.look(list(each), names)
+            except Failed:
+                return None
+            if not all(map(stat.S_ISREG, set(stats.column("mode", 0, len(names))))):
+                return None  # it was another one when the directory was read
+        elif stats is not None:
+            stats.put(some.table, some.each_s)
+        looked = Looked(names, names, stats, {}, {}, fd, shown, 0, {})
+        return self._fields.bodies(looked, some.ranges(), turns=self._keys.turns)
 
     def whole(
         self, opened: Open[int], weight: float, source: Lease, context: Context[Any]
@@ -330,9 +315,13 @@ class ListVisitor(EntryVisitor):
         if looked.stats is None:
             counters.files += count  # what else they are nobody asked
             return []
-        if not looked.itself and not looked.failed and looked.stats.are_files(count):
-            counters.files += count
-            return []
+        if not looked.itself and not looked.failed:
+            mode = looked.stats.common("mode", count) or 0
+            if stat.S_ISREG(mode):
+                counters.files += count
+                return []
+            if stat.S_ISDIR(mode):
+                return list(looked.names)
         below = []
         for place, mode in enumerate(looked.column("mode")):
             if place < looked.itself or place in looked.failed:
@@ -403,20 +392,21 @@ class ListVisitor(EntryVisitor):
         self._keep_widths(place, batch.widths)
         for key, row in zip(batch.keys, batch.rows, strict=True):
             text = row if self._rows is not None else b"\0".join(row)
-            self._keep(record(place, ENTRY, text, key))
+            self._keep(record(place, text, key))
 
     def _keep_together(self, place: bytes, batch: Batch, *, whole: bool) -> None:
         """Entries that are told together, in their order."""
-        lines = batch.rows
+        lines, widths = batch.rows, batch.widths
         if self._rows is None:
-            lines = self._fields.lines(batch.rows, batch.widths)
+            lines = self._fields.lines(batch.rows, widths)
         if self._plan.keys:
             keys = batch.keys
             lines = [lines[at] for at in sorted(range(len(lines)), key=keys.__getitem__)]
-        text = b"".join(lines)
+        heading, text = b"", b"".join(lines)
         if self._rows is None:
-            text = self._fields.text(lines, batch.widths, has_total=whole)
-        self._keep(record(place, DIRECTORY, text))
+            heading = widths.heading
+            text = self._fields.total(widths.blocks) * whole + self._fields.text(lines)
+        self._keep(*directories((place,), (heading,), (text,)))
 
     def _heading(self, where: Where) -> bytes:
         if not self._plan.headed or where.path == HOLDER:
@@ -426,7 +416,7 @@ class ListVisitor(EntryVisitor):
 
     def _keep_widths(self, place: bytes, widths: Widths) -> None:
         if self._rows is None and self._form.shape != "total" and self._plan.keys:
-            self._keep(record(place, WIDTHS, msgspec.msgpack.encode(widths)))
+            self._keep(record(place, msgspec.msgpack.encode(widths)))
 
     def _add_sums(self, where: Where, looked: Looked) -> None:
         """What is in a directory and is none counts for it."""
@@ -444,7 +434,7 @@ class ListVisitor(EntryVisitor):
             self._keep_sums(place, sums, looked.shown or looked.typed[0])
 
     def _keep_sums(self, place: bytes, sums: tuple[int, ...], shown: bytes) -> None:
-        self._keep(record(place, SUMS, b"%d %d %d %d " % sums + shown))
+        self._keep(record(place, b"%d %d %d %d " % sums + shown))
 
     def _recount(
         self,
@@ -466,9 +456,9 @@ class ListVisitor(EntryVisitor):
         path = join_path(where.path, looked.names[place])
         self.fail(where.root, path, "read", error, context)
 
-    def _keep(self, packed: bytes) -> None:
-        self._kept.append(packed)
-        self._kept_bytes += len(packed)
+    def _keep(self, *packed: bytes) -> None:
+        self._kept += packed
+        self._kept_bytes += sum(map(len, packed))
 
     def _flush_much(self) -> None:
         """Have rank 0 told if there is much: a directory may hold any number of directories."""

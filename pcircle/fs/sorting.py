@@ -44,8 +44,12 @@ class Sorter:
 
     def add(self, record: bytes) -> None:
         """One more."""
-        self._some.append(record)
-        self._size += len(record) + 64  # what an object takes besides
+        self.extend((record,))
+
+    def extend(self, records: Sequence[bytes]) -> None:
+        """Add several, which are in memory anyway."""
+        self._some += records
+        self._size += sum(map(len, records)) + 64 * len(records)  # what objects take besides
         if self._size > self._run_bytes:
             self._put_away()
 

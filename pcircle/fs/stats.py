@@ -125,11 +125,16 @@ class Table:
         """Whether a column of the first entries is the same in both, at a fraction of its price."""
         return self._bytes(name, 0, count) == other._bytes(name, 0, count)
 
+    def common(self, name: str, count: int) -> int | None:
+        """Return the number that the first entries share in a column; None if they differ."""
+        found = self._bytes(name, 0, count)
+        is_common = count and found == found[:_WIDTH] * count
+        return self.column(name, 0, 1)[0] if is_common else None
+
     def are_files(self, count: int) -> bool:
         """Whether the first entries are regular files of one mode, as most of a directory are."""
-        found = self._bytes("mode", 0, count)
-        first = found[:_WIDTH]
-        return found == first * count and stat.S_ISREG(int.from_bytes(first, sys.byteorder))
+        mode = self.common("mode", count)
+        return mode is not None and stat.S_ISREG(mode)
 
     def has_single_names(self, start: int, stop: int) -> bool:
         """Whether none of these has another name: at a fraction of the price of a column."""

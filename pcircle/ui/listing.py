@@ -122,6 +122,16 @@ class Times:
         seconds = self._recent if is_recent else self._old
         return seconds[second] % ((ns,) * seconds.count)
 
+    def template(
+        self, seconds: Sequence[int], rest_ns: Sequence[int]
+    ) -> tuple[bytes, Sequence[object]]:
+        """A format of one time, and what it is filled with for each of these times."""
+        if self._is_one and self._recent.count == 1 and len(set(seconds)) == 1:
+            text = self._recent[seconds[0]]
+            if not isinstance(text, _Constant):
+                return text, rest_ns
+        return b"%b", self.texts(seconds, rest_ns)
+
     def texts(self, seconds: Sequence[int], rest_ns: Sequence[int]) -> list[bytes]:
         """Times, of their seconds and what is behind the point."""
         known = self._recent
