@@ -48,9 +48,16 @@ class PlainCopier:
             self._contents_bytes = ONE_READ_BYTES + 1 if watch.is_limited else _CONTENTS_BYTES
 
     def copy(
-        self, names: list[bytes], source_fd: int, target_fd: int, device: int, until_ns: int
+        self,
+        names: list[bytes],
+        source_fd: int | list[int],
+        target_fd: int | list[int],
+        device: int,
+        until_ns: int,
     ) -> list[int]:
-        """Copy what is plain of at most `MAX_NAMES` files of a source directory on `device`.
+        """Copy what is plain of at most `MAX_NAMES` files of source directories on `device`.
+
+        All are in one directory, or each name has a descriptor of its own for both sides.
 
         Return the sizes of the files that were tried until `until_ns` of `time.monotonic_ns`. The
         first file that is not plain, or fails, is the last: its size is negative, and nothing is

@@ -198,6 +198,20 @@ class Directories:
         opened.leases = 1
         return Lease(self, opened)
 
+    def lease_open(self, fd: int, status: os.stat_result) -> Lease:
+        """Lease a directory that was opened elsewhere, as `lease_below` does; takes the descriptor.
+
+        `status` is that of when it was opened. OSError.
+        """
+        try:
+            opened = self._told(fd, status, searched=False)
+        except OSError:
+            os.close(fd)
+            raise
+        opened.evicted = opened.alone = True
+        opened.leases = 1
+        return Lease(self, opened)
+
     def keep(self, lease: Lease, root: int, path: bytes) -> None:
         """It will be asked for again by its path."""
         with self._lock:
@@ -358,16 +372,18 @@ class Directories:
                 if self._unlock(fd):
                     fd, searched = _readable(fd), False
         try:
-            status = os.fstat(fd) if found is None else found
-            if self._pseudo is not None:
-                self._pseudo.refuse(status)
-            opened = _Open(fd, status, self._identify(status), searched=searched)
-            if self._tell is not None:
-                self._tell(fd, status)
+            return self._told(fd, os.fstat(fd) if found is None else found, searched=searched)
         except OSError:
             os.close(fd)
             raise
-        return opened
+
+    def _told(self, fd: int, status: os.stat_result, *, searched: bool) -> _Open:
+        """A directory that has been opened, after who wants to know of it was told. OSError."""
+        if self._pseudo is not None:
+            self._pseudo.refuse(status)
+        if self._tell is not None:
+            self._tell(fd, status)
+        return _Open(fd, status, self._identify(status), searched=searched)
 
 
 def open_without_atime(name: bytes, flags: int, dir_fd: int | None) -> int:

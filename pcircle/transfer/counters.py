@@ -109,3 +109,13 @@ def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tup
     counts[FOUND] = counts[SIZED] = names
     counts[FAILED] = 0
     return tuple(counts)
+
+
+def of_new_directory(files: int, size: int) -> Named:
+    """The counts of a directory that was made and holds so many files, of so many bytes in all."""
+    counts = {"sized": files + 1, "scans_done": 1, "directories": 1, "directories_created": 1}
+    if files:
+        counts |= {"files": files, "found": files}
+    if size:
+        counts |= {"bytes_found": size, "bytes_done": size}
+    return counts

@@ -9,11 +9,12 @@ for it) stays, while its siblings go on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.listed import Listed
+from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.items import Place, Tree
 
@@ -82,12 +83,21 @@ class Gathering(Context[Any], Generic[P]):
     `opens` are the directories that the item has under way.
     """
 
-    __slots__ = ("_kept", "opens")
+    __slots__ = ("_completes", "_kept", "opens")
 
-    def __init__(self, context: Context[Any]) -> None:
+    def __init__(
+        self,
+        context: Context[Any],
+        completes: Callable[[Open[P], Gathering[P]], None] | None = None,
+    ) -> None:
         super().__init__(context.ticket, context.line)
         self.opens: list[Open[P]] = []
         self._kept: list[Any] = []
+        self._completes = completes
+
+    def complete(self, opened: Open[P]) -> None:
+        """Have the walk complete a directory that a visitor has opened, the last of `opens`."""
+        require(self._completes)(opened, self)
 
     def wait(self, slot: int) -> None:
         """The directory of this slot is not complete before the item's join."""

@@ -36,7 +36,7 @@ def paced(visitor: Visitor[P], turns: Turns | None, due: Due | None = None) -> V
 class _Paced:
     """What a visitor does, less what it does with many directories at once."""
 
-    does_small = does_bare = False
+    does_bare = False
 
     def __init__(self, visitor: Visitor[Any], turns: Turns | None, due: Due | None) -> None:
         self._visitor = visitor

@@ -95,20 +95,6 @@ class Visitor(ABC, Generic[P]):
         """What comes of a directory that need not be entered; None: it is."""
         return None
 
-    does_small = False
-    """Whether `small` is worth asking for."""
-
-    def small(
-        self, above: Open[P], name: bytes, source: Lease, context: Gathering[P]
-    ) -> P | Open[P] | None:
-        """Do all of a directory of another one, in place of all else; what comes of it.
-
-        For what is small and plain. None: nothing was done, it is to be walked. If it was begun
-        and turned out not to be plain, it is given as `enter` and `names` would leave it, among
-        the context's `opens`. Not asked for where names are chosen. Counts its weight.
-        """
-        return None
-
     does_bare = False
     """Whether `bare` is worth asking for."""
 
@@ -117,9 +103,10 @@ class Visitor(ABC, Generic[P]):
     ) -> list[bytes]:
         """Do directories of one, by its descriptor, that are small and plain; the other ones.
 
-        The results of those that are done are merged into `above.part` here. Not asked for where
-        names are chosen. Counts weights and entries, also those that are done in directories that
-        are then walked.
+        The results of those that are done are merged into `above.part` here. A directory that was
+        begun and turns out not to be plain is given to `context.complete`, as `enter` and `names`
+        would leave it. Not asked for where names are chosen. Counts weights and entries, also those
+        that are done in directories that are then walked.
         """
         return names
 

@@ -158,7 +158,6 @@ class Walker(Generic[P]):
         )
         self._takes_all = not scope.rules and not scope.follow and scope.wanted == ANY
         # Where nothing is chosen; lists choose for each directory.
-        self._does_small = visitor.does_small and self._takes_all and not scope.one_file_system
         self._does_bare = visitor.does_bare and self._takes_all and not scope.one_file_system
         self._held: _Held[P] = _Held(sources, targets)
         self._each_s = inf  # what a directory takes at the worst: nothing is known yet
@@ -168,7 +167,7 @@ class Walker(Generic[P]):
 
     def tree(self, item: Tree, line: Context[Any]) -> list[Open[P]] | P:
         """Walk for a while. The directories that are not complete then; or what came of it all."""
-        context: Gathering[P] = Gathering(line)
+        context: Gathering[P] = Gathering(line, self._complete)
         visitor, opens = self._visitor, context.opens
         visitor.begin(item, context)
         now_s = time.monotonic()
@@ -287,8 +286,7 @@ class Walker(Generic[P]):
                 self._give_all(stack, context, at_ease=not hungry)
                 context.flush()
             reached_s = self._held.reached_s
-            if not (self._each_s <= _ITEM_S and self._small(top, name, context)):
-                self._look(child_of(top, name, len(context.opens), nothing), name, stack, context)
+            self._look(child_of(top, name, len(context.opens), nothing), name, stack, context)
             reached_s = self._held.reached_s - reached_s
             took_s = time.monotonic() - now_s - reached_s
             self._each_s = max(took_s, min(self._each_s, _ITEM_S) * _FADES)
@@ -338,28 +336,11 @@ class Walker(Generic[P]):
         self._each_s = max((time.monotonic() - began_s) / count, self._each_s * _FADES)
         return count
 
-    def _small(self, above: Open[P], name: bytes, context: Gathering[P]) -> bool:
-        """Whether a directory could be done without all the steps that one may take."""
-        if above.below or not self._does_small:
-            return False
-        try:
-            source = self._sources.lease_below(self._held.hold(above)[0], name)
-        except OSError:
-            return False
-        done = None
-        try:
-            if not source.searched:
-                done = self._visitor.small(above, name, source, context)
-        finally:
-            if not isinstance(done, Open):
-                source.end()
-        if isinstance(done, Open):
-            self._add(done, self._visitor.taken())
-            self._settle(done, above, context)
-            release(done)
-        elif done is not None and done is not self._visitor.nothing:
-            self._add(above, done)
-        return done is not None
+    def _complete(self, opened: Open[P], context: Gathering[P]) -> None:
+        """Go on with a directory that a visitor has opened, and looked at what is in it."""
+        self._add(opened, self._visitor.taken())
+        self._settle(opened, require(opened.above), context)
+        release(opened)
 
     def _look(
         self, opened: Open[P], name: bytes | None, stack: list[Open[P]], context: Gathering[P]

@@ -46,7 +46,7 @@ class ApplyVisitor(MirrorVisitor):
 
     def __init__(self, worker: Worker, entries: Entries) -> None:
         super().__init__(worker, entries)
-        self._skips = self.does_bare = self.does_small = False  # what is planned is to be done
+        self._skips = self.does_bare = False  # what is planned is to be done
         self._is_to_change = False  # the directory at hand
         self._asks_all = self._mirror.upkeep.look == "none"
 
@@ -87,7 +87,7 @@ class ApplyVisitor(MirrorVisitor):
         with suppress(FileNotFoundError):
             old = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
             plan = self._plan
-            made = made_with(source, plan.umask, closed=plan.keep.mode)
+            made = made_with(source.st_mode, plan.umask, closed=plan.keep.mode)
             wanted = plan.keep.status(source)
             mode = wanted.st_mode
             modes = {stat.S_IMODE(each) & 0o777 for each in (made, mode, mode | stat.S_IRWXU)}

@@ -107,12 +107,12 @@ class Lister:
         self._paths: list[bytes] = []
         self._times_ns: list[int] = []
 
-    def is_recent(self, source: Lease) -> bool:
+    def is_recent(self, fd: int, status: os.stat_result) -> bool:
         """Return whether a directory may have been changed between the run's begin and its opening.
 
         Such a one must be listed here.
         """
-        return self._change_times.is_recent(source.fd, source.opened.status)
+        return self._change_times.is_recent(fd, status)
 
     def blocks(self, path: bytes, source: Lease) -> Iterator[Block]:
         """Return the entries of a directory, with those that come while it is listed. OSError.

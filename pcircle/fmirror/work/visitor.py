@@ -83,16 +83,17 @@ class MirrorVisitor(CopyVisitor):
         by_status = upkeep.look in ("time", "size")
         self._skips = by_status and not looks_on and plan.since_ns is None
         self._judge = Judge(plan, self._keeper) if plan.itemize else None
-        if self._judge is not None:
-            self.does_small = False
         self._beside: Beside | None = None
         if plan.link_dest or plan.compare_dest:
             self._beside = Beside(plan, self._keeper)
-            self.does_small = False
-        self.does_small &= not (plan.copy_dest or plan.reflink_dest)
+        if self._judge or self._beside or plan.copy_dest or plan.reflink_dest:
+            self._small = None
+        if self._small is not None and self._lister is not None:
+            self._small.leaves = self._lister.is_recent
         looked_at = worker.limits is None and worker.earlier is None and self._beside is None
         remembered = self._skips and plan.quiet_ns is not None
-        self.does_bare = remembered and looked_at and self._judge is None
+        self._checks_together = remembered and looked_at and self._judge is None
+        self.does_bare = self._checks_together or self._small is not None
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
 
@@ -166,15 +167,15 @@ class MirrorVisitor(CopyVisitor):
     def bare(
         self, above: Open[Part], names: list[bytes], directory_fd: int, context: Gathering[Part]
     ) -> list[bytes]:
-        """See `Visitor`: those of files alone in which nothing has changed."""
-        leases = above.leases
-        place = require(above.place)
-        if leases is None or leases[1] is None or place.made or place.since == _MOVED:
-            return names
-        rest, files = self._quick.directories(names, (directory_fd, leases[1].fd))
-        self._counters.skipped += files
-        self._counters.done_at_once(len(names) - len(rest), files, above.weight)
-        return rest
+        """See `Visitor`: those of files alone in which nothing has changed, and those to copy."""
+        place, target = require(above.place), require(above.leases)[1]
+        is_known = not place.made and place.since != _MOVED
+        if self._checks_together and target is not None and is_known:
+            rest, files = self._quick.directories(names, (directory_fd, target.fd))
+            self._counters.skipped += files
+            self._counters.done_at_once(len(names) - len(rest), files, above.weight)
+            names = rest
+        return super().bare(above, names, directory_fd, context)
 
     def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
         if self._judge is not None:
@@ -253,13 +254,6 @@ class MirrorVisitor(CopyVisitor):
             # A rename changes both the directory and the one that it comes into, and nothing below.
             since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
         return msgspec.structs.replace(place, since=since) if since else place
-
-    def small(
-        self, above: Open[Part], name: bytes, source: Lease, context: Gathering[Part]
-    ) -> Part | Open[Part] | None:
-        if self._lister is not None and self._lister.is_recent(source):
-            return None
-        return super().small(above, name, source, context)
 
     def listed(self, opened: Open[Part], source: Lease) -> Iterator[Block]:
         if self._lister is None:

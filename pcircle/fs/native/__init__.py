@@ -22,11 +22,13 @@ __all__ = [
     "copy_files",
     "is_native",
     "list_directory",
+    "make_directories",
     "module",
     "numbers",
     "read_files",
     "reason",
     "scan_directories",
+    "settle_open",
     "stat_names",
     "stat_open",
     "unlink_names",
@@ -61,8 +63,10 @@ if TYPE_CHECKING:
         change_names,
         copy_files,
         list_directory,
+        make_directories,
         read_files,
         scan_directories,
+        settle_open,
         stat_names,
         stat_open,
         unlink_names,
@@ -71,8 +75,10 @@ else:
     change_names = module.change_names
     copy_files = module.copy_files
     list_directory = module.list_directory
+    make_directories = module.make_directories
     read_files = module.read_files
     scan_directories = module.scan_directories
+    settle_open = module.settle_open
     stat_names = module.stat_names
     stat_open = module.stat_open
     unlink_names = module.unlink_names

@@ -48,7 +48,7 @@
 _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 
 /* Of the functions here and their results; `pure.py` has the same. */
-#define INTERFACE 5
+#define INTERFACE 6
 
 #define UNTRIED INT64_MIN
 #define NOT_PLAIN (INT64_MIN + 1)
@@ -63,6 +63,8 @@ _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 #define MAX_FILE_BYTES (1 << 20)
 #define SPECIAL_BITS (S_ISUID | S_ISGID | S_ISVTX)
 #define LIST_BYTES 4096
+#define ACCESS_LIST "system.posix_acl_access"
+#define DEFAULT_LIST "system.posix_acl_default" /* only directories have one */
 #define GET_FLAGS _IOR('f', 1, long) /* FS_IOC_GETFLAGS of linux/fs.h, which not all have */
 #define LISTING_BYTES (64 << 10) /* of records of a directory, for one call */
 #define FCHMODAT2 452 /* Linux 6.6; the same on all machines that Python runs on */
@@ -129,6 +131,11 @@ device_of(const struct status *status)
 {
     return makedev(status->device_major, status->device_minor);
 }
+
+/* One entry: mode, links, uid, gid, size, blocks, block_size, inode, device, rdev, then seconds
+ * and nanoseconds of atime, mtime and ctime. */
+#define COLUMNS 16
+typedef int64_t row[COLUMNS];
 
 /* ---- names, and what becomes of them -------------------------------------------------------- */
 
@@ -264,10 +271,57 @@ own_buffer(void)
     return buffer;
 }
 
+/* ---- the directories that names are in: one for all, or one for each ------------------------- */
+
+struct holders {
+    int one;      /* -1: `each` has them */
+    int *each;
+    Py_ssize_t next; /* the place of the name that is due */
+};
+
+static int
+take_fds(PyObject *object, Py_ssize_t count, struct holders *holders)
+{
+    holders->each = NULL;
+    holders->next = 0;
+    holders->one = -1;
+    if (PyLong_Check(object)) {
+        holders->one = (int)PyLong_AsLong(object);
+        return holders->one == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    if (!PyList_Check(object) || PyList_Size(object) != count) {
+        PyErr_SetString(PyExc_TypeError, "fds must be an int, or a list of one for each name");
+        return -1;
+    }
+    holders->each = PyMem_Malloc((size_t)count * sizeof(int) + 1);
+    if (holders->each == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t at = 0; at < count; at++) {
+        holders->each[at] = (int)PyLong_AsLong(PyList_GetItem(object, at));
+        if (holders->each[at] == -1 && PyErr_Occurred()) {
+            PyMem_Free(holders->each);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+next_holder(struct holders *holders)
+{
+    int fd = holders->each == NULL ? holders->one : holders->each[holders->next];
+    holders->next++;
+    return fd;
+}
+
 /* ---- copying --------------------------------------------------------------------------------- */
 
 struct copying {
-    int source_fd, target_fd, flags, creation_bits, keep;
+    struct holders sources, targets;
+    int target_fd; /* of the last name */
+    int flags, creation_bits, keep;
     int inode_flags; /* that a user sets, and a copy would have to be given */
     const char *ignored; /* attributes that no copy is given, each ended by a NUL */
     Py_ssize_t ignored_bytes;
@@ -275,7 +329,7 @@ struct copying {
     char *buffer;
     int64_t room; /* left for contents; 0 if these are not kept */
     uid_t user;   /* who copies */
-    int right_mode; /* with which a file was made as it should be, -1 at first */
+    int right_mode; /* with which a file of this directory was made right; -1: not known */
 };
 
 static int
@@ -294,15 +348,21 @@ is_ignored(const char *name, const struct copying *how)
     return 0;
 }
 
-/* Whether a file has attributes that a copy of it would have to be given. */
+/* Whether a file has this attribute; in doubt it has. */
+static int
+has_attribute(int fd, const char *name)
+{
+    return fgetxattr(fd, name, NULL, 0) >= 0 || !is_no_attribute(errno);
+}
+
+/* Whether a file or directory has attributes that a copy of it would have to be given. */
 static int
 has_attributes(int fd, const struct copying *how)
 {
     char list[LIST_BYTES + 1];
     ssize_t size;
     int keep = how->keep;
-    if ((keep & ASK_LISTS) != 0
-        && (fgetxattr(fd, "system.posix_acl_access", NULL, 0) >= 0 || !is_no_attribute(errno)))
+    if ((keep & ASK_LISTS) != 0 && has_attribute(fd, ACCESS_LIST))
         return 1;
     if ((keep & (KEEP_LISTS | KEEP_ATTRIBUTES)) == 0)
         return 0;
@@ -311,7 +371,7 @@ has_attributes(int fd, const struct copying *how)
         return !is_no_attribute(errno); /* in doubt the caller looks */
     list[size] = 0; /* what a server sends may lack it */
     for (const char *name = list; name < list + size; name += strlen(name) + 1) {
-        if (strcmp(name, "system.posix_acl_access") == 0)
+        if (strcmp(name, ACCESS_LIST) == 0 || strcmp(name, DEFAULT_LIST) == 0)
             return 1;
         if ((keep & KEEP_ATTRIBUTES) != 0 && !is_ignored(name, how))
             return 1;
@@ -415,7 +475,10 @@ copy_file(const char *name, struct copying *how)
 {
     struct status source;
     int64_t outcome = NOT_PLAIN;
-    int fd = openat(how->source_fd, name, how->flags);
+    int fd = openat(next_holder(&how->sources), name, how->flags), last = how->target_fd;
+    how->target_fd = next_holder(&how->targets);
+    if (how->target_fd != last)
+        how->right_mode = -1;
     if (fd < 0)
         return -1 - (int64_t)errno;
     if (look_open(fd, &source) != 0) {
@@ -477,11 +540,10 @@ copy_files(PyObject *module, PyObject *arguments)
 {
     struct copying how;
     struct names names;
-    PyObject *list, *result, *contents;
+    PyObject *sources, *targets, *list, *contents, *result = NULL;
     long long max_links, max_bytes, device, owner, group, until_ns, room;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "iiOiiiiy#LLLLLLL:copy_files", &how.source_fd, &how.target_fd,
-                          &list, &how.flags, &how.creation_bits, &how.keep, &how.inode_flags,
+    if (!PyArg_ParseTuple(arguments, "OOOiiiiy#LLLLLLL:copy_files", &sources, &targets, &list, &how.flags, &how.creation_bits, &how.keep, &how.inode_flags,
                           &how.ignored, &how.ignored_bytes, &max_links, &max_bytes, &device,
                           &owner, &group, &until_ns, &room))
         return NULL;
@@ -496,16 +558,140 @@ copy_files(PyObject *module, PyObject *arguments)
     how.group = group;
     how.room = room;
     how.user = geteuid();
-    how.right_mode = -1;
+    how.right_mode = how.target_fd = -1;
     if (take_names(list, &names, 0) < 0)
         return NULL;
-    contents = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
-    if (contents != NULL)
-        how.buffer = room != 0 ? PyBytes_AsString(contents) : own_buffer();
-    if (contents != NULL && how.buffer == NULL)
-        PyErr_NoMemory();
-    result = result_of(&names, contents, copy_next, &how, until_ns);
+    if (take_fds(sources, names.count, &how.sources) == 0) {
+        if (take_fds(targets, names.count, &how.targets) == 0) {
+            contents = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
+            if (contents != NULL)
+                how.buffer = room != 0 ? PyBytes_AsString(contents) : own_buffer();
+            if (contents != NULL && how.buffer == NULL)
+                PyErr_NoMemory();
+            result = result_of(&names, contents, copy_next, &how, until_ns);
+            PyMem_Free(how.targets.each);
+        }
+        PyMem_Free(how.sources.each);
+    }
     PyMem_Free(names.texts);
+    return result;
+}
+
+/* ---- copying directories --------------------------------------------------------------------- */
+
+struct making {
+    struct copying rules; /* which attributes a directory must not have */
+    struct holders sources, modes;
+    int target_fd, flags;
+    int64_t *opened;
+    Py_ssize_t place;
+};
+
+/* Make a directory whose source has no attributes to keep, and open it: 0 if it was made. */
+static int64_t
+make_next(const char *name, void *context, int *ends)
+{
+    struct making *how = context;
+    const Py_ssize_t place = how->place++;
+    const int source = next_holder(&how->sources), mode = next_holder(&how->modes);
+    (void)ends;
+    if (has_attributes(source, &how->rules)
+        || ((how->rules.keep & ASK_LISTS) != 0 && has_attribute(source, DEFAULT_LIST)))
+        return NOT_PLAIN;
+    if (mkdirat(how->target_fd, name, (mode_t)mode) != 0)
+        return -1 - (int64_t)errno;
+    const int fd = openat(how->target_fd, name, how->flags);
+    how->opened[place] = fd >= 0 ? fd : -1 - (int64_t)errno;
+    return 0;
+}
+
+PyDoc_STRVAR(make_directories_doc, "See `pcircle.fs.native.pure.make_directories`.");
+
+static PyObject *
+make_directories(PyObject *module, PyObject *arguments)
+{
+    struct making how = {0};
+    struct names names;
+    PyObject *sources, *list, *modes, *result = NULL;
+    long long until_ns;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "OiOOiiy#L:make_directories", &sources, &how.target_fd, &list,
+                          &modes, &how.flags, &how.rules.keep, &how.rules.ignored,
+                          &how.rules.ignored_bytes, &until_ns))
+        return NULL;
+    if (take_names(list, &names, 0) < 0)
+        return NULL;
+    if (take_fds(sources, names.count, &how.sources) == 0) {
+        if (take_fds(modes, names.count, &how.modes) == 0) {
+            PyObject *opened = new_result(names.count, &how.opened);
+            result = result_of(&names, opened, make_next, &how, until_ns);
+            PyMem_Free(how.modes.each);
+        }
+        PyMem_Free(how.sources.each);
+    }
+    PyMem_Free(names.texts);
+    return result;
+}
+
+/* What `settle` needs of the status of a source. */
+static void
+status_of(const row found, struct status *status)
+{
+    status->mode = (uint16_t)found[0];
+    status->uid = (uint32_t)found[2];
+    status->gid = (uint32_t)found[3];
+    status->accessed.seconds = found[10];
+    status->accessed.ns = (uint32_t)found[11];
+    status->modified.seconds = found[12];
+    status->modified.ns = (uint32_t)found[13];
+}
+
+PyDoc_STRVAR(settle_open_doc, "See `pcircle.fs.native.pure.settle_open`.");
+
+static PyObject *
+settle_open(PyObject *module, PyObject *arguments)
+{
+    struct holders fds;
+    PyObject *list, *result;
+    const char *table;
+    Py_ssize_t size, count;
+    long long owner, group;
+    int64_t *outcomes;
+    int keep;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "Oy#iLL:settle_open", &list, &table, &size, &keep, &owner,
+                          &group))
+        return NULL;
+    count = size / (COLUMNS * (Py_ssize_t)sizeof(int64_t));
+    if (PyLong_Check(list) || take_fds(list, count, &fds) < 0) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "fds must be a list of one for each row");
+        return NULL;
+    }
+    result = new_result(count, &outcomes);
+    if (result != NULL) {
+        const uid_t user = geteuid();
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t at = 0; at < count; at++) {
+            struct copying how = {.keep = keep};
+            struct status source;
+            row found;
+            for (int column = 0; column < COLUMNS; column++)
+                memcpy(&found[column], table + (column * count + at) * (Py_ssize_t)sizeof(int64_t),
+                       sizeof(int64_t));
+            status_of(found, &source);
+            if (owner == (long long)source.uid && group == (long long)source.gid)
+                how.keep &= ~KEEP_OWNER;
+            if ((how.keep & KEEP_OWNER) != 0 && user != 0 && user != source.uid) {
+                outcomes[at] = NOT_PLAIN;
+                continue;
+            }
+            const int error = settle(fds.each[at], &source, &how, 0);
+            outcomes[at] = error == 0 ? 0 : -1 - (int64_t)error;
+        }
+        Py_END_ALLOW_THREADS
+    }
+    PyMem_Free(fds.each);
     return result;
 }
 
@@ -544,58 +730,7 @@ unlink_names(PyObject *module, PyObject *arguments)
     return result;
 }
 
-/* ---- the directories that names are in: one for all, or one for each ------------------------- */
-
-struct holders {
-    int one;      /* -1: `each` has them */
-    int *each;
-    Py_ssize_t next; /* the place of the name that is due */
-};
-
-static int
-take_fds(PyObject *object, Py_ssize_t count, struct holders *holders)
-{
-    holders->each = NULL;
-    holders->next = 0;
-    holders->one = -1;
-    if (PyLong_Check(object)) {
-        holders->one = (int)PyLong_AsLong(object);
-        return holders->one == -1 && PyErr_Occurred() ? -1 : 0;
-    }
-    if (!PyList_Check(object) || PyList_Size(object) != count) {
-        PyErr_SetString(PyExc_TypeError, "fds must be an int, or a list of one for each name");
-        return -1;
-    }
-    holders->each = PyMem_Malloc((size_t)count * sizeof(int) + 1);
-    if (holders->each == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t at = 0; at < count; at++) {
-        holders->each[at] = (int)PyLong_AsLong(PyList_GetItem(object, at));
-        if (holders->each[at] == -1 && PyErr_Occurred()) {
-            PyMem_Free(holders->each);
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static int
-next_holder(struct holders *holders)
-{
-    int fd = holders->each == NULL ? holders->one : holders->each[holders->next];
-    holders->next++;
-    return fd;
-}
-
 /* ---- status, by column ----------------------------------------------------------------------- */
-
-#define COLUMNS 16
-
-/* One entry: mode, links, uid, gid, size, blocks, block_size, inode, device, rdev, then seconds
- * and nanoseconds of atime, mtime and ctime. */
-typedef int64_t row[COLUMNS];
 
 #if defined(__x86_64__) && defined(__LP64__)
 
@@ -1237,8 +1372,10 @@ static PyMethodDef methods[] = {
     {"change_names", change_names, METH_VARARGS, change_names_doc},
     {"copy_files", copy_files, METH_VARARGS, copy_files_doc},
     {"list_directory", list_directory, METH_VARARGS, list_directory_doc},
+    {"make_directories", make_directories, METH_VARARGS, make_directories_doc},
     {"read_files", read_files, METH_VARARGS, read_files_doc},
     {"scan_directories", scan_directories, METH_VARARGS, scan_directories_doc},
+    {"settle_open", settle_open, METH_VARARGS, settle_open_doc},
     {"stat_names", stat_names, METH_VARARGS, stat_names_doc},
     {"stat_open", stat_open, METH_O, stat_open_doc},
     {"unlink_names", unlink_names, METH_VARARGS, unlink_names_doc},

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pcircle.encoding import exact, to_scan
 
-INTERFACE = 5
+INTERFACE = 6
 """Changes with the functions and their results; a C module of another number is not used."""
 
 UNTRIED = -(1 << 63)
@@ -46,11 +46,12 @@ Times are seconds, and nanoseconds behind these. `blocks` are of 512 bytes. `ino
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 _ATTRIBUTES = KEEP_LISTS | KEEP_ATTRIBUTES | ASK_LISTS
-_ACCESS = "system.posix_acl_access"
+_ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 _NO_ATTRIBUTE = errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS
 _FCHMODAT2, _NO_FOLLOW = 452, 0x100
 _OPENAT2, _NO_OTHER_MOUNT, _BENEATH = 437, 0x01, 0x08
 _NS = 1_000_000_000
+_NUMBER_BYTES = 8
 _ALL_BITS = (1 << 64) - 1
 _OWN_BYTES = 32 << 10  # less is read into bytes of its own, which is one object less to make
 
@@ -58,8 +59,8 @@ _own = threading.local()
 
 
 def copy_files(
-    source_fd: int,
-    target_fd: int,
+    sources: int | list[int],
+    targets: int | list[int],
     names: list[bytes],
     flags: int,
     creation_bits: int,
@@ -75,7 +76,10 @@ def copy_files(
     contents_bytes: int,
     /,
 ) -> tuple[bytes, bytes]:
-    """Copy plain files of one directory to another; of each its size in bytes.
+    """Copy plain files; of each its size in bytes.
+
+    `sources` and `targets` are the directories to copy from and to: one descriptor for all names,
+    or one for each name. Names of one directory follow each other.
 
     Plain is a regular file of at most `max_bytes` and `max_links` names, on `source_device`, with
     no holes, as large as it claims, and nothing to keep but owner, mode and times. It is opened by
@@ -97,13 +101,14 @@ def copy_files(
     how = _How(
         flags, creation_bits, keep, inode_flags, attributes, max_links, max_bytes, source_device
     )
-    right_modes: set[int] = set()
+    right_modes: set[tuple[int, int]] = set()
     kept: list[bytes] = []
     left = contents_bytes
+    sides = zip(_holders(sources, names), _holders(targets, names), strict=True)
 
     def copy(name: bytes) -> int:
         nonlocal left
-        data = _copied(name, source_fd, target_fd, how, (owner, group), right_modes)
+        data = _copied(name, *next(sides), how, (owner, group), right_modes)
         if data is None:
             return NOT_PLAIN
         if contents_bytes:
@@ -135,12 +140,12 @@ def _copied(
     target_fd: int,
     how: _How,
     owner: tuple[int, int],
-    right_modes: set[int],
+    right_modes: set[tuple[int, int]],
 ) -> bytes | memoryview | None:
     """Copy one file; its content, which stands until the next call, or None if it is not plain.
 
-    With `right_modes` files were made as they should be: the kernel answers alike for all files of
-    one mode in one directory.
+    `right_modes` are directories, each with a mode with which a file was made in it as it should
+    be: the kernel answers alike for all of these.
     """
     fd = os.open(name, how.flags, dir_fd=source_fd)
     try:
@@ -160,10 +165,10 @@ def _copied(
             data = _moved(fd, out, source.st_size)
             if data is not None and how.keep & (KEEP_MODE | KEEP_OWNER | KEEP_TIMES):
                 whole, data = data, None
-                if right and mode not in right_modes:
+                if right and (target_fd, mode) not in right_modes:
                     right = _is_as(out, source)
                     if right:
-                        right_modes.add(mode)
+                        right_modes.add((target_fd, mode))
                 _settle(out, source, how.keep, made_right=right)
                 data = whole
         finally:
@@ -213,6 +218,81 @@ def _moved(fd: int, out: int, size: int) -> bytes | memoryview | None:
     return data
 
 
+def make_directories(
+    sources: list[int],
+    target_fd: int,
+    names: list[bytes],
+    modes: list[int],
+    flags: int,
+    keep: int,
+    ignored: bytes,
+    until_ns: int,
+    /,
+) -> tuple[bytes, bytes]:
+    """Make directories and open them by `flags`: 0 for each, and then a descriptor.
+
+    A directory whose source (`sources` has its descriptor) has attributes to keep is not plain; see
+    `copy_files` for `keep` and `ignored`. Where a directory was made and cannot be opened,
+    ``-1 - errno`` stands in place of the descriptor.
+    """
+    attributes = frozenset(os.fsdecode(ignored).split("\0"))
+    how = _How(0, 0, keep, 0, attributes, 0, 0, 0)
+    of_each = zip(_holders(sources, names), _holders(modes, names), strict=True)
+    opened = array("q", [UNTRIED]) * len(names)
+    place = -1
+
+    def make(name: bytes) -> int:
+        nonlocal place
+        place += 1
+        source, mode = next(of_each)
+        if keep & _ATTRIBUTES and _has_attributes(source, how):
+            return NOT_PLAIN
+        if keep & ASK_LISTS and _has_attribute(source, _DEFAULT):
+            return NOT_PLAIN
+        os.mkdir(name, mode, dir_fd=target_fd)
+        try:
+            opened[place] = os.open(name, flags, dir_fd=target_fd)
+        except OSError as error:
+            opened[place] = -1 - (error.errno or 0)
+        return 0
+
+    outcomes = _for_each(make, names, until_ns)
+    return outcomes, opened.tobytes()
+
+
+def settle_open(fds: list[int], sources: bytes, keep: int, owner: int, group: int, /) -> bytes:
+    """Give open copies the owner, mode and times of their sources, in this order; 0 for each.
+
+    `sources` is a table of `COLUMNS` with a row for each. Copies that belong to `owner` and `group`
+    (-1: unknown) already are not given these again. A copy that an ordinary user would have to give
+    away is not plain.
+    """
+    column = memoryview(sources).cast("q").tolist()
+    count = len(column) // len(COLUMNS)
+    if len(fds) != count:
+        raise TypeError("fds must be a list of one for each row")
+    outcomes = array("q", bytes(_NUMBER_BYTES * count))
+    for place, fd in enumerate(fds):
+        row = dict(zip(COLUMNS, column[place::count], strict=True))
+        bits = keep
+        if (owner, group) == (row["uid"], row["gid"]):
+            bits &= ~KEEP_OWNER
+        if bits & KEEP_OWNER and os.geteuid() not in (0, row["uid"]):
+            outcomes[place] = NOT_PLAIN
+            continue
+        try:
+            if bits & KEEP_OWNER:
+                os.chown(fd, row["uid"], row["gid"])
+            if bits & KEEP_MODE:
+                os.chmod(fd, row["mode"] & 0o7777)
+            if bits & KEEP_TIMES:
+                times = [_NS * row[name] + row[f"{name}_ns"] for name in ("atime", "mtime")]
+                os.utime(fd, ns=(times[0], times[1]))
+        except OSError as error:
+            outcomes[place] = -1 - (error.errno or 0)
+    return outcomes.tobytes()
+
+
 def unlink_names(fd: int, names: list[bytes], directories: bool, until_ns: int, /) -> bytes:
     """Remove empty directories, or entries of all other kinds, from a directory; 0 for each."""
     remove = os.rmdir if directories else os.unlink
@@ -247,7 +327,7 @@ def stat_open(fds: list[int], /) -> tuple[bytes, bytes]:
     """As `stat_names`, of open files."""
     if not isinstance(fds, list):
         raise TypeError("fds must be a list")
-    outcomes = array("q", bytes(8 * len(fds)))
+    outcomes = array("q", bytes(_NUMBER_BYTES * len(fds)))
     rows: list[os.stat_result | None] = [None] * len(fds)
     for place, fd in enumerate(fds):
         try:
@@ -459,24 +539,31 @@ def _room() -> memoryview:
     return room
 
 
+def _has_attribute(fd: int, name: str) -> bool:
+    """Return whether a file has this attribute, or may have it."""
+    try:
+        os.getxattr(fd, name)
+    except OSError as error:
+        return error.errno not in _NO_ATTRIBUTE
+    return True
+
+
 def _has_attributes(fd: int, how: _How) -> bool:
-    """Return whether a file has attributes that a copy of it would have to be given."""
+    """Return whether a file or directory has attributes that its copy would have to be given."""
     keep = how.keep
-    if keep & ASK_LISTS:
-        try:
-            os.getxattr(fd, _ACCESS)
-        except OSError as error:
-            if error.errno not in _NO_ATTRIBUTE:
-                return True  # the caller sees why
-        else:
-            return True
+    if keep & ASK_LISTS and _has_attribute(fd, _ACCESS):
+        return True
     if not keep & (KEEP_LISTS | KEEP_ATTRIBUTES):
         return False
     try:
         names = os.listxattr(fd)
     except OSError as error:
         return error.errno not in _NO_ATTRIBUTE
-    return _ACCESS in names or bool(keep & KEEP_ATTRIBUTES and set(names) - how.ignored)
+    return (
+        _ACCESS in names
+        or _DEFAULT in names
+        or bool(keep & KEEP_ATTRIBUTES and set(names) - how.ignored)
+    )
 
 
 def _is_as(out: int, source: os.stat_result) -> bool:

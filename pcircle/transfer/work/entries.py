@@ -131,11 +131,11 @@ class Entries:
 
     def are_copied(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
         """Of a directory that was begun the first names are copied; nothing of it was counted."""
-        done = begun.names[: begun.done]
+        done, before = begun.names[: begun.done], self._takings.now()
         self._counters.add_files(begun.done, begun.done_bytes)
         self._counters.weight += where.weight * begun.done
         if done and self._disk is not None:
-            self._are_done(where, done, begun.began, context)
+            self._are_done(where, done, before, context)
 
     def go_on(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
         """Go on with the other names."""

@@ -1,44 +1,52 @@
-"""The plain case of a small directory, and nothing else, as `pcircle.copying.plain` is of a file.
+"""Small directories of plain files, several at a time.
 
-Most directories hold a few regular files. One of these that is made anew, in a directory that hands
-down no access control lists, with nobody looking on (no limits, no signature, no verification, no
-run to be resumed), is copied in one go: it is never an `Open` of the walk, and of the steps of
-`pcircle.transfer.work.visitor` only those are left that ask the kernel. What is met before it is
-made and is not plain leaves it to the walk; what is met after that leaves it to the walk as well,
-from there on, so there is no second account here of what can go wrong.
+Most directories hold a few regular files. Those that are new in the target, in a directory that
+hands down no access control lists, are copied by a handful of native calls for all of them: list
+the sources, make the copies, copy the files, settle. This needs a copy that nothing observes (no
+limits, signature, verification, or run to be resumed). A directory that is not plain when it is
+listed is left to the walk. One that turns out not to be plain after its copy was made is *begun*,
+and the walk goes on with it from there. So this module decides nothing about errors.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, repeat, takewhile
 from time import monotonic_ns
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from pcircle.checkpoint.journal import Counts, Subtree
-from pcircle.fs.directories import Lease, join_path
-from pcircle.fs.metadata import settle_file
-from pcircle.fs.scan import names_of_files
+from pcircle.checkpoint.journal import Subtree
+from pcircle.copying.plain import MAX_NAMES
+from pcircle.fs import native
+from pcircle.fs.directories import Lease, close_open, join_path
+from pcircle.fs.native.pure import KEEP_MODE, KEEP_OWNER, KEEP_TIMES
+from pcircle.fs.scan import DirectoryBatch
+from pcircle.fs.stats import Table
+from pcircle.fs.xattrs import IGNORED
 from pcircle.guards import require
-from pcircle.transfer.counters import named
+from pcircle.transfer.counters import of_new_directory
 from pcircle.transfer.items import Part
 from pcircle.transfer.plan import Plan
-from pcircle.transfer.worker.takings import between
 from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.opened import Open
 
-_MAX_NAMES = 64
-_MAX_NS = 20_000_000  # then it is the walk's, which looks whether the job stops, and gives back
+_MAX_FILES = 64  # of a directory
+_MAX_NS = 20_000_000  # for the files of a batch; the walk, which may be stopped, copies the others
+_NEVER_NS = 1 << 62
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 
 
 class Begun(NamedTuple):
     """A directory that was made, but is not complete; nothing of it is counted yet.
 
-    `target` is None if it can't be opened, which is the `error`. The first `done` of its `names`
-    are copied, with so many bytes. What could not be kept of these is counted since it `began`.
+    `target` is None if it cannot be opened, which is the `error`. The first `done` of its `names`
+    are copied, with so many bytes.
     """
 
-    began: Counts
+    source: Lease
     target: Lease | None
     names: list[bytes]
     done: int = 0
@@ -46,122 +54,260 @@ class Begun(NamedTuple):
     error: OSError | None = None
 
 
+class _Made(NamedTuple):
+    """Copies that were made and opened: names, descriptors on both sides, and `files` in each.
+
+    `own` is the status of their sources.
+    """
+
+    names: list[bytes]
+    sources: list[int]
+    targets: list[int]
+    own: Table
+    files: list[list[bytes]]
+
+
 class SmallDirectories:
-    """One worker thread's."""
+    """Copies small directories for one worker thread.
+
+    `leaves` tells of an open source directory, with its status, that it must be left to the walk.
+    """
+
+    leaves: Callable[[int, os.stat_result], bool] | None = None
 
     def __init__(self, worker: Worker) -> None:
         plan = worker.plan
         self._umask = plan.umask
-        self._plan_keep = plan.keep
-        self._keep = plan.keep if plan.keep.any else None
         self._closed = plan.keep.mode
         self._sides = worker.sides
         self._extras = worker.extras
         self._counters = worker.counters
         self._recorder = worker.recorder
-        self._takings = worker.takings
         self._plain = worker.copier.copier.plain
 
-    def copy(self, above: Open[Part], name: bytes, source: Lease) -> Begun | bool:
-        """Copy a directory of the one `above`; false: nothing was done, true: all of it."""
-        status = source.opened.status
-        place = above.place
-        if place is None:
-            return False
-        holder, target = require(above.leases)
-        # Links to a directory tell how many are in it, where they tell anything.
-        if status.st_nlink > 2 or status.st_dev != holder.opened.status.st_dev:
-            return False
-        if source.identity == place.copy or is_to_be_opened(
-            self._plan_keep.status(status), self._umask
-        ):
-            return False
-        if self._extras.any and not (place.bare and self._has_no_extras(source.fd)):
-            return False
-        try:
-            names = names_of_files(source.fd, _MAX_NAMES)
-        except OSError:
-            return False  # the walk says so
-        if names is None:
-            return False
-        target = require(target)
-        began = self._takings.now()
-        try:
-            os.mkdir(name, made_with(status, self._umask, closed=self._closed), dir_fd=target.fd)
-        except OSError:
-            return False
-        try:
-            made = self._sides.targets.lease_below(target, name)
-        except OSError as error:
-            return Begun(began, None, names, error=error)
-        return self._fill(above, name, (source, made), names, began)
+    def copy(
+        self,
+        above: Open[Part],
+        names: list[bytes],
+        source_fd: int,
+        go_on: Callable[[bytes, Begun], None],
+    ) -> list[bytes]:
+        """Copy directories of the one `above`. Return those of which nothing was done.
 
-    def _has_no_extras(self, source_fd: int) -> bool:
-        try:
-            return self._extras.of_directory(source_fd, alone=False) is None
-        except OSError:
-            return False  # the walk says so
+        `go_on` is called with the name of each that was begun.
+        """
+        place = above.place
+        holder, target = require(above.leases)
+        if place is None or target is None or (self._extras.any and not place.bare):
+            return names
+        rest: list[bytes] = []
+        if not place.made:
+            names, rest = _missing(names, target.fd)
+        device = holder.opened.status.st_dev
+        while names:
+            batch = DirectoryBatch(
+                source_fd, names, device, most=_MAX_FILES, room=MAX_NAMES, keeps=True
+            )
+            with batch:
+                names = batch.later
+                rest += batch.rest
+                rest += self._copy(above, batch, target, device, go_on)
+        return rest
+
+    def _copy(
+        self,
+        above: Open[Part],
+        batch: DirectoryBatch,
+        target: Lease,
+        device: int,
+        go_on: Callable[[bytes, Begun], None],
+    ) -> list[bytes]:
+        """Copy directories that were listed. Return those of which nothing was done."""
+        self._extras.enter(target.fd, bare=True)
+        keep = self._extras.plain_bits(device)
+        if keep is None:
+            return batch.names
+        modes = batch.own.column("mode", 0, len(batch.names))
+        chosen = self._chosen(batch, modes, require(above.place).copy[1])
+        result, opened = native.make_directories(
+            [batch.fds[at] for at in chosen],
+            target.fd,
+            [batch.names[at] for at in chosen],
+            [made_with(modes[at], self._umask, closed=self._closed) for at in chosen],
+            _OPEN,
+            keep,
+            IGNORED,
+            _NEVER_NS,
+        )
+        outcomes, fds = native.numbers(result), native.numbers(opened)
+        ranges = batch.ranges()
+        places = [at for at, fd in zip(chosen, fds, strict=True) if fd >= 0]
+        made = _Made(
+            [batch.names[at] for at in places],
+            [batch.fds[at] for at in places],
+            [fd for fd in fds if fd >= 0],
+            batch.own if len(places) == len(batch.names) else batch.own.picked(places),
+            [batch.inside[slice(*ranges[at])] for at in places],
+        )
+        if places:
+            self._fill(above, made, device, keep, go_on)
+        undone = set(batch.names).difference(made.names)
+        for at, outcome, fd in zip(chosen, outcomes, fds, strict=True):
+            if outcome >= 0 > fd:
+                undone.remove(batch.names[at])
+                go_on(batch.names[at], self._not_opened(batch, at, target))
+        return [name for name in batch.names if name in undone]
+
+    def _chosen(self, batch: DirectoryBatch, modes: Sequence[int], copy: int) -> Sequence[int]:
+        """Return the places of the directories that are plain, as far as their status tells.
+
+        `copy` is the inode of the copy of the root, which may be among its own source.
+        """
+        count = len(batch.names)
+        inodes = batch.own.column("inode", 0, count)
+        places: Sequence[int] = range(count)
+        if copy in inodes or any(is_to_be_opened(mode, self._umask) for mode in set(modes)):
+            places = [
+                at
+                for at in places
+                if inodes[at] != copy and not is_to_be_opened(modes[at], self._umask)
+            ]
+        if self.leaves is not None:
+            rows = list(batch.own.rows(count))
+            leaves = self.leaves
+            places = [
+                at for at in places if not leaves(batch.fds[at], cast(os.stat_result, rows[at]))
+            ]
+        return places
 
     def _fill(
         self,
         above: Open[Part],
-        name: bytes,
-        sides: tuple[Lease, Lease],
-        names: list[bytes],
-        began: Counts,
-    ) -> Begun | bool:
-        """Copy what is in it, and complete it."""
-        source, made = sides
-        source_fd, target_fd = source.fd, made.fd
-        self._extras.enter(target_fd, bare=True, made=made.opened.status)
-        until_ns = monotonic_ns() + _MAX_NS
-        sizes: list[int] = []
-        if names:
-            device = source.opened.status.st_dev
-            sizes = self._plain.copy(names, source_fd, target_fd, device, until_ns)
-        if sizes and sizes[-1] < 0:
-            del sizes[-1]
-        done, done_bytes = len(sizes), sum(sizes)
-        if done < len(names):
-            return Begun(began, made, names, done, done_bytes)
+        made: _Made,
+        device: int,
+        keep: int,
+        go_on: Callable[[bytes, Begun], None],
+    ) -> None:
+        """Copy the files of new directories, and complete these. Close their descriptors."""
+        kept: set[int] = set()
         try:
-            if self._keep is not None:
-                made_as = made.opened.status if self._keep.mode else None
-                settle_file(target_fd, source.opened.status, self._keep, None, made_as)
-            copy = os.fstat(target_fd)
-        except OSError:
-            return Begun(began, made, names, done, done_bytes)
-        made.end()
-        self._count(above.weight, done, done_bytes)
-        if self._recorder is not None:
-            counts = named(between(began, self._takings.now()))
-            key = self._recorder.keys.directory(above.root, join_path(above.path, name))
-            self._recorder.add(Subtree(key, counts, copy.st_ino, copy.st_ctime_ns))
-        return True
+            self._extras.enter(made.targets[0], bare=True)
+            sizes = self._copy_files(made, device)
+            complete = [at for at, files in enumerate(made.files) if len(sizes[at]) == len(files)]
+            failed = self._settle(made, complete, keep)
+            if failed:
+                complete = [at for at in complete if at not in failed]
+            self._complete(above, made, complete, sizes)
+            for at in sorted(set(range(len(made.names))).difference(complete)):
+                kept.add(at)
+                go_on(made.names[at], self._begun(made, at, sizes[at]))
+        finally:
+            for at, fd in enumerate(made.targets):
+                if at not in kept:
+                    close_open(fd)
 
-    def _count(self, weight: float, files: int, size: int) -> None:
-        """Count it, as one of its holder's."""
-        counters = self._counters
-        counters.weight += weight
-        counters.scans_done += 1
+    def _copy_files(self, made: _Made, device: int) -> list[list[int]]:
+        """Copy files. Return for each directory the sizes of the first ones, which are copied."""
+        files = list(chain.from_iterable(made.files))
+        counts = list(map(len, made.files))
+        ends = list(accumulate(counts))
+        sources, targets = (
+            list(chain.from_iterable(map(repeat, fds, counts)))
+            for fds in (made.sources, made.targets)
+        )
+        sizes = [-1] * len(files)
+        begin, until_ns = 0, monotonic_ns() + _MAX_NS
+        while begin < len(files) and monotonic_ns() < until_ns:
+            end = begin + MAX_NAMES
+            found = self._plain.copy(
+                files[begin:end], sources[begin:end], targets[begin:end], device, until_ns
+            )
+            sizes[begin : begin + len(found)] = found
+            if found and found[-1] >= 0:
+                begin += len(found)
+            else:  # the others of this directory are left to the walk
+                begin = ends[bisect_right(ends, begin + max(0, len(found) - 1))]
+        return [
+            list(takewhile((0).__le__, sizes[end - count : end]))
+            for count, end in zip(counts, ends, strict=True)
+        ]
+
+    def _settle(self, made: _Made, places: Sequence[int], keep: int) -> set[int]:
+        """Give complete directories their attributes. Return those of which some are missing."""
+        keep &= _STATUS
+        if not keep or not places:
+            return set()
+        own = made.own if len(places) == len(made.names) else made.own.picked(places)
+        fds = [made.targets[at] for at in places]
+        result = native.settle_open(fds, own.data, keep, *self._extras.owner_of_made())
+        if not any(result):
+            return set()
+        return {at for at, error in zip(places, native.numbers(result), strict=True) if error}
+
+    def _complete(
+        self, above: Open[Part], made: _Made, places: Sequence[int], sizes: Sequence[list[int]]
+    ) -> None:
+        """Count directories that are complete as their holder's, and record each."""
+        counters, recorder = self._counters, self._recorder
+        count = len(places)
+        each = [(len(sizes[at]), sum(sizes[at])) for at in places]
+        files = sum(number for number, _ in each)
         counters.found += files
-        counters.directories += 1
-        counters.directories_created += 1
-        counters.sized += 1
-        counters.add_files(files, size)
+        counters.scans_done += count
+        counters.directories += count
+        counters.directories_created += count
+        counters.sized += count
+        counters.weight += above.weight * count
+        counters.add_files(files, sum(size for _, size in each))
+        if recorder is None or not places:
+            return
+        _, table = native.stat_open([made.targets[at] for at in places])
+        for at, done, copy in zip(places, each, Table(table).rows(count), strict=True):
+            key = recorder.keys.directory(above.root, join_path(above.path, made.names[at]))
+            recorder.add(Subtree(key, of_new_directory(*done), copy.st_ino, copy.st_ctime_ns))
+
+    # ---- what is left to the walk ----------------------------------------------
+
+    def _begun(self, made: _Made, at: int, sizes: Sequence[int]) -> Begun:
+        """A directory of which the first files are copied. Its target's descriptor is handed on."""
+        target_fd = made.targets[at]
+        target = self._sides.targets.lease_open(target_fd, os.fstat(target_fd))
+        source = self._lease(made.sources[at], made.own, at)
+        return Begun(source, target, made.files[at], len(sizes), sum(sizes))
+
+    def _not_opened(self, batch: DirectoryBatch, at: int, above: Lease) -> Begun:
+        """A directory that was made, and could not be opened: it is tried once more."""
+        files = batch.inside[slice(*batch.ranges()[at])]
+        source = self._lease(batch.fds[at], batch.own, at)
+        try:
+            return Begun(source, self._sides.targets.lease_below(above, batch.names[at]), files)
+        except OSError as error:
+            return Begun(source, None, files, error=error)
+
+    def _lease(self, source_fd: int, own: Table, at: int) -> Lease:
+        """Lease a source directory of a batch, with its status from before it was read."""
+        status = next(own.picked([at]).rows(1))
+        return self._sides.sources.lease_open(os.dup(source_fd), cast(os.stat_result, status))
+
+
+def _missing(names: list[bytes], target_fd: int) -> tuple[list[bytes], list[bytes]]:
+    """Divide names into those that are not in a directory, and those that are."""
+    outcomes = native.numbers(native.stat_names(target_fd, names, _NEVER_NS)[0])
+    there = [name for name, outcome in zip(names, outcomes, strict=True) if outcome == 0]
+    return [name for name, outcome in zip(names, outcomes, strict=True) if outcome], there
 
 
 def small_directories(worker: Worker) -> SmallDirectories | None:
-    """The means to copy small directories in one go; None where somebody wants to know more."""
+    """The means to copy small directories together; None where each entry is observed."""
     plan = worker.plan
-    looking_on: Sequence[Any] = (
+    observers: Sequence[Any] = (
         worker.limits,
         worker.signer,
         worker.waiting,
         worker.earlier,
         worker.acting,
     )
-    if any(each is not None for each in looking_on) or not _is_simple(plan):
+    if any(each is not None for each in observers) or not _is_simple(plan):
         return None
     if not worker.copier.copier.plain.is_active:
         return None
@@ -174,14 +320,15 @@ def _is_simple(plan: Plan) -> bool:
     return not (others or striping.keep or striping.gives)
 
 
-def made_with(source: os.stat_result, umask: int, *, closed: bool) -> int:
-    """The mode that the copy of a directory is made with; `closed` to others if it gets one later.
+def made_with(mode: int, umask: int, *, closed: bool) -> int:
+    """The mode that the copy of a directory of this mode is made with.
 
-    As with cp, the umask is for writing of others also where a default list is handed down.
+    `closed` to others, it gets its own later. As with cp, the umask is for writing of others also
+    where a default list is handed down.
     """
-    return 0o700 if closed else source.st_mode & 0o1777 & ~(umask & 0o022) | 0o700
+    return 0o700 if closed else mode & 0o1777 & ~(umask & 0o022) | 0o700
 
 
-def is_to_be_opened(source: os.stat_result, umask: int) -> int:
+def is_to_be_opened(mode: int, umask: int) -> int:
     """The bits of its owner that a directory is made with, but is not to have in the end."""
-    return 0o700 & (~source.st_mode | umask)
+    return 0o700 & (~mode | umask)

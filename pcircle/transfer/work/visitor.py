@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -59,7 +60,7 @@ from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.items import Place, Tree
 from pcircle.walk.opened import Gathering, Open, child_of
 from pcircle.walk.visitor import Names, Visitor, Where
-from pcircle.walk.walker import device
+from pcircle.walk.walker import device, release
 
 
 class CopyVisitor(Visitor[Part]):
@@ -91,7 +92,7 @@ class CopyVisitor(Visitor[Part]):
         self._standing = Standing()  # of the directory that is asked for
         self._floor = 0  # the latest epoch of what the item has touched
         self._small = small_directories(worker)
-        self.does_small = self._small is not None
+        self.does_bare = self._small is not None
         self._access = self.access_of(worker.plan)
 
     @staticmethod
@@ -206,40 +207,52 @@ class CopyVisitor(Visitor[Part]):
             context.note([Skipped(opened.path, "", opened.root)])
         return part
 
-    def small(
-        self, above: Open[Part], name: bytes, source: Lease, context: Gathering[Part]
-    ) -> Part | Open[Part] | None:
+    def bare(
+        self, above: Open[Part], names: list[bytes], directory_fd: int, context: Gathering[Part]
+    ) -> list[bytes]:
         """See `Visitor`."""
-        begun = require(self._small).copy(above, name, source)
-        if not isinstance(begun, Begun):
-            return NOTHING if begun else None
+        if self._small is None:
+            return names
+        go_on = partial(self._go_on, above, context)
+        return self._small.copy(above, names, directory_fd, go_on)
+
+    def _go_on(
+        self, above: Open[Part], context: Gathering[Part], name: bytes, begun: Begun
+    ) -> None:
+        """Go on with a small directory that is not as plain as it seemed, as the walk does."""
         opened = child_of(above, name, len(context.opens), NOTHING)
         context.opens.append(opened)
-        opened.began = begun.began
-        opened.leases = source, begun.target
-        if begun.target is None:
+        opened.began = self._takings.now()
+        opened.leases = begun.source, begun.target
+        try:
+            self._copy_rest(above, opened, begun, context)
+        except BaseException:  # the job ends
+            release(opened)
+            raise
+        context.complete(opened)
+
+    def _copy_rest(
+        self, above: Open[Part], opened: Open[Part], begun: Begun, context: Gathering[Part]
+    ) -> None:
+        source, made = begun.source, begun.target
+        if made is None:
             self._begin_directory()
             error = require(begun.error)
             had_tried(error, "create the copy of directory")
             opened.failed = True
             self._counters.weight += above.weight
             self.failed(opened, error, context)
-            return opened
-        identity, bare = begun.target.identity, self._extras.any
-        opened.own = Directory(source.opened.status, identity, created=True, bare=bare)
-        opened.place = self._place(opened, source, begun.target, above, made=True)
+            return
+        bare = self._extras.any
+        opened.own = Directory(source.opened.status, made.identity, created=True, bare=bare)
+        opened.place = self._place(opened, source, made, above, made=True)
         self._floor = max(self._floor, opened.place.epoch)
         opened.weight = above.weight / max(1, len(begun.names))
         self._entries.are_copied(opened, begun, context)
         self._begin_directory()
         self._counters.found += len(begun.names)
         self._counters.weight += 0.0 if begun.names else above.weight
-        try:
-            self._entries.go_on(opened, begun, context)
-        except BaseException:  # the job ends
-            begun.target.end()
-            raise
-        return opened
+        self._entries.go_on(opened, begun, context)
 
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
         """See `Visitor`: make the target's directory."""
@@ -412,9 +425,9 @@ class CopyVisitor(Visitor[Part]):
         holder: Open[Part] | None,
     ) -> bool:
         """Make the target directory; False if something with its name was there."""
-        mode = made_with(status, self._plan.umask, closed=self._plan.keep.mode)
+        mode = made_with(status.st_mode, self._plan.umask, closed=self._plan.keep.mode)
         if self._recorder is not None and is_to_be_opened(
-            self._plan.keep.status(status), self._plan.umask
+            self._plan.keep.status(status).st_mode, self._plan.umask
         ):
             self._announce(opened, name, holder_fd)
         try:
@@ -634,7 +647,7 @@ class CopyVisitor(Visitor[Part]):
         """Give a directory its attributes, and have it on disk if that is wanted. OSError."""
         own = opened.own
         keep = self._plan.keep
-        missing = is_to_be_opened(own.source, self._plan.umask) if own.created else 0
+        missing = is_to_be_opened(own.source.st_mode, self._plan.umask) if own.created else 0
         sync = self._plan.existing.sync
         any_attribute = keep.mode or keep.any
         own_work = any_attribute or missing or sync or own.begun or own.layout is not None
