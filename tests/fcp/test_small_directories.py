@@ -1,8 +1,8 @@
-"""Small directories copied together: the same copies and the same counts as by all steps of the walk.
+"""Small directories that are copied together: the same copies and counts as by the walk's steps.
 
-What is done in one step has a way of its own through the code, from which it turns off where
-something is not plain. So each tree here is copied both ways, and the way is watched: a test of
-the short one must not pass because nothing took it.
+They have a way of their own through the code, which ends where something is not plain. So each tree
+here is copied both ways, and the ways are counted: a test of the short one must not pass because
+nothing took it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _LIST = pack((*_NAMED, (OTHER, 0, NOBODY)))
 MIDDLE = b"f2"
 P = Keep(mode=True, ownership=True, timestamps=True, acl=True, links=True)
 ALL = Keep(
-    mode=True, ownership=True, timestamps=True, xattr=True, acl=True, links=True, special=True
-)
+    mode=True, ownership=True, timestamps=True, xattr=True, acl=True, links=True, flags=True,
+    special=True,
+)  # fmt: skip
 KEEPS = {"none": Keep(), "-p": P, "-a": ALL}
 
 

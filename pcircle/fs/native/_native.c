@@ -595,7 +595,7 @@ make_next(const char *name, void *context, int *ends)
     const Py_ssize_t place = how->place++;
     const int source = next_holder(&how->sources), mode = next_holder(&how->modes);
     (void)ends;
-    if (has_attributes(source, &how->rules)
+    if (has_attributes(source, &how->rules) || has_flags(source, how->rules.inode_flags)
         || ((how->rules.keep & ASK_LISTS) != 0 && has_attribute(source, DEFAULT_LIST)))
         return NOT_PLAIN;
     if (mkdirat(how->target_fd, name, (mode_t)mode) != 0)
@@ -615,9 +615,9 @@ make_directories(PyObject *module, PyObject *arguments)
     PyObject *sources, *list, *modes, *result = NULL;
     long long until_ns;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "OiOOiiy#L:make_directories", &sources, &how.target_fd, &list,
-                          &modes, &how.flags, &how.rules.keep, &how.rules.ignored,
-                          &how.rules.ignored_bytes, &until_ns))
+    if (!PyArg_ParseTuple(arguments, "OiOOiiiy#L:make_directories", &sources, &how.target_fd, &list,
+                          &modes, &how.flags, &how.rules.keep, &how.rules.inode_flags,
+                          &how.rules.ignored, &how.rules.ignored_bytes, &until_ns))
         return NULL;
     if (take_names(list, &names, 0) < 0)
         return NULL;

@@ -196,11 +196,13 @@ def _is_plain(fd: int, source: os.stat_result, how: _How) -> bool:
         return False
     if how.keep & _ATTRIBUTES and _has_attributes(fd, how):
         return False
-    if not how.inode_flags:
-        return True
+    return not (how.inode_flags and _has_flags(fd, how.inode_flags))
+
+
+def _has_flags(fd: int, flags: int) -> bool:
     from pcircle.fs.xattrs import read_flags  # which imports much that few need
 
-    return not read_flags(fd, how.inode_flags)
+    return bool(read_flags(fd, flags))
 
 
 def _moved(fd: int, out: int, size: int) -> bytes | memoryview | None:
@@ -225,18 +227,19 @@ def make_directories(
     modes: list[int],
     flags: int,
     keep: int,
+    inode_flags: int,
     ignored: bytes,
     until_ns: int,
     /,
 ) -> tuple[bytes, bytes]:
     """Make directories and open them by `flags`: 0 for each, and then a descriptor.
 
-    A directory whose source (`sources` has its descriptor) has attributes to keep is not plain; see
-    `copy_files` for `keep` and `ignored`. Where a directory was made and cannot be opened,
+    A directory is not plain if its source, of which `sources` has a descriptor, has attributes to
+    keep, as of `copy_files`. Where a directory was made and cannot be opened,
     ``-1 - errno`` stands in place of the descriptor.
     """
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
-    how = _How(0, 0, keep, 0, attributes, 0, 0, 0)
+    how = _How(0, 0, keep, inode_flags, attributes, 0, 0, 0)
     of_each = zip(_holders(sources, names), _holders(modes, names), strict=True)
     opened = array("q", [UNTRIED]) * len(names)
     place = -1
@@ -248,6 +251,8 @@ def make_directories(
         if keep & _ATTRIBUTES and _has_attributes(source, how):
             return NOT_PLAIN
         if keep & ASK_LISTS and _has_attribute(source, _DEFAULT):
+            return NOT_PLAIN
+        if inode_flags and _has_flags(source, inode_flags):
             return NOT_PLAIN
         os.mkdir(name, mode, dir_fd=target_fd)
         try:

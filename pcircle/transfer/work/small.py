@@ -24,7 +24,7 @@ from pcircle.fs.directories import Lease, close_open, join_path
 from pcircle.fs.native.pure import KEEP_MODE, KEEP_OWNER, KEEP_TIMES
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import Table
-from pcircle.fs.xattrs import IGNORED
+from pcircle.fs.xattrs import IGNORED, USER_FLAGS
 from pcircle.guards import require
 from pcircle.transfer.counters import of_new_directory
 from pcircle.transfer.items import Part
@@ -79,6 +79,7 @@ class SmallDirectories:
         plan = worker.plan
         self._umask = plan.umask
         self._closed = plan.keep.mode
+        self._inode_flags = USER_FLAGS if plan.keep.flags else 0
         self._sides = worker.sides
         self._extras = worker.extras
         self._counters = worker.counters
@@ -136,6 +137,7 @@ class SmallDirectories:
             [made_with(modes[at], self._umask, closed=self._closed) for at in chosen],
             _OPEN,
             keep,
+            self._inode_flags,
             IGNORED,
             _NEVER_NS,
         )
@@ -316,7 +318,7 @@ def small_directories(worker: Worker) -> SmallDirectories | None:
 
 def _is_simple(plan: Plan) -> bool:
     striping = plan.striping
-    others = plan.follow or plan.keep.flags or plan.existing.sync
+    others = plan.follow or plan.existing.sync
     return not (others or striping.keep or striping.gives)
 
 
