@@ -78,15 +78,13 @@ def copy_files(
 ) -> tuple[bytes, bytes]:
     """Copy plain files; of each its size in bytes.
 
-    `sources` and `targets` are the directories to copy from and to: one descriptor for all names,
-    or one for each name. Names of one directory follow each other.
-
-    Plain is a regular file of at most `max_bytes` and `max_links` names, on `source_device`, with
-    no holes, as large as it claims, and nothing to keep but owner, mode and times. It is opened by
-    `flags`. Its copy is made anew, with the bits `creation_bits` of its mode, or closed to others
-    if modes are kept, and then given owner, mode and times in this order. Where a copy has the same
-    `owner` and `group` (-1: unknown) as its source, it is made with its mode: the directory must be
-    closed to others, and hand down no access control lists.
+    `sources` and `targets` are open directories, one for all names or one for each name. Plain is
+    a regular file of at most `max_bytes` and `max_links` names, on `source_device`, with no holes,
+    as large as it claims, and nothing to keep but owner, mode and times. `flags` open it. A copy
+    is made anew, with the bits `creation_bits` of its mode, or closed to others if modes are kept,
+    and then given owner, mode and times in this order. Where it has the `owner` and `group` (-1:
+    unknown) of its source, it is made with its mode: the directory must be closed to others, and
+    hand down no access control lists.
 
     `ignored` are names of attributes that no copy is given, each ended by a NUL.
 

@@ -42,12 +42,11 @@ _STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 class Begun(NamedTuple):
     """A directory that was made, but is not complete; nothing of it is counted yet.
 
-    `target` is None if it cannot be opened, which is the `error`. The first `done` of its `names`
-    are copied, with so many bytes.
+    `leases` are those of both sides, or None if one cannot be had, which is the `error`. The first
+    `done` of its `names` are copied, with so many bytes.
     """
 
-    source: Lease
-    target: Lease | None
+    leases: tuple[Lease, Lease] | None
     names: list[bytes]
     done: int = 0
     done_bytes: int = 0
@@ -263,8 +262,11 @@ class SmallDirectories:
         counters.add_files(files, sum(size for _, size in each))
         if recorder is None or not places:
             return
-        _, table = native.stat_open([made.targets[at] for at in places])
-        for at, done, copy in zip(places, each, Table(table).rows(count), strict=True):
+        outcomes, table = native.stat_open([made.targets[at] for at in places])
+        rows = zip(places, each, native.numbers(outcomes), Table(table).rows(count), strict=True)
+        for at, done, error, copy in rows:
+            if error:
+                continue  # it is done, but nothing says so
             key = recorder.keys.directory(above.root, join_path(above.path, made.names[at]))
             recorder.add(Subtree(key, of_new_directory(*done), copy.st_ino, copy.st_ctime_ns))
 
@@ -272,24 +274,33 @@ class SmallDirectories:
 
     def _begun(self, made: _Made, at: int, sizes: Sequence[int]) -> Begun:
         """A directory of which the first files are copied. Its target's descriptor is handed on."""
-        target_fd = made.targets[at]
-        target = self._sides.targets.lease_open(target_fd, os.fstat(target_fd))
-        source = self._lease(made.sources[at], made.own, at)
-        return Begun(source, target, made.files[at], len(sizes), sum(sizes))
+        target_fd, files = made.targets[at], made.files[at]
+        try:
+            target = self._sides.targets.lease_open(target_fd, os.fstat(target_fd))
+            leases = self._with_source(made.sources[at], made.own, at, target)
+        except OSError as error:
+            return Begun(None, files, error=error)
+        return Begun(leases, files, len(sizes), sum(sizes))
 
     def _not_opened(self, batch: DirectoryBatch, at: int, above: Lease) -> Begun:
         """A directory that was made, and could not be opened: it is tried once more."""
         files = batch.inside[slice(*batch.ranges()[at])]
-        source = self._lease(batch.fds[at], batch.own, at)
         try:
-            return Begun(source, self._sides.targets.lease_below(above, batch.names[at]), files)
+            target = self._sides.targets.lease_below(above, batch.names[at])
+            return Begun(self._with_source(batch.fds[at], batch.own, at, target), files)
         except OSError as error:
-            return Begun(source, None, files, error=error)
+            return Begun(None, files, error=error)
 
-    def _lease(self, source_fd: int, own: Table, at: int) -> Lease:
-        """Lease a source directory of a batch, with its status from before it was read."""
-        status = next(own.picked([at]).rows(1))
-        return self._sides.sources.lease_open(os.dup(source_fd), cast(os.stat_result, status))
+    def _with_source(
+        self, source_fd: int, own: Table, at: int, target: Lease
+    ) -> tuple[Lease, Lease]:
+        """Lease a source directory of a batch, with its status from before it was read. OSError."""
+        status = cast(os.stat_result, next(own.picked([at]).rows(1)))
+        try:
+            return self._sides.sources.lease_open(os.dup(source_fd), status), target
+        except OSError:
+            target.end()
+            raise
 
 
 def _missing(names: list[bytes], target_fd: int) -> tuple[list[bytes], list[bytes]]:

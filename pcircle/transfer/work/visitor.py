@@ -223,7 +223,7 @@ class CopyVisitor(Visitor[Part]):
         opened = child_of(above, name, len(context.opens), NOTHING)
         context.opens.append(opened)
         opened.began = self._takings.now()
-        opened.leases = begun.source, begun.target
+        opened.leases = begun.leases
         try:
             self._copy_rest(above, opened, begun, context)
         except BaseException:  # the job ends
@@ -234,8 +234,7 @@ class CopyVisitor(Visitor[Part]):
     def _copy_rest(
         self, above: Open[Part], opened: Open[Part], begun: Begun, context: Gathering[Part]
     ) -> None:
-        source, made = begun.source, begun.target
-        if made is None:
+        if begun.leases is None:
             self._begin_directory()
             error = require(begun.error)
             had_tried(error, "create the copy of directory")
@@ -243,6 +242,7 @@ class CopyVisitor(Visitor[Part]):
             self._counters.weight += above.weight
             self.failed(opened, error, context)
             return
+        source, made = begun.leases
         bare = self._extras.any
         opened.own = Directory(source.opened.status, made.identity, created=True, bare=bare)
         opened.place = self._place(opened, source, made, above, made=True)
