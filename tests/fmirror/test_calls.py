@@ -41,7 +41,16 @@ def sides(place: bytes) -> tuple[str, str]:
     os.unlink(source + b"/inner/2")
     os.truncate(source + b"/inner/3", 5)
     write_file(source + b"/new", b"new")
+    _wait_for_tick(place)
     return os.fsdecode(source), os.fsdecode(target)
+
+
+def _wait_for_tick(place: bytes) -> None:
+    """Wait until changes get a later time: what was changed in a run's first tick is doubtful."""
+    times: set[int] = set()
+    while len(times) < 2:
+        times.add(os.stat(write_file(place + b"/tick", b"")).st_ctime_ns)
+        os.unlink(place + b"/tick")
 
 
 def _judged(sides: tuple[str, str]) -> str:
