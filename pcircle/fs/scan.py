@@ -136,6 +136,11 @@ def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
     block.files += files if IS_EXACT else map(exact, files)
     if len(files) == len(entries):
         return
+    if not files:  # many directories have nothing but directories
+        directories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        if len(directories) == len(entries):
+            block.directories += directories if IS_EXACT else map(exact, directories)
+            return
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             block.directories.append(exact(entry.name))
