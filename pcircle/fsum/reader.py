@@ -20,7 +20,7 @@ from pcircle.buffers import aligned
 from pcircle.fs import native
 from pcircle.fs.data import Recalls, close_read, data_ranges, may_have_holes
 from pcircle.fs.file_system import size_is_nominal
-from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
+from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
 from pcircle.fs.stats import within_limit
 from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fsum.counters import Counters
@@ -39,7 +39,7 @@ _CHUNK_SPLIT_S = 0.25
 _LOOK_EVERY_NS = 10_000_000  # counts are told
 _TOGETHER = 64  # small files that are read by one call, of no more than
 _CONTENTS_BYTES = 256 << 10
-_BARE_BYTES = 32 << 10  # of directories, of which all is read again if one file is larger
+_BARE_BYTES = 32 << 10  # of directories; larger files one by one
 _LARGER = 4  # in a row, and it is not looked for small files any longer
 _KIND_BITS = 0o170000
 
@@ -104,15 +104,27 @@ class Reader(Accounts):
             entries += more[1]
             if enough():
                 break
+        larger = [at for at, size in enumerate(sizes) if size == NOT_PLAIN]
+        for at in larger:
+            if enough():
+                break
+            name = slice(at, at + 1)
+            sizes[name], entries[name] = self._read(
+                names[name], fds[name], MAX_FILE_BYTES, MAX_FILE_BYTES + 1
+            )
         return sizes, entries
 
     def _read(
-        self, names: list[bytes], fds: int | list[int], max_bytes: int
+        self,
+        names: list[bytes],
+        fds: int | list[int],
+        max_bytes: int,
+        contents_bytes: int = _CONTENTS_BYTES,
     ) -> tuple[list[int], list[bytes]]:
         """The sizes and entries of the first of these files, as of `bare`."""
         until_ns = time.monotonic_ns() + _LOOK_EVERY_NS
         outcomes, contents = self._native.read_files(
-            fds, names, FLAGS, max_bytes, _CONTENTS_BYTES, until_ns
+            fds, names, FLAGS, max_bytes, contents_bytes, until_ns
         )
         sizes = native.numbers(outcomes)
         if sizes[-1] == UNTRIED:

@@ -74,7 +74,7 @@ class SumVisitor(Visitor[Part]):
         rest: list[bytes] = []
         device = require(above.leases)[0].opened.status.st_dev
         enough = _patience(context)
-        scan = partial(DirectoryBatch, most=_FEW_NAMES, room=_ROOM, keeps=True)
+        scan = partial(DirectoryBatch, most=_FEW_NAMES, room=_ROOM, keeps=True, sorts=True)
         while names and not enough():
             with scan(directory_fd, names, device) as some:
                 names, rest = some.later, rest + some.rest
@@ -86,20 +86,16 @@ class SumVisitor(Visitor[Part]):
         self, above: Open[Part], some: DirectoryBatch, sizes: list[int], entries: list[bytes]
     ) -> list[bytes]:
         """Add directories of which all files were read; the other ones."""
+        inside, ranges, files, total = some.inside, some.ranges(), len(entries), sum(sizes)
+        made = self._signer.small_directories(some.names, ranges, inside, entries)
+        signed = list(filter(None, made))
         rest: list[bytes] = []
-        signed: list[bytes] = []
-        files, total = len(entries), sum(sizes)
-        is_whole = files == len(some.inside) and all(entries)
-        for name, (begin, end) in zip(some.names, some.ranges(), strict=True):
-            own, made = entries[begin:end], None
-            if is_whole or (len(entries) >= end and all(own)):
-                made = self._signer.small_directory(name, some.inside[begin:end], own)
-            if made is None:
-                rest.append(name)
-                files -= len(own)
-                total -= sum(sizes[begin:end])
-            else:
-                signed.append(made)
+        if len(signed) < len(made):
+            for name, one, (begin, end) in zip(some.names, made, ranges, strict=True):
+                if not one:
+                    rest.append(name)
+                    files -= len(entries[begin:end])
+                    total -= sum(sizes[begin:end])
         if signed:
             part = Part((b"".join(signed),), signed=files + len(signed))
             above.part = self.merge(above.part, part)

@@ -33,6 +33,8 @@ _READ_BYTES = 256 << 10
 _TOGETHER = 1024  # entries that the digest is updated with at once
 _LENGTH = struct.Struct(">H")
 COUNT = struct.Struct(">Q")
+LENGTHS = tuple(map(_LENGTH.pack, range(256)))
+"""The length of a name in a directory, as it is packed."""
 
 
 def pack_entry(name: bytes, kind: bytes, digest: bytes) -> bytes:

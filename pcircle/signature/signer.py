@@ -23,7 +23,7 @@ from pcircle.guards import require_that
 from pcircle.signature.algorithms import Hasher, algorithm
 from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
 from pcircle.signature.digests import file_digest, file_hasher, kind_of, link_digest, node_digest
-from pcircle.signature.runs import COUNT, Runs, Shelf, Visitor, entries_of, pack_entry
+from pcircle.signature.runs import COUNT, LENGTHS, Runs, Shelf, Visitor, entries_of, pack_entry
 
 PART = struct.Struct(">QQ")
 """Before digests of blocks: the number of the first one, and how many they are."""
@@ -176,16 +176,19 @@ class Signer:
         """The entries of files that are no more than a block, with their contents one after the
         other; an empty one of each that has no size, but a negative number.
         """
-        digest, view, at = self.algorithm.digest, memoryview(contents), 0
+        digest, head_of, view, at = self.algorithm.digest, _FILE.pack, memoryview(contents), 0
         packed: list[bytes] = []
         for name, size in zip(names, sizes, strict=False):
-            if size < 0:
+            if size > 0:
+                end = at + size
+                sealed = digest(head_of(b"file\0", size) + digest(view[at:end]))
+                at = end
+            elif size:
                 packed.append(b"")
                 continue
-            head = _FILE.pack(b"file\0", size)
-            sealed = digest(head + digest(view[at : at + size]) if size else head)
-            packed.append(len(name).to_bytes(2, "big") + name + b"f" + sealed)
-            at += size
+            else:
+                sealed = digest(head_of(b"file\0", 0))
+            packed.append(LENGTHS[len(name)] + name + b"f" + sealed)
         return packed
 
     def add_entries(self, entries: Iterable[bytes]) -> None:
@@ -272,19 +275,28 @@ class Signer:
         name = path.rpartition(b"/")[2] if path else b"%d" % root
         return pack_entry(name, b"d", digest + self.beside)
 
-    def small_directory(
-        self, name: bytes, names: list[bytes], entries: list[bytes]
-    ) -> bytes | None:
-        """The entry of a directory below a root, of which these are all entries, by their names.
+    def small_directories(
+        self,
+        names: Sequence[bytes],
+        ranges: Sequence[tuple[int, int]],
+        inside: Sequence[bytes],
+        entries: Sequence[bytes],
+    ) -> list[bytes]:
+        """The entries of directories below a root, each of a range of all that is `inside`.
 
-        None if a name comes twice, which is for `directory` to say.
+        Names in a range are in order. An entry is empty if that of a file is, or is not there, or
+        if a name comes twice, which is for `directory` to say.
         """
-        by_name = dict(zip(names, entries, strict=True))
-        if len(by_name) < len(entries):
-            return None
-        ordered = b"".join(map(by_name.__getitem__, sorted(by_name)))
-        digest = self.algorithm.digest(b"dir\0" + ordered + COUNT.pack(len(entries)))
-        return pack_entry(name, b"d", digest + self.beside)
+        digest, beside = self.algorithm.digest, self.beside
+        packed: list[bytes] = []
+        for name, (begin, end) in zip(names, ranges, strict=True):
+            own, count = entries[begin:end], end - begin
+            if len(own) < count or not all(own) or len(set(inside[begin:end])) < count:
+                packed.append(b"")
+                continue
+            sealed = digest(b"dir\0%b%b" % (b"".join(own), COUNT.pack(count)))
+            packed.append(LENGTHS[len(name)] + name + b"d" + sealed + beside)
+        return packed
 
     def is_digest(self, digest: bytes) -> bool:
         """Whether this has a digest's length: what a journal says may be anything."""

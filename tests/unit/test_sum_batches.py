@@ -12,6 +12,7 @@ import pytest
 
 from pcircle.fs import native
 from pcircle.fs.directories import HOLDER
+from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN
 from pcircle.fsum import visitor as module
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Part
@@ -133,3 +134,18 @@ def test_larger_files_are_opened_once(
     # Four of them were taken for small; how the C module opens these is not seen here.
     assert sorted(opened) == sorted(names + names[: 0 if native.is_native else 4])
     assert counters.files == 40
+
+
+def test_larger_files_of_small_directories_are_read_where_these_are_open(
+    tmp_path: Path, folder: int
+) -> None:
+    names = _make(tmp_path, [SMALL, LARGER, MAX_FILE_BYTES, MAX_FILE_BYTES + 1])
+    reader, counters, signer = _reader()
+    sizes, entries = reader.bare(names, [folder] * 4, bool)
+    assert sizes == [SMALL, LARGER, MAX_FILE_BYTES, NOT_PLAIN]
+    for name in names:
+        assert reader.file(name, folder, bool)
+        signer.add(name)
+    assert [*entries[:3], b""] == entries
+    assert signer.fresh().startswith(b"".join(entries))
+    assert counters.files == 0
