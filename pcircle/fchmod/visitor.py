@@ -15,7 +15,7 @@ import os
 import stat
 import time
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -239,10 +239,35 @@ class Changer(Changing):
             for place in failed:
                 left.setdefault(bisect(ends, place), []).append(some.inside[place])
         self.counters.changed += changed
-        for place, kind in enumerate(owners):
-            if kind not in lost:
-                self._bare_done(above, some, place, State(*kind), left.get(place, ()), context)
+        done = [place for place, kind in enumerate(owners) if kind not in lost]
+        self._count_bare(above, some, done, sum(map(len, left.values())))
+        for place, names in left.items():
+            path = joined(above.path, some.names[place])
+            where: Open[int] = Open(above.root, path, above.slot, None, 0)  # for which that waits
+            where.place = Place(self.task.identify(os.fstat(some.fds[place])))
+            self._each(where, names, some.fds[place], context)
+        changes = {kind: self._change_of(State(*kind)) for kind in kinds - lost}
+        for place in done:
+            change, fd = changes[owners[place]], some.fds[place]
+            if change is None:
+                continue
+            try:
+                change(fd)
+                self.counters.changed += 1
+            except OSError as error:
+                self.counters.directories -= 1
+                path = joined(above.path, some.names[place])
+                self._refused(above.root, path, error, os.fstat(fd), context)
         return [name for name, kind in zip(some.names, owners, strict=True) if kind in lost]
+
+    def _count_bare(
+        self, above: Open[int], some: DirectoryBatch, done: Sequence[int], left: int
+    ) -> None:
+        """Count directories in these places as done, with their files but those that are left."""
+        files = sum(map(some.counts.__getitem__, done))
+        self.counters.done_at_once(len(done), files, above.weight)
+        self.counters.files += files - left
+        self.counters.sized -= left
 
     def _change_held(
         self, some: DirectoryBatch, place: int, begin: int, end: int
@@ -261,50 +286,14 @@ class Changer(Changing):
             return False
         return access_of(uid, gid, mode) == access_of(uid, gid, self._wisher.mode(mode))
 
-    def _bare_done(
-        self,
-        above: Open[int],
-        some: DirectoryBatch,
-        place: int,
-        old: State,
-        left: Sequence[bytes],
-        context: Gathering[int],
-    ) -> None:
-        """Count what was changed in a directory, do what is `left`, and change it as well."""
-        counters, count, fd = self.counters, some.counts[place], some.fds[place]
-        counters.found += count
-        counters.files += count - len(left)
-        counters.sized += count - len(left) + 1
-        counters.scans_done += 1
-        counters.weight += above.weight
-        if left:
-            path = joined(above.path, some.names[place])
-            where: Open[int] = Open(above.root, path, above.slot, None, 0)  # for which that waits
-            where.place = Place(self.task.identify(os.fstat(fd)))
-            self._each(where, left, fd, context)
-        try:
-            counters.changed += self._bare_itself(fd, old)
-            counters.directories += 1
-        except OSError as error:
-            path = joined(above.path, some.names[place])
-            self._refused(above.root, path, error, os.fstat(fd), context)
-
-    def _bare_itself(self, fd: int, old: State) -> bool:
-        """Change a directory whose files are done, of this whole mode; whether there was something
-        to. OSError.
-        """
+    def _change_of(self, old: State) -> Callable[[int], None] | None:
+        """How a directory whose files are done is changed, of this whole mode; None: not at all."""
         if self._gives:
             old = old._replace(mode=stat.S_IMODE(old.mode))
             new = self._wisher.of(stat.S_IFDIR, old)
-            if new == old:
-                return False
-            os.fchown(fd, new.uid, new.gid)
-            return True
+            return None if new == old else lambda fd: os.fchown(fd, new.uid, new.gid)
         mode = self._wisher.mode(old.mode)
-        if mode == old.mode & 0o7777:
-            return False
-        os.fchmod(fd, mode)
-        return True
+        return None if mode == old.mode & 0o7777 else lambda fd: os.fchmod(fd, mode)
 
     def meant(self, opened: Open[int], blocks: Any, source: Lease) -> Any:
         """See `Visitor`."""
