@@ -13,13 +13,13 @@ import fcntl
 import json
 import os
 import re
-import shutil
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
+
+from tests.strace import Call
 
 TABLE = Path(__file__).with_suffix(".json")
 MAX_GROWTH = 1.1
@@ -79,41 +79,10 @@ def _record(subject: str, counts: dict[str, int], table: Path) -> None:
         file.write(json.dumps(known, indent=4, sort_keys=True) + "\n")
 
 
-def trace(
-    command: Sequence[str | bytes | os.PathLike[str]],
-    log: bytes | Path,
-    options: Iterable[str] = ("-e", "signal=none"),
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    umask: int = -1,
-) -> str:
-    """Run a command under strace and return the trace of all of its threads.
-
-    The test is skipped where strace is missing or must not trace.
-    """
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed")
-    done = subprocess.run(
-        [strace, "-f", *options, "-o", log, *command],
-        check=False,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        env=env,
-        cwd=cwd,
-        umask=umask,
-    )
-    if b"ptrace" in done.stderr and done.returncode != 0:
-        pytest.skip(f"strace may not trace here: {done.stderr!r}")
-    assert done.returncode == 0, done.stderr
-    return Path(os.fsdecode(log)).read_text(errors="replace")
-
-
-def calls(text: str) -> Counter[str]:
-    """Return how often each call is in a trace; fstat is the newfstatat of an open file."""
-    text = re.sub(r"\bnewfstatat\((\d+), \"\"", r"fstat(\1", text)
-    return Counter(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE))
+def by_name(calls: Iterable[Call]) -> Counter[str]:
+    """Return how often each call is made; fstat is the newfstatat of an open file."""
+    of_open = re.compile(r'newfstatat\(\d+, ""')
+    return Counter("fstat" if of_open.match(call.text) else call.name for call in calls)
 
 
 def total(found: Counter[str], ignored: Iterable[str] = SYNCHRONIZATION) -> int:

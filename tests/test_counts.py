@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import counts
+from tests import counts, strace
 
 
 @pytest.fixture
@@ -56,6 +56,6 @@ def test_the_first_of_two_runs_makes_a_growth_too_high() -> None:
 
 def test_calls_are_found_in_a_trace() -> None:
     text = '7 openat(1, "a", 0) = 2\n8 futex(0x1 <unfinished ...>\n7 newfstatat(2, "", 0) = 0\n'
-    found = counts.calls(text + "8 <... futex resumed>) = 0\n")
+    found = counts.by_name(strace.parse(text + "8 <... futex resumed>) = 0\n"))
     assert found == Counter(openat=1, futex=1, fstat=1)
     assert counts.total(found) == 2

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import counts
+from tests import counts, strace
 from tests.conftest import ROOT, Run
 
 TOOLS = ("fcp", "fprof", "frm", "fsum")
@@ -68,14 +68,10 @@ def calls(
     def traced(command: list[str]) -> dict[int, list[str]]:
         assert run(command, env=environment, cwd=_grown(place)).returncode == 0
         options = ("-qq", "-e", "trace=%file")
-        text = counts.trace(
-            command, place / "strace.txt", options, env=environment, cwd=_grown(place)
-        )
+        log = place / "strace.txt"
         found: dict[int, list[str]] = {}
-        for line in text.splitlines():
-            thread, _, call = line.partition(" ")
-            if "(" in call and "resumed>" not in call:
-                found.setdefault(int(thread), []).append(call.strip())
+        for call in strace.trace(command, log, options, env=environment, cwd=_grown(place)):
+            found.setdefault(call.process, []).append(call.text)
         return found
 
     return traced

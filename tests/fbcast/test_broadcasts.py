@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from pcircle.fbcast.packing import Operand, Reader
 from pcircle.fbcast.unpacking import Comparison, Tree
+from tests import strace
 from tests.fcp.judge import differences
 from tests.fcp.running import Launcher, without_rights
 from tests.fcp.trees import MIB, build_deep_tree, content, make_directory, write_file
@@ -352,29 +352,22 @@ def test_flushed_to_disk(place: bytes) -> None:
     """All of the file system, before the vote."""
     tree = _build(place + b"/tree")
     targets(place, 2)
-    trace = place + b"/trace"
-    line: list[str | bytes] = ["strace", "-f", "-e", "trace=syncfs,renameat", "-o", trace]
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    line += [sys.executable, "-m", "pcircle.fbcast", "-j2", "--record-dir", place + b"/records"]
-    subprocess.run([*line, "--fsync", tree, target(place)], check=True, capture_output=True)
-    calls = Path(os.fsdecode(trace)).read_text()
-    assert calls.rindex("syncfs(") < calls.index('"new/tree"')
+    line: list[str | bytes] = [sys.executable, "-m", "pcircle.fbcast", "-j2", "--fsync"]
+    line += ["--record-dir", place + b"/records", tree, target(place)]
+    calls = strace.trace(line, place + b"/trace", ["-e", "trace=syncfs,renameat"])
+    flushed = max(call.end for call in calls if call.name == "syncfs")
+    assert flushed < min(call.begin for call in calls if '"new/tree"' in call.text)
 
 
 def test_the_source_is_opened_by_one_process(place: bytes) -> None:
     """Whatever their number."""
     tree = _build(place + b"/tree")
     targets(place, 4)
-    trace = place + b"/trace"
-    line: list[str | bytes] = ["strace", "-f", "-e", "trace=openat,open,openat2", "-o", trace]
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    line += [sys.executable, "-m", "pcircle.fbcast", "-j4", "--record-dir", place + b"/records"]
-    subprocess.run([*line, tree, target(place)], check=True, capture_output=True)
-    opened = Path(os.fsdecode(trace)).read_text().splitlines()
-    of_source = [each for each in opened if '"large"' in each and "O_CREAT" not in each]
-    assert len({each.split()[0] for each in of_source}) == 1
+    line: list[str | bytes] = [sys.executable, "-m", "pcircle.fbcast", "-j4"]
+    line += ["--record-dir", place + b"/records", tree, target(place)]
+    opened = strace.trace(line, place + b"/trace", ["-e", "trace=openat,open,openat2"])
+    of_source = [call for call in opened if '"large"' in call.text and "O_CREAT" not in call.text]
+    assert len({call.process for call in of_source}) == 1
 
 
 def _read_all(reader: Reader) -> None:

@@ -16,6 +16,7 @@ import pytest
 from pcircle.ui.errorlog import decode
 from tests.fcp.running import ONE, TWO, Launcher, Run, launchers
 from tests.frm.running import grow
+from tests.strace import read_calls
 
 from .running import PROGRAMS, Seen, changed, run_tool, snapshot
 
@@ -119,15 +120,17 @@ def test_records_are_synced_before_the_change_and_together(place: bytes, tmp_pat
     prefix = ("strace", "-f", "-qq", "-s", "9999", "-o", str(log), "-e", calls)
     words = ("-q", "-R", "--undo", str(record), "7:7", place + b"/large")
     assert run_tool("fchown", ONE, *words, prefix=prefix).code == 0
-    pending, on_disk, syncs, changes = set[str](), set[str](), 0, 0
-    for line in log.read_text().splitlines():
-        if "sync(" in line and " resumed" not in line:
-            on_disk |= pending
+    written, synced, syncs, changed = dict[str, int](), dict[str, int](), 0, dict[str, int]()
+    for call in read_calls(log):  # the line in which each record was written, synced and used
+        if call.name == "fsync" and call.result == "0":
             syncs += 1
-        elif "write(" in line:
-            pending |= set(re.findall(r'\[0,\\"([0-9]+)\\"', line))
-        elif found := re.search(r'chown(?:at)?\([^"]*"([0-9]+)"', line):
-            assert found[1] in on_disk
-            changes += 1
-    assert changes == 2000
+            for name, line in written.items():
+                if line < call.begin:
+                    synced.setdefault(name, call.end)
+        elif call.name == "write":
+            written |= dict.fromkeys(re.findall(r'\[0,\\"([0-9]+)\\"', call.text), call.end)
+        elif found := re.match(r'f?chown(?:at)?\([^"]*"([0-9]+)"', call.text):
+            changed[found[1]] = call.begin
+    assert [name for name, line in changed.items() if synced.get(name, line) >= line] == []
+    assert len(changed) == 2000
     assert syncs < 20

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests import counts
+from tests import counts, strace
 
 from .running import ONE, Launcher, clean_environment, command
 from .trees import build_deep_tree, build_flat_tree
@@ -34,8 +34,7 @@ def calls_of(
     """How often a copy makes each system call, by name."""
     # Traced, a call takes so long that more threads would pay, which add calls of their own.
     fcp = command(launcher, ["-q", "--threads", "1", *options, source, target])
-    text = counts.trace(fcp, place + b"/log", env=clean_environment(), umask=umask)
-    return counts.calls(text)
+    return counts.by_name(strace.trace(fcp, place + b"/log", env=clean_environment(), umask=umask))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests import counts
+from tests import counts, strace
 from tests.fcp.running import ONE, Launcher
 from tests.frm.test_costs import MAX_RANK_BYTES, make_flat, make_wide
 
@@ -45,7 +45,7 @@ def calls(top: bytes, *words: str) -> int:
         top + b"/tree",
         *words,
     ]
-    return counts.total(counts.calls(counts.trace(command, top + b"/calls")))
+    return counts.total(counts.by_name(strace.trace(command, top + b"/calls")))
 
 
 @pytest.mark.counts

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -27,6 +25,8 @@ from tests.ffind.running import by_find, every_launcher, found, run_ffind
 from tests.ffind.test_expressions import COUNT
 from tests.fprof.running import run_fprof
 from tests.fusefs.mounting import Mounted
+from tests.programs import required
+from tests.strace import read_calls
 
 LIVE = [
     ["-readable"], ["-writable"], ["-executable"], ["-xtype", "f"], ["-samefile", "/"],
@@ -228,21 +228,19 @@ def test_however_a_directory_is_read(
 
 
 def test_no_call_is_made_on_the_tree(place: bytes) -> None:
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
     top = _odd(place + b"/tree")
     file = kept(top, place + b"/profile")
     calls = place + b"/calls"
     words = ["-empty", "-o", "-lname", "*", "-o", "-size", "+0", "-printf", "%p %s %u %l\n", "-ls"]
-    command: list[str | bytes] = ["strace", "-f", "-o", calls, "-e", "trace=file,desc", "-s", "999"]
+    command: list[str | bytes] = [required("strace"), "-f", "-o", calls]
+    command += ["-e", "trace=file,desc", "-s", "999"]
     ffind: list[str | bytes] = [sys.executable, "-m", "pcircle.ffind", "-j2", "--in", file]
     done = subprocess.run([*command, *ffind, *words], capture_output=True, check=True)
     assert done.stdout.count(b"\n") > 1000
-    with open(calls, "rb") as said:
-        lines = [line for line in said if top in line]
+    on_tree = [call for call in read_calls(calls) if os.fsdecode(top) in call.text]
     # What is left is the command itself, the index, and what processes say to each other.
-    others = re.compile(rb"execve|pread64|\bread\b|\bwritev?\b|sendmsg|recvmsg")
-    assert [line for line in lines if not others.search(line.partition(b"/")[0])] == []
+    others = {"execve", "pread64", "read", "write", "writev", "sendmsg", "recvmsg"}
+    assert [call for call in on_tree if call.name not in others] == []
 
 
 def test_paths_restrict_it(place: bytes) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import counts
+from tests import counts, strace
 from tests.fcp.running import TWO, without_rights
 
 from .running import ls, many, run_fls
@@ -135,7 +135,7 @@ def test_calls_for_a_directory_of_four_files(tmp_path: Path, options: str) -> No
 
     def calls(top: Path) -> int:
         command = [sys.executable, "-c", STEADY, "-qj1", "--threads=1", options, str(top)]
-        return counts.total(counts.calls(counts.trace(command, tmp_path / "calls")))
+        return counts.total(counts.by_name(strace.trace(command, tmp_path / "calls")))
 
     counts.check(
         f"fls {options} (directories of four files)",

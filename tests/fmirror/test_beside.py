@@ -16,6 +16,7 @@ from tests.conftest import SOAK
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.trees import write_file
 from tests.programs import required
+from tests.strace import read_calls
 
 from .edits import Tree, copy_of
 from .running import (
@@ -160,10 +161,10 @@ def nearby(tmp_path: Path, launcher: Launcher | None, *words: str | bytes) -> di
 def bytes_read(log: Path, top: bytes) -> int:
     """How many bytes of files below `top` the calls of a log have read."""
     found = 0
-    for line in log.read_bytes().splitlines():
-        match = re.match(rb"\d+ +\w+\(\d+<([^>]*)>.* = (\d+)$", line)
-        if match and match[1].startswith(top + b"/"):
-            found += int(match[2])
+    for call in read_calls(log):
+        match = re.match(r"\w+\(\d+<([^>]*)>", call.text)
+        if match and match[1].startswith(os.fsdecode(top) + "/") and call.result.isdigit():
+            found += int(call.result)
     return found
 
 

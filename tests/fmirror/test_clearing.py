@@ -18,6 +18,7 @@ import pytest
 from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO, Launcher, Run
 from tests.fcp.trees import write_file
+from tests.strace import max_calls, read_calls
 
 from .edits import Tree, cleared, copy_of
 from .running import (
@@ -131,10 +132,7 @@ def test_nothing_is_lost_at_any_moment(place: bytes, tmp_path: Path, what: str) 
     prefix = ["strace", "-f", "-o", str(log), "-e", f"trace={CHANGING},fsync"]
     words = ("-q", "-j1", "--threads=1", "--move")
     assert run_fmirror(None, *words, source, target, prefix=prefix).code == 0
-    made: dict[bytes, int] = {}
-    for line in log.read_bytes().splitlines():
-        made[line.split()[0]] = made.get(line.split()[0], 0) + 1
-    every = range(1, max(made.values()) + 1)
+    every = range(1, max_calls(log) + 1)
     assert len(every) > 20
     calls = f"{CHANGING},fsync" if "signal" in what else CHANGING.replace(",write,", ",") + ",fsync"
     for moment in every if SOAK else sorted(Random(what).sample(every, 12)):
@@ -164,7 +162,7 @@ def test_what_comes_meanwhile_stays(place: bytes, tmp_path: Path) -> None:
     words: list[str | bytes] = ["-j1", "--threads=1", "--move", source, target]
     os.mkdir(target)
     with Run(None, *words, prefix=prefix, program=FMIRROR) as run:
-        while b"fsync(" not in (log.read_bytes() if log.exists() else b""):
+        while not log.exists() or "fsync" not in {call.name for call in read_calls(log)}:
             time.sleep(0.02)
         os.rename(write_file(place + b"/new", b"new content"), source + b"/file")
         done = run.finish()

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pcircle.fmirror import mirror
 from tests.fcp.running import TWO, Launcher, clean_environment, command
 from tests.fcp.trees import make_directory, write_file
+from tests.strace import Call, read_calls
 
 from .edits import Tree, cleared, copy_of
 from .running import (
@@ -31,7 +32,7 @@ from .running import (
     run_fmirror,
     searched,
 )
-from .test_judge import pair, shared, state, whole
+from .test_judge import pair, shared, state
 
 __all__ = ["shared"]
 DURING = "--delete=during"
@@ -133,14 +134,17 @@ def test_what_is_in_a_directory_is_in_place_before_something_goes(
     prefix = ["strace", "-f", "-y", "-o", str(log), "-e", "trace=openat,renameat,unlinkat"]
     finished = run_fmirror(None, "-q", "-j1", DURING, source, target, prefix=prefix)
     assert finished.code == 0, finished.said
-    done: dict[bytes, list[bytes]] = {}
-    for line in whole(log.read_bytes()):
-        found = re.search(rb"(openat|renameat|unlinkat)\(\d+<%b(/[^>]*)>" % re.escape(target), line)
-        if found is not None and (found[1] != b"openat" or b"O_CREAT" in line):
-            done.setdefault(found[2], []).append(found[1])
-    for path in (b"/one", b"/two", b"/two/inner"):
-        assert done[path].count(b"unlinkat") == 2
-        assert set(done[path][-2:]) == {b"unlinkat"}, path
+    changes, top = re.compile(r"(openat|renameat|unlinkat)\(\d+<([^>]*)>"), os.fsdecode(target)
+    done: dict[str, list[Call]] = {}
+    for call in read_calls(log):
+        found = changes.match(call.text)
+        if found is not None and (call.name != "openat" or "O_CREAT" in call.text):
+            done.setdefault(found[2], []).append(call)
+    for name in ("/one", "/two", "/two/inner"):
+        removals = [call for call in done[top + name] if call.name == "unlinkat"]
+        others = [call for call in done[top + name] if call.name != "unlinkat"]
+        assert len(removals) == 2
+        assert max(call.end for call in others) < min(call.begin for call in removals), name
 
 
 def test_there_is_room_for_what_comes_after(place: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import subprocess
 import tempfile
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from pcircle.fmirror import mirror
 from tests.fcp.running import ONE, TWO, Launcher
+from tests.strace import read_calls
 
 from .edits import Tree, cleared, copy_of
 from .judge import case_of, has_ordinary, judged
@@ -99,18 +101,6 @@ def test_every_launcher_does_the_same(place: bytes, launcher: Launcher, seed: in
     assert state(target) == before
 
 
-def whole(log: bytes) -> Iterator[bytes]:
-    """The calls of a log, those in one piece that were interrupted by others'."""
-    begun: dict[bytes, bytes] = {}
-    for line in log.splitlines():
-        process = line.split()[0]
-        if line.endswith(b"<unfinished ...>"):
-            begun[process] = line
-        else:
-            yield begun.pop(process, b"") + line if b" resumed>" in line else line
-    yield from begun.values()
-
-
 @needs_strace
 def test_a_second_run_changes_nothing_by_any_call(place: bytes, tmp_path: Path) -> None:
     """Calls that change something, as the kernel sees them: none is about the target."""
@@ -123,12 +113,12 @@ def test_a_second_run_changes_nothing_by_any_call(place: bytes, tmp_path: Path) 
     prefix = ["strace", "-f", "-y", "-o", str(log), "-e", f"trace={CHANGING},openat"]
     finished = run_fmirror(None, "-q", "-j1", "--delete", source, target, prefix=prefix)
     assert finished.code == 0, finished.said
-    calls = [line for line in whole(log.read_bytes()) if target + b"/" in line]
-    calls = [line for line in calls if b" = -1 E" not in line]
-    reads = [line for line in calls if b" openat(" in line and b"O_CREAT" not in line]
-    reads = [line for line in reads if b"O_WRONLY" not in line and b"O_RDWR" not in line]
+    calls = [call for call in read_calls(log) if os.fsdecode(target) + "/" in call.text]
+    calls = [call for call in calls if not call.result.startswith("-1 E")]
+    reads = [call for call in calls if call.name == "openat" and "O_CREAT" not in call.text]
+    reads = [call for call in reads if not re.search("O_WRONLY|O_RDWR", call.text)]
     assert len(reads) > 0
-    assert [line for line in calls if line not in reads] == []
+    assert [call for call in calls if call not in reads] == []
 
 
 def test_random_options_and_kinds(shared: bytes) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from tests.fcp.running import clean_environment, command, without_rights
 from tests.fcp.trees import remove_tree
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
+from tests.strace import max_calls
 
 from .edits import NAMES, Tree, cleared, copy_of
 from .running import (
@@ -208,12 +208,7 @@ def changing_calls(place: bytes, log: Path, seed: int, word: str = "--delete") -
     source, target = night(place, seed)
     prefix = ["strace", "-f", "-o", str(log), "-e", f"trace={CHANGING}"]
     run_fmirror(None, "-q", "-j1", "--threads=1", word, source, target, prefix=prefix)
-    made: dict[bytes, int] = {}
-    for line in log.read_bytes().splitlines():
-        number = re.match(rb"\d+", line)
-        if number is not None:
-            made[number[0]] = made.get(number[0], 0) + 1
-    return max(made.values())
+    return max_calls(log)
 
 
 def moments(place: bytes, log: Path, seed: int, word: str = "--delete") -> list[int]:

@@ -20,6 +20,7 @@ from pcircle.fmirror import mirror
 from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO, Launcher
 from tests.fcp.trees import remove_tree, write_file
+from tests.strace import max_calls
 
 from .edits import Tree, cleared, copy_of
 from .running import (
@@ -340,12 +341,7 @@ def test_any_moment(place: bytes, tmp_path: Path, what: str) -> None:
     """
     log = tmp_path / "calls"
     assert _run("", *_night(place), str(log)) == 0
-    made: dict[bytes, int] = {}
-    for line in log.read_bytes().splitlines():
-        number = re.match(rb"\d+", line)
-        if number is not None:
-            made[number[0]] = made.get(number[0], 0) + 1
-    count = max(made.values())
+    count = max_calls(log)
     assert count > 10
     every = range(1, count + 1)
     for moment in every if SOAK else sorted(Random(what).sample(every, 8)):

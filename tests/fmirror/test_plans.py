@@ -22,6 +22,7 @@ from tests.fcp.running import ONE, TWO, Finished, Launcher, Run
 from tests.fcp.trees import remove_tree, write_file
 from tests.frm.test_costs import MAX_RANK_BYTES
 from tests.plans import with_checksums
+from tests.strace import max_calls
 
 from .edits import Tree, copy_of
 from .running import (
@@ -515,10 +516,7 @@ def test_a_plan_goes_on_after_a_kill_at_any_moment(place: bytes, tmp_path: Path,
     prefix = ["strace", "-f", "-o", str(log), "-e", f"trace={CHANGING}"]
     words = ("-q", "-j1", "--threads=1", "--apply", plan)
     assert run_fmirror(None, *words, prefix=prefix).code == 0
-    made: dict[bytes, int] = {}
-    for line in log.read_bytes().splitlines():
-        made[line.split()[0]] = made.get(line.split()[0], 0) + 1
-    count = max(made.values())
+    count = max_calls(log)
     assert count > 20
     every = range(1, count + 1)
     # At 13 a file of seed 5 has been made, and has no content yet.

@@ -12,6 +12,7 @@ import pytest
 from pcircle.fs.scan import DirectoryBatch
 from tests.fcp.running import TWO
 from tests.fcp.trees import write_file
+from tests.strace import read_calls
 
 from .running import (
     as_root,
@@ -162,7 +163,7 @@ def test_nothing_is_walked_where_nothing_has_changed(
     for _ in range(10):
         finished = run_fmirror(TWO, *words, source, target, prefix=prefix)
         assert finished.code == 0, finished.said
-        opened = [line for line in log.read_text().splitlines() if '"13"' in line]
+        opened = [call for call in read_calls(log) if '"13"' in call.text]
         if len(opened) == 2:
             break  # else it took so long that the directory was done by itself
     assert len(opened) == 2, opened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -16,6 +17,7 @@ from pcircle.fs.xattrs import FORBIDDING, read_flags
 from tests.fcp.running import ONE, TWO, Launcher, Run, run_fcp, without_rights
 from tests.fcp.trees import write_file
 from tests.programs import required
+from tests.strace import read_calls
 
 from .running import (
     FMIRROR,
@@ -147,9 +149,10 @@ def test_no_other_user_gets_rights_meanwhile(place: bytes) -> None:
     prefix = (*strace, *without_rights(*BOUND))
     options = ("-q", "-j1", "--delete")
     assert run_fmirror(None, *options, source, target, prefix=prefix).code == 0
-    with open(trace, "rb") as stream:
-        lines = [line for line in stream.read().splitlines() if b"chmod" in line]
-    given = {int(line.split(b", ")[-1].split(b")")[0], 8) for line in lines}
+    # The mode is the last argument of each call but fchmodat2, whose flags come after it.
+    modes = [re.search(r", (0\d*)(?:, [A-Z_|]+)?\)", call.text) for call in read_calls(trace)]
+    given = {int(mode[1], 8) for mode in modes if mode}
+    assert None not in modes
     assert 0o700 in given
     # Those of the source's directories, of what is made there, and these with the owner's rights.
     source_modes = {*MODES, *(mode | 0o700 for mode in MODES), 0o755, 0o644}

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from pcircle.fprof.profile.inodes import Claim, Inodes, home_of, unpack
-from tests import counts
+from tests import counts, strace
 from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO, Launcher, clean_environment, command, launchers
 from tests.fcp.trees import build_flat_tree
@@ -20,7 +20,7 @@ BLOCK_BYTES = 32 << 20
 def _count_calls(tree: bytes, log: bytes) -> int:
     # With one thread: strace makes the file system slow, and the number of threads follows that.
     fprof = command(ONE, ["-q", "--threads", "1", tree], FPROF)
-    return counts.total(counts.calls(counts.trace(fprof, log, env=clean_environment())))
+    return counts.total(counts.by_name(strace.trace(fprof, log, env=clean_environment())))
 
 
 @pytest.mark.counts

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests import counts
+from tests import counts, strace
 from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO, Launcher
 
@@ -33,7 +33,7 @@ def calls(place: bytes, directories: int) -> int:
         for name in b"abcd":
             os.mknod(place + b"/tree/%d/%c" % (number, name))
     command: list[str | bytes] = [sys.executable, "-c", STEADY, "-q", "-j1", "-r", place + b"/tree"]
-    return counts.total(counts.calls(counts.trace(command, place + b"/calls")))
+    return counts.total(counts.by_name(strace.trace(command, place + b"/calls")))
 
 
 @pytest.mark.counts

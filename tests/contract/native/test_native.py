@@ -22,6 +22,7 @@ import pytest
 from pcircle.fs import native
 from pcircle.fs.native import pure
 from pcircle.fs.xattrs import IGNORED, USER_FLAGS
+from tests.strace import read_calls
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 ALL = pure.KEEP_MODE | pure.KEEP_OWNER | pure.KEEP_TIMES
@@ -452,8 +453,9 @@ os.write(2, b"end")
             capture_output=True,
         )
         assert done.stderr == b"beginend"
-        text = log.read_text().partition('"begin"')[2].partition('"end"')[0]
-        lines = [line.partition(" ")[2].strip() for line in text.splitlines()[1:-1]]
-        logs.append([line for line in lines if not line.startswith(("+++", "---"))])
+        lines = [call.text for call in read_calls(log)]
+        begin = lines.index('write(2, "begin", 5) = 5')
+        end = lines.index('write(2, "end", 3) = 3')
+        logs.append(lines[begin + 1 : end])
     assert len(logs[0]) > 20
     assert logs[0] == logs[1]

@@ -20,6 +20,7 @@ from pcircle.fs.native import pure
 from pcircle.fs.stats import Table
 from tests.contract.native.test_native import FLAGS, FOREVER, module
 from tests.programs import required
+from tests.strace import read_calls
 
 __all__ = ["module"]
 
@@ -377,11 +378,11 @@ native.change_names(top, [b"a", b"b"], -1, os.getuid(), -1, 1 << 62)
         if not choice and not native.is_native:
             pytest.skip("the C module is not used")
         trace = tmp_path / "trace"
-        command = [required("strace"), "-o", str(trace), "-e", "trace=openat,fchownat"]
+        command = [required("strace"), "-f", "-o", str(trace), "-e", "trace=openat,fchownat"]
         python = [sys.executable, "-c", program]
         env = {**os.environ, "PCIRCLE_NATIVE": choice}
         subprocess.run([*command, *python], cwd=tmp_path, env=env, check=True)
-        lines = trace.read_text().splitlines()
+        lines = [call.text for call in read_calls(trace)]
         begin = max(at for at, line in enumerate(lines) if '"begin-here"' in line or '"."' in line)
         wanted = ('"d0"', '"d1"', '"a"', '"b"', '"gone"')
         seen.append(
