@@ -7,7 +7,7 @@ exit code 4, any other result that is lost is a failure, and no descriptor is cl
 from __future__ import annotations
 
 import os
-import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from tests.fcp.trees import write_file
 from tests.fmirror.running import needs_strace
 from tests.fusefs.fixture import Mount, fuse
 from tests.fusefs.rules import Rule
+from tests.strace import read_calls
 
 __all__ = ["fuse", "place"]
 
@@ -98,14 +99,18 @@ def test_a_journal_that_cannot_be_closed_stops_a_copy(tree: Path, fuse: Mount, s
     mounted = fuse()
     checkpoint: list[str | bytes] = ["--checkpoint-dir", mounted.path]
     words: list[str | bytes] = ["fcp", "-a", "-q", "-T", *checkpoint, "src", "copy"]
-    often = ["--checkpoint-interval", "0.2", "--bwlimit", "500k"] if skip else []
-    mounted.rules(_CLOSES._replace(path="*/journal-*", skip=skip))
-    traced = ("strace", "-f", "-o", "calls", "-e", "trace=close,openat")
-    finished = run([*words, *often], prefix=traced)
+    for rate in ("500k", "250k", "125k", "60k", "30k"):
+        often = ["--checkpoint-interval", "0.2", "--bwlimit", rate] if skip else []
+        mounted.rules(_CLOSES._replace(path="*/journal-*", skip=skip))
+        traced = ("strace", "-f", "-y", "-o", "calls", "-e", "trace=close,openat")
+        finished = run([*words, *often], prefix=traced)
+        closes = [call for call in read_calls(Path("calls")) if call.name == "close"]
+        if finished.code or sum("/journal-" in call.text for call in closes) > skip:
+            break
+        shutil.rmtree("copy")  # a busy machine has made fewer commits than must succeed
     assert finished.code == 4, finished.said
     assert f"cannot write the checkpoint: {_REASON}" in finished.said
-    calls = Path("calls").read_text()
-    assert re.findall(r"close\(\d+\) += -1 EBADF", calls) == []
+    assert [call for call in closes if "EBADF" in call.result] == []
     mounted.rules()
     assert run([*words, "--resume"]).code == 0
     assert len(os.listdir("copy/d")) == 20

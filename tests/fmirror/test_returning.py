@@ -20,6 +20,7 @@ from tests.fcp.trees import write_file
 from tests.fusefs.fixture import Mount
 from tests.fusefs.mounting import Mounted
 from tests.fusefs.rules import Rule
+from tests.strace import read_calls
 
 from .edits import copy_of
 from .running import FMIRROR, every_launcher, mirrored, needs_strace, run_fmirror
@@ -108,7 +109,7 @@ def test_what_came_back_since_a_plan_stays(
 @needs_strace
 @pytest.mark.parametrize("option", ["--delete", "--delete=during"])
 def test_a_directory_that_moves_within_the_source_is_not_lost(
-    sides: tuple[bytes, bytes], place: bytes, option: str
+    sides: tuple[bytes, bytes], tmp_path: Path, option: str
 ) -> None:
     """It moves to a directory that was listed before, from one that is being listed."""
     source, target = sides
@@ -117,13 +118,16 @@ def test_a_directory_that_moves_within_the_source_is_not_lost(
         os.makedirs(top + b"/zbig/inner/moves")
         write_file(top + b"/zbig/inner/moves/file", b"content")
     write_file(target + b"/zbig/inner/surplus", b"old")
-    prefix = ["strace", "-f", "-o", "/dev/null", "-P", os.fsdecode(source) + "/zbig/inner"]
+    log = tmp_path / "calls"
+    prefix = ["strace", "-f", "-o", str(log), "-P", os.fsdecode(source) + "/zbig/inner"]
     prefix += ["-e", "inject=getdents64:delay_enter=5000000:when=1"]
     words = ["-j1", "--threads=1", option]
     with Run(None, *words, source, target, program=FMIRROR, prefix=prefix) as run:
-        while run.process.poll() is None and not os.path.exists(target + b"/1/new"):
+        while not os.path.exists(target + b"/1/new") or not any(
+            call.name == "getdents64" for call in read_calls(log)
+        ):
+            assert run.process.poll() is None
             time.sleep(0.01)
-        time.sleep(0.3)
         os.rename(source + b"/zbig/inner/moves", source + b"/1/moves")
         finished = run.finish()
     assert finished.code == 1, finished.said

@@ -106,5 +106,5 @@ def test_places_are_given_on() -> None:
     other.start()
     assert not got.wait(0.2)
     turns.end()
-    assert got.wait(20)
+    assert got.wait(60)
     other.join()

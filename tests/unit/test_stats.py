@@ -89,7 +89,7 @@ def test_a_name_that_fails_does_not_spoil_the_others(tree: int, looked_up_by: Mo
 def test_the_parts_of_a_range_overlap() -> None:
     """All of them are under way at once, or this would never end."""
     overlap = Overlap(5)
-    met = threading.Barrier(5, timeout=30)
+    met = threading.Barrier(5, timeout=60)
     ranges: list[tuple[int, int]] = []
 
     def part(start: int, stop: int) -> None:
