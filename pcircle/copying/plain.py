@@ -7,6 +7,7 @@ and reports errors.
 
 from __future__ import annotations
 
+import errno
 import sys
 from itertools import takewhile
 
@@ -15,6 +16,7 @@ from pcircle.copying.extras import Extras
 from pcircle.copying.observing import Watch
 from pcircle.copying.settings import Settings
 from pcircle.fs import native
+from pcircle.fs.data import copy_range, ways_of
 from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
 from pcircle.fs.xattrs import IGNORED, USER_FLAGS
 
@@ -22,6 +24,11 @@ ONE_READ_BYTES = 128 << 10
 MAX_NAMES = 256
 """How many files are copied by one call."""
 _CONTENTS_BYTES = 2 * ONE_READ_BYTES
+_MAX_RANGE_BYTES = 4 << 20
+# Where the kernel does not copy from the one file system to the other, or not at all.
+_NO_RANGES = frozenset(
+    -1 - code for code in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+)
 
 
 class PlainCopier:
@@ -42,6 +49,10 @@ class PlainCopier:
         self._inode_flags = USER_FLAGS if settings.keep.flags else 0
         # A file that is reached through a link may have any number of names.
         self._max_links = sys.maxsize if not settings.keep.links else 0 if settings.follow else 1
+        # What the kernel copies is not seen, and may become a clone.
+        ways = ways_of(settings.reflink, settings.sparse)
+        is_range = copy_range in ways and not watch.reads
+        self._range_bytes = min(settings.large_bytes, _MAX_RANGE_BYTES) if is_range else 0
         # Memory for the content of one file, or of some of them.
         self._contents_bytes = 0
         if watch.reads:
@@ -83,6 +94,7 @@ class PlainCopier:
             IGNORED,
             self._max_links,
             ONE_READ_BYTES,
+            self._range_bytes,
             device,
             owner,
             group,
@@ -90,6 +102,8 @@ class PlainCopier:
             self._contents_bytes,
         )
         sizes = list(takewhile(UNTRIED.__ne__, native.numbers(result)))
+        if sizes and sizes[-1] in _NO_RANGES:
+            self._range_bytes = 0
         if sizes and sizes[-1] < 0:
             self.offer = 1
         else:

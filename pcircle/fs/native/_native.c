@@ -48,7 +48,7 @@
 _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 
 /* Of the functions here and their results; `pure.py` has the same. */
-#define INTERFACE 6
+#define INTERFACE 8
 
 #define UNTRIED INT64_MIN
 #define NOT_PLAIN (INT64_MIN + 1)
@@ -325,7 +325,7 @@ struct copying {
     int inode_flags; /* that a user sets, and a copy would have to be given */
     const char *ignored; /* attributes that no copy is given, each ended by a NUL */
     Py_ssize_t ignored_bytes;
-    int64_t max_links, max_bytes, source_device, owner, group;
+    int64_t max_links, max_bytes, max_range_bytes, source_device, owner, group;
     char *buffer;
     int64_t room; /* left for contents; 0 if these are not kept */
     uid_t user;   /* who copies */
@@ -466,6 +466,33 @@ move_content(int fd, int out, size_t size, char *buffer)
     return error;
 }
 
+#ifndef SYS_copy_file_range /* which headers of before Linux 4.5 do not know */
+#define SYS_copy_file_range -1
+#endif
+
+/* Have the kernel copy all of a file that is not to be seen: 0, an errno, or -1 if it changed. */
+static int
+move_range(int fd, int out, const struct status *source)
+{
+    struct status now;
+    int64_t from = 0, to = 0;
+    const int64_t size = (int64_t)source->size;
+    while (from < size) {
+        long count = syscall(SYS_copy_file_range, fd, &from, out, &to, (size_t)(size - from), 0);
+        if (count < 0 && (errno != EINTR || from == 0))
+            return errno;
+        if (count == 0)
+            return -1;
+    }
+    if (look_open(fd, &now) != 0)
+        return errno;
+    return now.size == source->size && now.modified.seconds == source->modified.seconds
+            && now.modified.ns == source->modified.ns && now.changed.seconds == source->changed.seconds
+            && now.changed.ns == source->changed.ns
+        ? 0
+        : -1;
+}
+
 /* Copy one file, of which nothing is left behind unless it is whole; its size, or what it is.
  *
  * Where it may be made with its mode, the directory is closed to others, see `pure.copy_files`.
@@ -486,8 +513,8 @@ copy_file(const char *name, struct copying *how)
         goto close_source;
     }
     if (!S_ISREG(source.mode) || (int64_t)source.links > how->max_links
-        || source.size > (uint64_t)how->max_bytes || source.size > source.blocks * 512
-        || (int64_t)device_of(&source) != how->source_device
+        || (source.size > (uint64_t)how->max_bytes && source.size > (uint64_t)how->max_range_bytes)
+        || source.size > source.blocks * 512 || (int64_t)device_of(&source) != how->source_device
         || has_attributes(fd, how) || has_flags(fd, how->inode_flags))
         goto close_source;
     int right = how->owner == (int64_t)source.uid && how->group == (int64_t)source.gid
@@ -503,7 +530,9 @@ copy_file(const char *name, struct copying *how)
         outcome = -1 - (int64_t)errno;
         goto close_source;
     }
-    int error = move_content(fd, out, (size_t)source.size, how->buffer);
+    int error = source.size > (uint64_t)how->max_bytes
+        ? move_range(fd, out, &source)
+        : move_content(fd, out, (size_t)source.size, how->buffer);
     if (error == 0)
         error = settle(out, &source, how, right);
     if (error != 0)
@@ -541,18 +570,20 @@ copy_files(PyObject *module, PyObject *arguments)
     struct copying how;
     struct names names;
     PyObject *sources, *targets, *list, *contents, *result = NULL;
-    long long max_links, max_bytes, device, owner, group, until_ns, room;
+    long long max_links, max_bytes, max_range_bytes, device, owner, group, until_ns, room;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "OOOiiiiy#LLLLLLL:copy_files", &sources, &targets, &list, &how.flags, &how.creation_bits, &how.keep, &how.inode_flags,
-                          &how.ignored, &how.ignored_bytes, &max_links, &max_bytes, &device,
-                          &owner, &group, &until_ns, &room))
+    if (!PyArg_ParseTuple(arguments, "OOOiiiiy#LLLLLLLL:copy_files", &sources, &targets, &list, &how.flags, &how.creation_bits, &how.keep, &how.inode_flags,
+                          &how.ignored, &how.ignored_bytes, &max_links, &max_bytes,
+                          &max_range_bytes, &device, &owner, &group, &until_ns, &room))
         return NULL;
-    if (max_bytes < 0 || max_bytes > MAX_FILE_BYTES || (room != 0 && room <= max_bytes)) {
+    if (max_bytes < 0 || max_bytes > MAX_FILE_BYTES || max_range_bytes < 0
+        || (room != 0 && (room <= max_bytes || max_range_bytes != 0))) {
         PyErr_SetString(PyExc_ValueError, "max_bytes");
         return NULL;
     }
     how.max_links = max_links;
     how.max_bytes = max_bytes;
+    how.max_range_bytes = max_range_bytes;
     how.source_device = device;
     how.owner = owner;
     how.group = group;

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pcircle.encoding import exact, to_scan
 
-INTERFACE = 6
+INTERFACE = 8
 """Changes with the functions and their results; a C module of another number is not used."""
 
 UNTRIED = -(1 << 63)
@@ -69,6 +69,7 @@ def copy_files(
     ignored: bytes,
     max_links: int,
     max_bytes: int,
+    max_range_bytes: int,
     source_device: int,
     owner: int,
     group: int,
@@ -78,27 +79,27 @@ def copy_files(
 ) -> tuple[bytes, bytes]:
     """Copy plain files; of each its size in bytes.
 
-    `sources` and `targets` are open directories, one for all names or one for each name. Plain is
-    a regular file of at most `max_bytes` and `max_links` names, on `source_device`, with no holes,
-    as large as it claims, and nothing to keep but owner, mode and times. `flags` open it. A copy
-    is made anew, with the bits `creation_bits` of its mode, or closed to others if modes are kept,
-    and then given owner, mode and times in this order. Where it has the `owner` and `group` (-1:
-    unknown) of its source, it is made with its mode: the directory must be closed to others, and
-    hand down no access control lists.
+    `sources` and `targets` are open directories, one for all names or one for each name. Plain is a
+    regular file of at most `max_bytes` and `max_links` names, on `source_device`, with no holes, as
+    large as it claims, and nothing to keep but owner, mode and times. `flags` open it. One of up to
+    `max_range_bytes` is plain, too, where copy_file_range(2) copies it. A copy is made anew, with
+    the bits `creation_bits` of its mode, or closed to others if modes are kept, and then given
+    owner, mode and times in this order. Where it has the `owner` and `group` (-1: unknown) of its
+    source, it is made with its mode: the directory must be closed to others, and hand down no
+    access control lists.
 
     `ignored` are names of attributes that no copy is given, each ended by a NUL.
 
-    With `contents_bytes` (0: without; else more than `max_bytes`) also what they contain: one after
-    the other, and anything behind that. Files for which there may be no room are left.
+    With `contents_bytes` (0: without; else more than `max_bytes`, and `max_range_bytes` is 0) also
+    what they contain: one after the other, and anything behind that. Files for which there may be
+    no room are left.
 
     The first file that is not plain, or fails, is the last that is tried; nothing is left of it.
     """
-    if not 0 <= max_bytes <= MAX_FILE_BYTES or 0 < contents_bytes <= max_bytes:
-        raise ValueError("max_bytes")
+    _refuse_sizes(max_bytes, max_range_bytes, contents_bytes)
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
-    how = _How(
-        flags, creation_bits, keep, inode_flags, attributes, max_links, max_bytes, source_device
-    )
+    sizes = max_bytes, max_range_bytes
+    how = _How(flags, creation_bits, keep, inode_flags, attributes, max_links, sizes, source_device)
     right_modes: set[tuple[int, int]] = set()
     kept: list[bytes] = []
     left = contents_bytes
@@ -107,8 +108,8 @@ def copy_files(
     def copy(name: bytes) -> int:
         nonlocal left
         data = _copied(name, *next(sides), how, (owner, group), right_modes)
-        if data is None:
-            return NOT_PLAIN
+        if data is None or isinstance(data, int):
+            return NOT_PLAIN if data is None else data
         if contents_bytes:
             kept.append(bytes(data))
             left -= len(data)
@@ -117,6 +118,13 @@ def copy_files(
     enough = (lambda: left <= max_bytes) if contents_bytes else None
     result = _for_each(copy, names, until_ns, enough, all_of_them=False)
     return result, b"".join(kept).ljust(contents_bytes, b"\0")
+
+
+def _refuse_sizes(max_bytes: int, max_range_bytes: int, contents_bytes: int) -> None:
+    if not 0 <= max_bytes <= MAX_FILE_BYTES or max_range_bytes < 0:
+        raise ValueError("max_bytes, max_range_bytes")
+    if contents_bytes and (contents_bytes <= max_bytes or max_range_bytes):
+        raise ValueError("max_bytes, max_range_bytes, contents_bytes")
 
 
 class _How(NamedTuple):
@@ -128,7 +136,7 @@ class _How(NamedTuple):
     inode_flags: int
     ignored: frozenset[str]
     max_links: int
-    max_bytes: int
+    max_bytes: tuple[int, int]
     device: int
 
 
@@ -139,8 +147,10 @@ def _copied(
     how: _How,
     owner: tuple[int, int],
     right_modes: set[tuple[int, int]],
-) -> bytes | memoryview | None:
+) -> bytes | memoryview | int | None:
     """Copy one file; its content, which stands until the next call, or None if it is not plain.
+
+    Of a file that the kernel has copied it is the size instead.
 
     `right_modes` are directories, each with a mode with which a file was made in it as it should
     be: the kernel answers alike for all of these.
@@ -158,9 +168,12 @@ def _copied(
         least = 0o600 if how.keep & KEEP_MODE else 0
         made_with = mode & 0o777 if right else mode & how.creation_bits | least
         out = os.open(name, _CREATE, made_with, dir_fd=target_fd)
-        data: bytes | memoryview | None = None
+        data: bytes | memoryview | int | None = None
         try:
-            data = _moved(fd, out, source.st_size)
+            if source.st_size > how.max_bytes[0]:
+                data = _moved_range(fd, out, source)
+            else:
+                data = _moved(fd, out, source.st_size)
             if data is not None and how.keep & (KEEP_MODE | KEEP_OWNER | KEEP_TIMES):
                 whole, data = data, None
                 if right and (target_fd, mode) not in right_modes:
@@ -190,7 +203,7 @@ def _is_plain(fd: int, source: os.stat_result, how: _How) -> bool:
     size = source.st_size
     if not stat.S_ISREG(source.st_mode) or source.st_nlink > how.max_links:
         return False
-    if size > how.max_bytes or size > source.st_blocks * 512 or source.st_dev != how.device:
+    if size > max(how.max_bytes) or size > source.st_blocks * 512 or source.st_dev != how.device:
         return False
     if how.keep & _ATTRIBUTES and _has_attributes(fd, how):
         return False
@@ -218,6 +231,19 @@ def _moved(fd: int, out: int, size: int) -> bytes | memoryview | None:
     return data
 
 
+def _moved_range(fd: int, out: int, source: os.stat_result) -> int | None:
+    """Have the kernel copy all of a file; its size, or None if it changed meanwhile. OSError."""
+    done, size = 0, source.st_size
+    while done < size:
+        count = os.copy_file_range(fd, out, size - done, done, done)
+        if not count:
+            return None
+        done += count
+    now = os.fstat(fd)
+    before = size, source.st_mtime_ns, source.st_ctime_ns
+    return size if before == (now.st_size, now.st_mtime_ns, now.st_ctime_ns) else None
+
+
 def make_directories(
     sources: list[int],
     target_fd: int,
@@ -237,7 +263,7 @@ def make_directories(
     ``-1 - errno`` stands in place of the descriptor.
     """
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
-    how = _How(0, 0, keep, inode_flags, attributes, 0, 0, 0)
+    how = _How(0, 0, keep, inode_flags, attributes, 0, (0, 0), 0)
     of_each = zip(_holders(sources, names), _holders(modes, names), strict=True)
     opened = array("q", [UNTRIED]) * len(names)
     place = -1

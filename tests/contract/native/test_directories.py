@@ -258,7 +258,7 @@ def test_files_of_several_directories_are_copied_by_one_call(
     _, targets = _make(module, sides)
     owner, group = os.fstat(targets[0])[stat.ST_UID], os.fstat(targets[0])[stat.ST_GID]
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    how = flags, 0o777, STATUS, 0, IGNORED, 1, 1000, os.fstat(fds[0]).st_dev
+    how = flags, 0o777, STATUS, 0, IGNORED, 1, 1000, 0, os.fstat(fds[0]).st_dev
     made_in = [fd for fd in targets for _ in range(2)]
     os.mkfifo(sides.paths[2] / "odd")
     result, _ = module.copy_files(

@@ -86,6 +86,7 @@ def copied_with_contents(
         "ignored": IGNORED,
         "max_links": 1,
         "max_bytes": MAX_BYTES,
+        "max_range_bytes": 0,
         "source_device": os.fstat(sides.source_fd).st_dev,
         "owner": -1,
         "group": -1,
@@ -326,7 +327,48 @@ def test_contents_are_those_of_the_copies(module: ModuleType, sides: Sides) -> N
     assert len(contents) == 20_000
 
 
-_WRONG = {"max_bytes": -1}, {"max_bytes": 2 << 20}, {"contents_bytes": 5}
+RANGE = {"max_bytes": 1000, "max_range_bytes": 200_000}
+
+
+def test_the_kernel_copies_larger_files(module: ModuleType, sides: Sides) -> None:
+    data = os.urandom(100_000)
+    for name, size in ((b"small", 10), (b"large", 100_000), (b"larger", 200_001)):
+        sides.file(name, (data * 3)[:size])
+    assert copied(module, sides, b"small", b"large", b"larger", keep=ALL, **RANGE) == [
+        *(10, 100_000, pure.NOT_PLAIN)
+    ]
+    made = sides.target / "large"
+    assert made.read_bytes() == data
+    assert stat.S_IMODE(made.stat().st_mode) == 0o640
+    assert made.stat().st_mtime_ns == 10**18 + 2
+    assert sorted(os.listdir(sides.target)) == ["large", "small"]
+
+
+def test_nothing_is_left_of_a_file_that_the_kernel_does_not_copy(
+    module: ModuleType, sides: Sides
+) -> None:
+    sides.file(b"large", bytes(100_000))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        found = copied(module, sides, b"large", **RANGE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert found == [-1 - errno.EFBIG]
+    assert os.listdir(sides.target) == []
+
+
+def test_a_file_with_holes_is_left_to_the_caller(module: ModuleType, sides: Sides) -> None:
+    os.truncate(sides.file(b"holes", b"1"), 100_000)
+    assert copied(module, sides, b"holes", **RANGE) == [pure.NOT_PLAIN]
+
+
+_WRONG = (
+    *({"max_bytes": -1}, {"max_bytes": 2 << 20}, {"contents_bytes": 5}, {"max_range_bytes": -1}),
+    {"max_range_bytes": 1, "contents_bytes": MAX_BYTES + 1},
+)
 
 
 @pytest.mark.parametrize("given", _WRONG, ids=str)
@@ -334,7 +376,7 @@ def test_sizes_that_cannot_be_are_refused(
     module: ModuleType, sides: Sides, given: dict[str, int]
 ) -> None:
     sides.file(b"file", b"1")
-    with pytest.raises(ValueError, match="max_bytes"):
+    with pytest.raises(ValueError, match="max"):
         copied(module, sides, b"file", **given)
     assert os.listdir(sides.target) == []
 
@@ -432,7 +474,7 @@ from pcircle.fs import native
 source, target = (os.open(path, os.O_RDONLY) for path in sys.argv[1:])
 device = os.fstat(source).st_dev
 names = [b"0", b"1", b"2", b"3", b"4", b"taken"]
-how = {FLAGS}, 0o777, {keep}, 0, b"", 1, 1000, device, 0, 0, 1 << 62, 0
+how = {FLAGS}, 0o777, {keep}, 0, b"", 1, 250, 9000, device, 0, 0, 1 << 62, 0
 native.copy_files(source, target, [], *how)  # which imports what it needs
 os.write(2, b"begin")
 native.copy_files(source, target, names, *how)
