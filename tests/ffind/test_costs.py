@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -14,16 +13,6 @@ from tests.fcp.running import ONE, Launcher
 from tests.frm.test_costs import MAX_RANK_BYTES, make_flat, make_wide
 
 from .running import run_ffind
-
-# A clock on which nothing is slow, whatever else the machine does.
-STEADY = """
-import itertools, sys, types
-from pcircle.walk import walker
-ticks = itertools.count()
-walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)
-from pcircle.ffind.cli import main
-sys.exit(main())
-"""
 
 
 def make(top: bytes, directories: int) -> None:
@@ -35,16 +24,7 @@ def make(top: bytes, directories: int) -> None:
 
 def calls(top: bytes, *words: str) -> int:
     """How many calls a search makes."""
-    command: list[str | bytes] = [
-        sys.executable,
-        "-c",
-        STEADY,
-        "-j1",
-        "--threads",
-        "1",
-        top + b"/tree",
-        *words,
-    ]
+    command = [*counts.steady("ffind"), "-j1", "--threads=1", top + b"/tree", *words]
     return counts.total(counts.by_name(strace.trace(command, top + b"/calls")))
 
 

@@ -21,15 +21,6 @@ OPTIONS = [
     *("-lR", "-rlR", "-AlR", "-islR", "-sR", "-FR", "-SlR", "-lUR"),
 ]
 JOBS = [1, 2, 4]
-# A clock on which nothing is slow, whatever else the machine does.
-STEADY = """
-import itertools, sys, types
-from pcircle.walk import walker
-ticks = itertools.count()
-walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)
-from pcircle.fls.cli import main
-sys.exit(main())
-"""
 
 
 def _files(top: Path, names: list[str]) -> None:
@@ -134,7 +125,7 @@ def test_calls_for_a_directory_of_four_files(tmp_path: Path, options: str) -> No
             _files(top / f"{number}", list("abcd"))
 
     def calls(top: Path) -> int:
-        command = [sys.executable, "-c", STEADY, "-qj1", "--threads=1", options, str(top)]
+        command = [*counts.steady("fls"), "-qj1", "--threads=1", options, str(top)]
         return counts.total(counts.by_name(strace.trace(command, tmp_path / "calls")))
 
     counts.check(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -14,15 +13,6 @@ from tests.fcp.running import ONE, TWO, Launcher
 
 from .running import removed
 
-# A clock on which nothing is slow, whatever else the machine does.
-STEADY = """
-import itertools, sys, types
-from pcircle.walk import walker
-ticks = itertools.count()
-walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)
-from pcircle.frm.cli import main
-sys.exit(main())
-"""
 MAX_RANK_BYTES = 100 << 20
 
 
@@ -32,7 +22,7 @@ def calls(place: bytes, directories: int) -> int:
         os.makedirs(place + b"/tree/%d" % number)
         for name in b"abcd":
             os.mknod(place + b"/tree/%d/%c" % (number, name))
-    command: list[str | bytes] = [sys.executable, "-c", STEADY, "-q", "-j1", "-r", place + b"/tree"]
+    command: list[str | bytes] = [*counts.steady("frm"), "-q", "-j1", "-r", place + b"/tree"]
     return counts.total(counts.by_name(strace.trace(command, place + b"/calls")))
 
 
