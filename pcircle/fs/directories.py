@@ -25,6 +25,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -43,8 +44,10 @@ _MAX_KEPT = 1024
 _FOR_OTHERS = 64  # descriptors that the rest of the process needs
 _EACH_OF_MANY = 4  # directories that a thread keeps which is not the first of its process
 _OF_A_THREAD = 8  # descriptors that one needs besides: files, what it reads of directories
-_MAX_AT_ONCE = 12  # small directories that a thread reads together
+_FEW_AT_ONCE = 12  # small directories that a thread reads together
 _OF_AT_ONCE = 40  # so all threads that there may be need no more for it than is affordable
+_MAX_AT_ONCE = 32  # the same where a process may have that many open files
+_OF_MANY_AT_ONCE = 160
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _O_PATH: int = getattr(os, "O_PATH", _FLAGS)  # Linux; elsewhere the same error comes again
@@ -450,10 +453,13 @@ def at_and_above(directory_fd: int) -> Iterator[tuple[int, int]]:
 
 def affordable() -> int:
     """How many directory descriptors a process can well keep, of those that it may have."""
+    return max(4, min(_MAX_KEPT, _half()))
+
+
+def _half() -> int:
+    """Half of the descriptors that a process may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return _MAX_KEPT
-    return max(4, min(_MAX_KEPT, (limit - _FOR_OTHERS) // 2))
+    return sys.maxsize if limit == resource.RLIM_INFINITY else (limit - _FOR_OTHERS) // 2
 
 
 def affordable_threads(sides: int = 1) -> int:
@@ -471,7 +477,8 @@ def capacity_of(*, is_first: bool) -> int:
 
 def affordable_at_once() -> int:
     """How many small directories a thread can have open at a time, beside what it keeps."""
-    return max(1, min(_MAX_AT_ONCE, affordable() // _OF_AT_ONCE))
+    few = min(_FEW_AT_ONCE, affordable() // _OF_AT_ONCE)
+    return max(1, few, min(_MAX_AT_ONCE, _half() // _OF_MANY_AT_ONCE))
 
 
 def bases(
