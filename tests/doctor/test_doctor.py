@@ -125,10 +125,13 @@ def test_threads_pay_on_a_slow_file_system(run: Run, fuse: Mount) -> None:
 def test_a_file_system_that_gives_no_answer(run: Run, fuse: Mount) -> None:
     """It is named, others are reported, and nothing is left behind when it answers again."""
     mounted = fuse()
-    mounted.rules(Rule(ops=("unlink",), delay_s=5.0, times=1))
-    done = run_doctor(run, "--json=-", "--timeout=2", mounted.path, b"/")
-    hanging, root = document(done)["paths"].values()
-    assert "no answer within 2 s" in hanging["trials"]["why"]
+    for limit_s in (2, 20):  # a busy machine may give no other answer in a short time
+        mounted.rules(Rule(ops=("unlink",), delay_s=2.5 * limit_s, times=1))
+        done = run_doctor(run, "--json=-", f"--timeout={limit_s}", mounted.path, b"/")
+        hanging, root = document(done)["paths"].values()
+        assert f"no answer within {limit_s} s" in hanging["trials"]["why"]
+        if root.get("hard_links", {}).get("value") is not None:
+            break
     assert root["size_bytes"]["value"]  # in a chroot no list of mounts has the type of /
     assert root["hard_links"]["value"] is not None
     mounted.rules()

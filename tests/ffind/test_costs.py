@@ -24,7 +24,8 @@ def make(top: bytes, directories: int) -> None:
 
 def calls(top: bytes, *words: str) -> int:
     """How many calls a search makes."""
-    command = [*counts.steady("ffind"), "-j1", "--threads=1", top + b"/tree", *words]
+    command: list[str | bytes] = [*counts.steady("ffind"), "-j1", "--threads=1"]
+    command += [top + b"/tree", *words]
     return counts.total(counts.by_name(strace.trace(command, top + b"/calls")))
 
 
