@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import chain, islice
+from itertools import islice
 from typing import IO
 
 from pcircle.names import show
@@ -76,11 +76,9 @@ class Sorter:
 
     def sorted(self) -> Iterator[bytes]:
         """All of them, in their order; once."""
-        if any(self._runs) and self._some:
-            self._put_away()  # or they would be there beside what is read of all runs
         self._some.sort()
         runs = [run for level in self._runs for run in level]
-        yield from chain(self._some, _merged(runs))
+        yield from merge(self._some, _merged(runs)) if runs else self._some
 
     def close(self) -> None:
         """Give the space back."""
