@@ -32,6 +32,7 @@ from .turns import Tree
 _TIMEOUT_S = 3600.0
 _QUIET_S = 3.5  # fmirror trusts no change time that is younger
 _REAL_TREES = ("/usr/share", "/usr/lib/python3")
+_MPI = "mpirun -np 2"
 _HEADER = ("row", "command", "s", "ratio", "goal", "cpu", "start s")
 
 
@@ -117,7 +118,11 @@ def rows(scale: float) -> Iterator[Row]:
 
 
 def _copies(some: Some) -> Iterator[Row]:
-    copying = {"xcp": "xcp -r --no-progress {} {out}", "cpz": "cpz {} {out}"}
+    copying = {
+        "xcp": "xcp -r --no-progress {} {out}",
+        "cpz": "cpz {} {out}",
+        "dcp": f"{_MPI} dcp -q -p {{}} {{out}}",
+    }
     yield Row("copy 4 KiB", filled(some(100_000), 200, 4096), "cp -a {} {out}",
               "fcp -q -p {} {out}", (0.48, 0.85), copying)  # fmt: skip
     yield Row("copy small directories", empty_files(some(100_000), _FEW), "cp -a {} {out}",
@@ -149,22 +154,25 @@ def _readings(some: Some) -> Iterator[Row]:
               (0.40, None))  # fmt: skip
     yield Row("list, small", empty_files(some(300_000), _FEW), "find {} -ls", "fls -q -lR {}",
               (0.50, None))  # fmt: skip
+    dwalk = {"dwalk": f"{_MPI} dwalk -q {{}}"}
     yield Row("profile, wide", empty_files(some(1_000_000), 200), "du -s {}", "fprof -q {}",
-              (0.62, None))  # fmt: skip
+              (0.62, None), dwalk)  # fmt: skip
     yield Row("profile, small", empty_files(some(600_000), _FEW), "du -s {}", "fprof -q {}",
-              (0.66, None))  # fmt: skip
+              (0.66, None), dwalk)  # fmt: skip
 
 
 def _changes(some: Some) -> Iterator[Row]:
+    dchmod = {"dchmod": f"{_MPI} dchmod -q -m {{mode}} {{}}"}
     yield Row("chmod, wide", empty_files(some(500_000), 200), "chmod -R {mode} {}",
-              "fchmod -q -R {mode} {}", (0.63, None), before="mode")  # fmt: skip
+              "fchmod -q -R {mode} {}", (0.63, None), dchmod, before="mode")  # fmt: skip
     yield Row("chmod, small", empty_files(some(336_000), _FEW), "chmod -R {mode} {}",
-              "fchmod -q -R {mode} {}", (0.68, None), before="mode")  # fmt: skip
-    rmz = {"rmz": "rmz {}"}
+              "fchmod -q -R {mode} {}", (0.68, None), dchmod, before="mode")  # fmt: skip
+    rmz = {"rmz": "rmz {}", "drm": f"{_MPI} drm -q {{}}"}
     yield Row("remove, wide", empty_files(some(500_000), 200), "rm -rf {}", "frm -q -r {}",
               (0.50, None), rmz, "fresh")  # fmt: skip
     yield Row("remove, small", empty_files(some(240_000), _FEW), "rm -rf {}", "frm -q -r {}",
               (0.53, None), rmz, "fresh")  # fmt: skip
+    # dsync is no peer here: it gives the target new change times, which fmirror does not trust.
     mirror = ("rsync -a --delete {}/ {out}", "fmirror -q -a --delete {}/ {out}")
     yield Row("mirror, wide", empty_files(some(500_000), 200), *mirror, (0.40, None),
               before="mirror")  # fmt: skip
@@ -174,7 +182,7 @@ def _changes(some: Some) -> Iterator[Row]:
     yield Row("mirror, first run", real(4), "rsync -aHAX {}/ {out}", "fmirror -q -a {}/ {out}",
               (0.60, None), before="equal")  # fmt: skip
     yield Row("compare content", pair(_contents), "diff -rq {}/a {}/b", "fdiff -c {}/a {}/b",
-              (0.52, None))  # fmt: skip
+              (0.52, None), {"dcmp": f"{_MPI} dcmp -q {{}}/a {{}}/b"})  # fmt: skip
 
 
 def _starts() -> Iterator[Row]:
@@ -226,7 +234,7 @@ class _Bench:
             row.build(tree)
         commands = {"reference": row.reference}
         for name, words in row.peers.items():
-            if shutil.which(words.split()[0]):
+            if shutil.which(words.removeprefix(_MPI).split()[0]) and self._works(words):
                 commands[name] = words
         commands |= {f"-j {jobs}": self._own(row.ours, jobs) for jobs in (2, 1)}
         starts: dict[str, list[measure.Cost]] = {name: [] for name in commands}
@@ -244,6 +252,20 @@ class _Bench:
         datasets.remove(f"{self._folder}/out")
         self._forget()  # the tree of the next row is another directory at the same path
         return list(self._lines(row, costs, starts))
+
+    def _works(self, words: str) -> bool:
+        """Whether a peer takes these arguments: not every version does."""
+        out = f"{self._folder}/out"
+        filled_in = words.replace("{out}", out).replace("{}", self._empty).replace("{mode}", "go=")
+        try:
+            self._call(filled_in)
+        except SystemExit as why:
+            print(f"left out: {why}", file=sys.stderr)
+            return False
+        finally:
+            datasets.remove(out)
+            os.makedirs(self._empty, exist_ok=True)
+        return True
 
     def _own(self, words: str, jobs: int) -> str:
         tool, rest = words.split(" ", 1)
