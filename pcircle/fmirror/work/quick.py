@@ -14,11 +14,11 @@ from itertools import accumulate, chain, repeat
 from typing import NamedTuple
 
 from pcircle.comparing import fields
-from pcircle.comparing.details import Details
 from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.work.batches import BatchedDetails
 from pcircle.fmirror.work.keeping import Keeping, read_from_ns
 from pcircle.fs.scan import LINK, ONLY_FILES, DirectoryBatch
-from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, Table
+from pcircle.fs.stats import CAPACITY, Failed, Stats, Table
 
 OF_FILES = fields.ALL & ~fields.TARGET
 _KINDS = ONLY_FILES | 1 << LINK[0]
@@ -31,6 +31,7 @@ class QuickCheck:
 
     def __init__(self, plan: MirrorPlan, keeper: Keeping, helped: int) -> None:
         self._keeper = keeper
+        self._details = BatchedDetails(keeper.details, flags=plan.keep.flags)
         self._keeps_links = plan.keep.links
         self._quiet_ns, self._devices = plan.quiet_ns, plan.devices
         self._deletes = plan.deleting.wanted
@@ -69,24 +70,17 @@ class QuickCheck:
         """Of names that were looked up on both sides those that are not as they should be."""
         if not names:
             return []
-        source, target = self._looks
-        count, details = len(names), self._keeper.details
+        count = len(names)
         changed = self._different(count)
+        links = None if among & fields.TARGET else ()
         recent: Collection[int] = range(count)
         if self.is_trusted and self._quiet_ns is not None:
             recent = self._recent(self._looks, count)
         if self._reads:
             changed.update(recent)
-        if details.fields & among and len(recent):
-            rows = list(zip(source.rows(count), target.rows(count), strict=True))
+        if self._keeper.details.fields & among and len(recent):
             rest = [place for place in recent if place not in changed]
-
-            def ask(start: int, stop: int) -> None:
-                for place in rest[start:stop]:
-                    if _differs(details, names[place], fds, *rows[place]):
-                        changed.add(place)
-
-            (target if target.is_slow else source).beside(ask, 0, len(rest))
+            changed |= self._details.differ(names, fds, self._looks, rest, links)
         if not changed:
             return []
         return [name for place, name in enumerate(names) if place in changed]
@@ -228,14 +222,6 @@ def _picked(table: Table, places: list[int]) -> Table:
     """Return the rows at these places, which most often are all of them, in their order."""
     is_all = len(places) == table.count and places == list(range(table.count))
     return table if is_all else table.picked(places)
-
-
-def _differs(details: Details, name: bytes, fds: tuple[int, int], a: Row, b: Row) -> bool:
-    """Whether two entries have other details; what can't be read is met where it is copied."""
-    try:
-        return bool(details.of_name(name, fds, a, b))
-    except OSError:
-        return True
 
 
 def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pcircle.fs.native import pure
 
 __all__ = [
+    "ask_attributes",
     "change_names",
     "copy_files",
     "is_native",
@@ -60,6 +61,7 @@ is_native = module is not pure
 
 if TYPE_CHECKING:
     from pcircle.fs.native.pure import (
+        ask_attributes,
         change_names,
         copy_files,
         list_directory,
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
         unlink_names,
     )
 else:
+    ask_attributes = module.ask_attributes
     change_names = module.change_names
     copy_files = module.copy_files
     list_directory = module.list_directory

@@ -32,8 +32,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -48,7 +50,7 @@
 _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 
 /* Of the functions here and their results; `pure.py` has the same. */
-#define INTERFACE 8
+#define INTERFACE 9
 
 #define UNTRIED INT64_MIN
 #define NOT_PLAIN (INT64_MIN + 1)
@@ -71,6 +73,7 @@ _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 #define OPENAT2 437   /* Linux 5.6; the same on all of these */
 #define NO_OTHER_MOUNT 0x01
 #define BENEATH 0x08
+#define LISTXATTRAT 465 /* Linux 6.13; the same on all of these */
 
 /* ---- statx(2), of which old C libraries have neither the call nor the record ---------------- */
 
@@ -355,28 +358,32 @@ has_attribute(int fd, const char *name)
     return fgetxattr(fd, name, NULL, 0) >= 0 || !is_no_attribute(errno);
 }
 
-/* Whether a file or directory has attributes that a copy of it would have to be given. */
+/* Whether a list of names, or the error in place of its size, has any that counts. */
 static int
-has_attributes(int fd, const struct copying *how)
+is_any_kept(char *list, ssize_t size, const struct copying *how)
 {
-    char list[LIST_BYTES + 1];
-    ssize_t size;
-    int keep = how->keep;
-    if ((keep & ASK_LISTS) != 0 && has_attribute(fd, ACCESS_LIST))
-        return 1;
-    if ((keep & (KEEP_LISTS | KEEP_ATTRIBUTES)) == 0)
-        return 0;
-    size = flistxattr(fd, list, LIST_BYTES);
     if (size < 0)
         return !is_no_attribute(errno); /* in doubt the caller looks */
     list[size] = 0; /* what a server sends may lack it */
     for (const char *name = list; name < list + size; name += strlen(name) + 1) {
         if (strcmp(name, ACCESS_LIST) == 0 || strcmp(name, DEFAULT_LIST) == 0)
             return 1;
-        if ((keep & KEEP_ATTRIBUTES) != 0 && !is_ignored(name, how))
+        if ((how->keep & KEEP_ATTRIBUTES) != 0 && !is_ignored(name, how))
             return 1;
     }
     return 0;
+}
+
+/* Whether a file or directory has attributes that a copy of it would have to be given. */
+static int
+has_attributes(int fd, const struct copying *how)
+{
+    char list[LIST_BYTES + 1];
+    if ((how->keep & ASK_LISTS) != 0 && has_attribute(fd, ACCESS_LIST))
+        return 1;
+    if ((how->keep & (KEEP_LISTS | KEEP_ATTRIBUTES)) == 0)
+        return 0;
+    return is_any_kept(list, flistxattr(fd, list, LIST_BYTES), how);
 }
 
 /* Whether a file has one of these inode flags.  Not all file systems have any, or tell. */
@@ -1348,6 +1355,81 @@ read_files(PyObject *module, PyObject *arguments)
     return result;
 }
 
+/* ---- asking for attributes ------------------------------------------------------------------- */
+
+struct asking {
+    struct holders holders;
+    struct copying rules; /* which attributes count */
+};
+
+/* As listxattr(2) or, of an attribute of that name, getxattr(2), of an entry of a directory. */
+static ssize_t
+ask_by_path(int fd, const char *name, const char *attribute, char *list)
+{
+    char path[64 + NAME_MAX];
+    int size = snprintf(path, sizeof path, "/proc/self/fd/%d/%s", fd, name);
+    if (size < 0 || (size_t)size >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return attribute != NULL ? lgetxattr(path, attribute, NULL, 0)
+                             : llistxattr(path, list, LIST_BYTES);
+}
+
+static ssize_t
+list_attributes(int fd, const char *name, char *list)
+{
+    /* Sandboxes refuse calls that they do not know. */
+    ssize_t size = syscall(LISTXATTRAT, fd, name, AT_SYMLINK_NOFOLLOW, list, (size_t)LIST_BYTES);
+    return size >= 0 || (errno != ENOSYS && errno != EPERM) ? size
+                                                            : ask_by_path(fd, name, NULL, list);
+}
+
+static int64_t
+ask_next(const char *name, void *context, int *ends)
+{
+    struct asking *how = context;
+    const struct copying *rules = &how->rules;
+    const int fd = next_holder(&how->holders), is_directory = is_itself_or_above(name);
+    char list[LIST_BYTES + 1];
+    (void)ends;
+    if (is_directory && has_flags(fd, rules->inode_flags))
+        return 1;
+    if ((rules->keep & ASK_LISTS) != 0
+        && (ask_by_path(fd, name, ACCESS_LIST, NULL) >= 0 || !is_no_attribute(errno)))
+        return 1;
+    if ((rules->keep & ASK_LISTS) != 0 && is_directory
+        && (ask_by_path(fd, name, DEFAULT_LIST, NULL) >= 0 || !is_no_attribute(errno)))
+        return 1;
+    if ((rules->keep & (KEEP_LISTS | KEEP_ATTRIBUTES)) == 0)
+        return 0;
+    return is_any_kept(list, list_attributes(fd, name, list), rules);
+}
+
+PyDoc_STRVAR(ask_attributes_doc, "See `pcircle.fs.native.pure.ask_attributes`.");
+
+static PyObject *
+ask_attributes(PyObject *module, PyObject *arguments)
+{
+    struct asking how;
+    struct names names;
+    PyObject *fds, *list, *result = NULL;
+    long long until_ns;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "OOiiy#L:ask_attributes", &fds, &list, &how.rules.keep,
+                          &how.rules.inode_flags, &how.rules.ignored, &how.rules.ignored_bytes,
+                          &until_ns))
+        return NULL;
+    if (take_names(list, &names, 1) < 0)
+        return NULL;
+    if (take_fds(fds, names.count, &how.holders) == 0) {
+        result = result_of(&names, NULL, ask_next, &how, until_ns);
+        PyMem_Free(how.holders.each);
+    }
+    PyMem_Free(names.texts);
+    return result;
+}
+
 /* ---- changing modes and owners --------------------------------------------------------------- */
 
 struct changing {
@@ -1400,6 +1482,7 @@ change_names(PyObject *module, PyObject *arguments)
 /* ---- the module ------------------------------------------------------------------------------ */
 
 static PyMethodDef methods[] = {
+    {"ask_attributes", ask_attributes, METH_VARARGS, ask_attributes_doc},
     {"change_names", change_names, METH_VARARGS, change_names_doc},
     {"copy_files", copy_files, METH_VARARGS, copy_files_doc},
     {"list_directory", list_directory, METH_VARARGS, list_directory_doc},

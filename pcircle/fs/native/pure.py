@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pcircle.encoding import exact, to_scan
 
-INTERFACE = 8
+INTERFACE = 9
 """Changes with the functions and their results; a C module of another number is not used."""
 
 UNTRIED = -(1 << 63)
@@ -205,7 +205,7 @@ def _is_plain(fd: int, source: os.stat_result, how: _How) -> bool:
         return False
     if size > max(how.max_bytes) or size > source.st_blocks * 512 or source.st_dev != how.device:
         return False
-    if how.keep & _ATTRIBUTES and _has_attributes(fd, how):
+    if how.keep & _ATTRIBUTES and _has_attributes(fd, how.keep, how.ignored):
         return False
     return not (how.inode_flags and _has_flags(fd, how.inode_flags))
 
@@ -263,7 +263,6 @@ def make_directories(
     ``-1 - errno`` stands in place of the descriptor.
     """
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
-    how = _How(0, 0, keep, inode_flags, attributes, 0, (0, 0), 0)
     of_each = zip(_holders(sources, names), _holders(modes, names), strict=True)
     opened = array("q", [UNTRIED]) * len(names)
     place = -1
@@ -272,7 +271,7 @@ def make_directories(
         nonlocal place
         place += 1
         source, mode = next(of_each)
-        if keep & _ATTRIBUTES and _has_attributes(source, how):
+        if keep & _ATTRIBUTES and _has_attributes(source, keep, attributes):
             return NOT_PLAIN
         if keep & ASK_LISTS and _has_attribute(source, _DEFAULT):
             return NOT_PLAIN
@@ -494,6 +493,39 @@ def read_files(
     return result, b"".join(kept).ljust(contents_bytes, b"\0")
 
 
+def ask_attributes(
+    fds: int | list[int],
+    names: list[bytes],
+    keep: int,
+    inode_flags: int,
+    ignored: bytes,
+    until_ns: int,
+    /,
+) -> bytes:
+    """Ask whether entries have what a copy would have to be given: 1 for each that has, else 0.
+
+    No link is followed. Attributes and access control lists are asked for as in `copy_files`, of
+    the directory itself (``.``) also those that it hands down, and `inode_flags`. It is 1 as well
+    where an answer is an error.
+    """
+    holders = _holders(fds, names)
+    attributes = frozenset(os.fsdecode(ignored).split("\0"))
+    place = 0
+
+    def ask(name: bytes) -> int:
+        nonlocal place
+        fd, place = holders[place], place + 1
+        path = b"/proc/self/fd/%d/%b" % (fd, name)
+        if name in (b".", b".."):
+            if inode_flags and _has_flags(fd, inode_flags):
+                return 1
+            if keep & ASK_LISTS and _has_attribute(path, _DEFAULT):
+                return 1
+        return _has_attributes(path, keep, attributes)
+
+    return _for_each(ask, names, until_ns, dots=True)
+
+
 def change_names(
     fds: int | list[int],
     names: list[bytes],
@@ -568,31 +600,27 @@ def _room() -> memoryview:
     return room
 
 
-def _has_attribute(fd: int, name: str) -> bool:
-    """Return whether a file has this attribute, or may have it."""
+def _has_attribute(file: int | bytes, name: str) -> bool:
+    """Return whether an open file, or a path, has this attribute, or may have it."""
     try:
-        os.getxattr(fd, name)
+        os.getxattr(file, name, follow_symlinks=isinstance(file, int))
     except OSError as error:
         return error.errno not in _NO_ATTRIBUTE
     return True
 
 
-def _has_attributes(fd: int, how: _How) -> bool:
-    """Return whether a file or directory has attributes that its copy would have to be given."""
-    keep = how.keep
-    if keep & ASK_LISTS and _has_attribute(fd, _ACCESS):
+def _has_attributes(file: int | bytes, keep: int, ignored: frozenset[str]) -> bool:
+    """Return whether an open file, or a path, has attributes that a copy would have to be given."""
+    if keep & ASK_LISTS and _has_attribute(file, _ACCESS):
         return True
     if not keep & (KEEP_LISTS | KEEP_ATTRIBUTES):
         return False
     try:
-        names = os.listxattr(fd)
+        names = set(os.listxattr(file, follow_symlinks=isinstance(file, int)))
     except OSError as error:
         return error.errno not in _NO_ATTRIBUTE
-    return (
-        _ACCESS in names
-        or _DEFAULT in names
-        or bool(keep & KEEP_ATTRIBUTES and set(names) - how.ignored)
-    )
+    any_list = not names.isdisjoint((_ACCESS, _DEFAULT))
+    return any_list or bool(keep & KEEP_ATTRIBUTES and names - ignored)
 
 
 def _is_as(out: int, source: os.stat_result) -> bool:

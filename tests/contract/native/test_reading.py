@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ import pytest
 from pcircle.fs import native
 from pcircle.fs.native import pure
 from pcircle.fs.stats import Table
+from pcircle.fs.xattrs import IGNORED, USER_FLAGS
 from tests.contract.native.test_native import FLAGS, FOREVER, module
 from tests.programs import required
 from tests.strace import read_calls
@@ -205,6 +208,8 @@ def test_each_function_does_one_name_after_the_time(module: ModuleType, top: int
     assert native.numbers(module.stat_names(top, names(3), now_ns)[0]) == [0, *untried]
     changed = module.change_names(top, names(3), 0o700, -1, -1, now_ns)
     assert native.numbers(changed) == [0, *untried]
+    answers = module.ask_attributes(top, names(3), ALL_OF_THEM, 0, b"", now_ns)
+    assert native.numbers(answers) == [0, *untried]
 
 
 def test_a_directory_is_listed_from_its_beginning(module: ModuleType, top: int) -> None:
@@ -283,6 +288,73 @@ def test_owners_are_changed_before_modes(module: ModuleType, tmp_path: Path, top
     assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (13, 14, 0o4755)
 
 
+ALL_OF_THEM = pure.KEEP_ATTRIBUTES | pure.KEEP_LISTS
+
+
+def asked(
+    module: ModuleType, fds: int | list[int], wanted: list[bytes], keep: int, flags: int = 0
+) -> list[int]:
+    """Which entries have attributes that count, flags among those of directories."""
+    return native.numbers(module.ask_attributes(fds, wanted, keep, flags, IGNORED, FOREVER))
+
+
+def test_who_has_no_attributes_is_told(module: ModuleType, tmp_path: Path, top: int) -> None:
+    wanted = [b"d0", b"link", b"fifo", b"file", b"."]
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "file").touch()
+    for keep in (ALL_OF_THEM, pure.KEEP_LISTS, ALL_OF_THEM | pure.ASK_LISTS, pure.ASK_LISTS, 0):
+        assert asked(module, top, wanted, keep, USER_FLAGS) == [0] * len(wanted)
+    try:
+        os.setxattr(tmp_path / "file", "user.some", b"value")
+    except OSError:
+        pytest.skip("this file system keeps no attributes")
+    # The link's own are asked for, and not those of the file that it leads to.
+    assert asked(module, top, wanted, ALL_OF_THEM) == [0, 0, 0, 1, 0]
+    assert asked(module, top, wanted, pure.KEEP_LISTS) == [0] * len(wanted)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sets trusted attributes")
+def test_attributes_of_links_and_those_that_are_never_copied(
+    module: ModuleType, tmp_path: Path, top: int
+) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    try:
+        os.setxattr(tmp_path / "d0", "trusted.lov", b"1")
+        os.setxattr(tmp_path / "link", "trusted.some", b"1", follow_symlinks=False)
+    except OSError:
+        pytest.skip("this file system keeps no trusted attributes")
+    assert asked(module, top, [b"link", b"d0", b"d1"], ALL_OF_THEM) == [1, 0, 0]
+    os.setxattr(tmp_path / "d0", "trusted.lovely", b"1")
+    fds = [os.open(name, DIRECTORY, dir_fd=top) for name in names(2)]
+    assert asked(module, [*fds, top], [b".", b".", b"link"], ALL_OF_THEM) == [1, 0, 1]
+    for fd in fds:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("kind", ["list", "flag"])
+@pytest.mark.parametrize("keep", [pure.KEEP_LISTS, pure.ASK_LISTS])
+def test_what_a_directory_hands_down_counts(
+    module: ModuleType, tmp_path: Path, top: int, kind: str, keep: int
+) -> None:
+    if kind == "list":
+        entries = [(1, 7, -1), (2, 5, 1), (4, 5, -1), (16, 5, -1), (32, 0, -1)]
+        value = b"\2\0\0\0" + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+        try:
+            os.setxattr(tmp_path, "system.posix_acl_default", value)
+        except OSError:
+            pytest.skip("this file system keeps no access control lists")
+    elif not shutil.which("chattr") or subprocess.run(["chattr", "+d", tmp_path]).returncode:
+        pytest.skip("no inode flag can be set here")
+    assert asked(module, top, [b"d0", b"."], keep, USER_FLAGS) == [0, 1]
+
+
+def test_who_cannot_be_asked_may_have_attributes(module: ModuleType, top: int) -> None:
+    for keep in (ALL_OF_THEM, pure.ASK_LISTS):
+        assert asked(module, top, [b"d0", b"gone", b"d1"], keep) == [0, 1, 0]
+        assert asked(module, -1, [b"d0"], keep) == [1]
+
+
 def test_a_million_calls_take_no_memory(module: ModuleType, top: int) -> None:
     """A thousand of each: what is lost in one shows."""
     fd = os.open(b"d1", DIRECTORY, dir_fd=top)
@@ -295,6 +367,7 @@ def test_a_million_calls_take_no_memory(module: ModuleType, top: int) -> None:
             module.stat_open([fd, -1])
             scanned(module, top, [*names(2), b"gone"])
             module.read_files(fd, [b"f3", b"gone"], FLAGS, 9, 99, FOREVER)
+            module.ask_attributes([fd, top], [b"f3", b"."], ALL_OF_THEM, USER_FLAGS, b"", FOREVER)
             with pytest.raises(ValueError, match="not the name"):
                 module.stat_names([fd, fd], [b"f0", b"a/b"], FOREVER)
 

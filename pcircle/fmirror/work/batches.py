@@ -1,0 +1,130 @@
+"""What a status does not tell of many entries: attributes, lists and where links lead.
+
+Hardly any entry has attributes, so one native call asks for those of all names of a side. Only of
+an entry that has some, on either side, `Details` compares what these are.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterable, Sequence
+
+from pcircle.comparing.details import Details
+from pcircle.comparing.fields import ACL, TARGET, XATTR
+from pcircle.comparing.sides import Fds
+from pcircle.fs.native.pure import ASK_LISTS, KEEP_ATTRIBUTES, KEEP_LISTS
+from pcircle.fs.stats import Row, Stats, within_limit
+from pcircle.fs.xattrs import IGNORED, USER_FLAGS, lists_all
+
+_AT_ONCE_NS = 200_000_000  # of a slow file system, between two chances to stop
+
+Holders = int | list[int]
+"""The open directory of all names, or that of each."""
+
+
+class BatchedDetails:
+    """One thread's."""
+
+    def __init__(self, details: Details, *, flags: bool) -> None:
+        """With `flags` directories are to have the same inode flags."""
+        self._details = details
+        self._flags = USER_FLAGS if flags else 0
+        self._listing: dict[int, bool] = {}  # by device: its lists are among what it lists
+        self._native = within_limit()
+
+    def differ(
+        self,
+        names: list[bytes],
+        fds: tuple[Holders, Holders],
+        looks: tuple[Stats, Stats],
+        places: Sequence[int],
+        links: Collection[int] | None,
+    ) -> set[int]:
+        """Return those places of names, which were looked up, whose details may be different.
+
+        `links` are the places of symbolic links; None: only links were looked up.
+        """
+        details, count = self._details, len(names)
+        found: set[int] = set()
+        keeps = [self._keep(look.column("device", 0, count)) for look in looks]
+        rows: list[tuple[Row, Row]] = []
+
+        def compare(start: int, stop: int) -> None:
+            some = places[start:stop]
+            if details.fields & TARGET:
+                of_links = some if links is None else [place for place in some if place in links]
+                found.update(place for place in of_links if _lead_apart(names, fds, place))
+            for place in self._have_any(names, fds, keeps, some):
+                if not rows:
+                    rows.extend(zip(*(look.rows(count) for look in looks), strict=True))
+                if self._differ(names[place], _both(fds, place), *rows[place]):
+                    found.add(place)
+
+        (looks[1] if looks[1].is_slow else looks[0]).beside(compare, 0, len(places))
+        return found
+
+    def have_any(self, fds: Sequence[int], device: int) -> set[int]:
+        """Return the places of open directories that have attributes, lists or inode flags."""
+        names, places = [b"."] * len(fds), range(len(fds))
+        return set(self._asked(names, list(fds), self._keep([device]), places))
+
+    def _have_any(
+        self,
+        names: list[bytes],
+        fds: tuple[Holders, Holders],
+        keeps: Sequence[int],
+        places: Sequence[int],
+    ) -> list[int]:
+        found: set[int] = set()
+        for side, keep in enumerate(keeps):
+            if keep:
+                found.update(self._asked(names, fds[side], keep, places))
+        return sorted(found)
+
+    def _asked(
+        self, names: list[bytes], fds: Holders, keep: int, places: Sequence[int]
+    ) -> Iterable[int]:
+        """Ask for the attributes of some names; those that have any, or were not asked for."""
+        is_all = len(places) == len(names)
+        some = names if is_all else [names[place] for place in places]
+        if not (is_all or isinstance(fds, int)):
+            fds = [fds[place] for place in places]
+        until_ns = time.monotonic_ns() + _AT_ONCE_NS
+        outcomes = self._native.ask_attributes(fds, some, keep, self._flags, IGNORED, until_ns)
+        if not any(outcomes):
+            return ()
+        numbers = memoryview(outcomes).cast("q")
+        return [place for place, number in zip(places, numbers, strict=True) if number]
+
+    def _keep(self, devices: list[int]) -> int:
+        """What is asked for on file systems of these numbers; 0: nothing is."""
+        fields = self._details.fields
+        keep = KEEP_ATTRIBUTES if fields & XATTR else 0
+        if fields & ACL:
+            known = self._listing
+            for device in set(devices).difference(known):
+                known[device] = lists_all(device)
+            keep |= KEEP_LISTS if all(known[device] for device in set(devices)) else ASK_LISTS
+        return keep
+
+    def _differ(self, name: bytes, fds: Fds, a: Row, b: Row) -> bool:
+        """Return whether two entries have other details, or these cannot be read."""
+        try:
+            return bool(self._details.of_name(name, fds, a, b))
+        except OSError:  # which is met again where it is copied
+            return True
+
+
+def _both(fds: tuple[Holders, Holders], place: int) -> Fds:
+    first, second = (each if isinstance(each, int) else each[place] for each in fds)
+    return first, second
+
+
+def _lead_apart(names: list[bytes], fds: tuple[Holders, Holders], place: int) -> bool:
+    """Return whether two symbolic links lead to different paths, or cannot be read."""
+    name, (source_fd, target_fd) = names[place], _both(fds, place)
+    try:
+        return os.readlink(name, dir_fd=source_fd) != os.readlink(name, dir_fd=target_fd)
+    except OSError:
+        return True
