@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pcircle.encoding import IS_EXACT, exact, text_of, to_scan
 from pcircle.fs import native
@@ -179,7 +179,7 @@ def names_of_files(directory_fd: int, most: int) -> list[bytes] | None:
 
 
 class DirectoryBatch:
-    """Small directories of one directory, which one native call has listed.
+    """Small directories of one directory, or each of its own, which one native call has listed.
 
     The plain ones of them, in their order, have `names`, `counts` of entries, a table of their own
     status from before they were read (`own`) and, if they are kept open, descriptors (`fds`). The
@@ -187,27 +187,28 @@ class DirectoryBatch:
     `texts` by directory), `kinds` and, if they were looked up, a `table` for `Stats.put`.
 
     `rest` are the directories that are not plain or cannot be read, and `later` those that were not
-    tried. `each_s` is the average time of a system call in seconds; where it is long, `Stats.look`
-    is faster, because it overlaps look-ups.
+    tried. `places` say which of all names the plain ones are. `each_s` is the average time of a
+    system call in seconds; where it is long, `Stats.look` is faster, because it overlaps look-ups.
 
     As a context manager it closes the descriptors.
     """
 
     __slots__ = (
-        *("_ends", "_inside", "counts", "each_s", "fds", "kinds", "later", "names", "own"),
-        *("rest", "table", "text"),
+        *("_inside", "counts", "each_s", "ends", "fds", "kinds", "later", "names", "own"),
+        *("places", "rest", "table", "text"),
     )
 
     def __init__(
         self,
-        directory_fd: int,
+        directory_fd: int | list[int],
         names: list[bytes],
         device: int,
         *,
         most: int,
         room: int,
-        looks: bool = False,
+        looks: bool | Literal[2] = False,
         keeps: bool = False,
+        max_parents: int = 0,
         beneath: bool = False,
         sorts: bool = False,
         kinds: int = ONLY_FILES,
@@ -215,16 +216,19 @@ class DirectoryBatch:
         """List some of these directories, at least one, while `room` entries are enough for all.
 
         A directory is plain if it is on `device` and has at most `most` entries, all of `kinds`.
-        With -1 any device will do, and `own` is not known. `looks` looks the entries up, `keeps`
-        keeps the directories open, and `sorts` sorts the entries of each by name. With `beneath` a
+        With -1 any device will do, and `own` is not known. `looks` looks the entries up (2:
+        but directories), `keeps` keeps the directories open, `max_parents` keeps up to so many open
+        that have directories, and `sorts` sorts the entries of each by name. With `beneath` a
         directory must be on the same mount as its parent, which needs Linux 5.6.
         """
         began_s = time.perf_counter()
         some = names[: affordable_at_once()] if keeps else names
-        outcomes, self.fds, own, self.text, self._ends, self.kinds, self.table = (
+        if not isinstance(directory_fd, int):
+            directory_fd = directory_fd[: len(some)]
+        outcomes, self.fds, own, self.text, self.ends, self.kinds, self.table = (
             within_limit().scan_directories(
                 *(directory_fd, some, _DIRECTORY, device, kinds, most, max(room, most)),
-                *(looks, keeps, beneath, sorts, time.monotonic_ns() + _SCAN_NS),
+                *(looks, keeps, max_parents, beneath, sorts, time.monotonic_ns() + _SCAN_NS),
             )
         )
         self.own = Table(own)
@@ -234,10 +238,12 @@ class DirectoryBatch:
         counts = native.numbers(outcomes)
         if counts and min(counts) >= 0:
             self.names, self.counts, self.rest = some, counts, []
+            self.places: Sequence[int] = range(len(some))
             self.later = names[len(some) :]
             return
         tried = len(counts) if UNTRIED not in counts else counts.index(UNTRIED)
         self.names, self.counts, self.rest = [], [], list[bytes]()
+        self.places = [place for place in range(tried) if counts[place] >= 0]
         for name, count in zip(some, counts[:tried], strict=False):
             if count < 0:
                 self.rest.append(name)
@@ -257,7 +263,7 @@ class DirectoryBatch:
 
     def texts(self) -> list[bytes]:
         """Of each directory the names in it, each ended by a NUL."""
-        text, ends = self.text, native.numbers(self._ends)
+        text, ends = self.text, native.numbers(self.ends)
         return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     def ranges(self) -> list[tuple[int, int]]:
@@ -267,9 +273,16 @@ class DirectoryBatch:
     def __enter__(self) -> DirectoryBatch:
         return self
 
+    def taken(self, place: int) -> int:
+        """Return the descriptor of one of them, which is the caller's to close."""
+        fd: int = self.fds[place]
+        self.fds[place] = -1
+        return fd
+
     def __exit__(self, *_: object) -> None:
         for fd in self.fds:
-            close_open(fd)
+            if fd >= 0:
+                close_open(fd)
 
 
 def rewound(directory_fd: int) -> int:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pcircle.fs.scan import DirectoryBatch
-from tests.fcp.running import TWO
+from pcircle.fs.xattrs import read_flags
+from tests.fcp.running import ONE, TWO
 from tests.fcp.trees import write_file
 from tests.strace import read_calls
 
@@ -117,6 +123,95 @@ def test_each_change_is_found(place: bytes, changed: str, files: int) -> None:
     finished = run_fmirror(TWO, "--delete", source, target)
     assert finished.code == 0, finished.said
     assert differences(source, target) == ""
+
+
+def forget(place: bytes) -> None:
+    """Remove what earlier runs have noted: the next one is a first run."""
+    for name in os.listdir(place):
+        if name.startswith(b".fmirror-"):
+            os.unlink(place + b"/" + name)
+
+
+@pytest.mark.parametrize("changed", ["source", "target"])
+def test_each_change_is_found_below_others_by_a_first_run(place: bytes, changed: str) -> None:
+    """Nothing is known of either side, and all attributes are compared."""
+    source, target = place + b"/a", place + b"/b"
+    top = b"/1/2/3/4"
+    os.makedirs(source + top)
+    filled(source + top, 60)
+    mirrored(TWO, "--delete", source, target)
+    side = source if changed == "source" else target
+    for change in [lambda: None, *_changes(side + top), *_changes_of_directories(side)]:
+        change()
+        forget(place)
+        finished = run_fmirror(TWO, "-a", "--delete", source, target)
+        assert finished.code == 0, finished.said
+        assert differences(source, target) == ""
+        # Flags that only the target has stay.
+        assert changed == "target" or flags_of(source) == flags_of(target)
+
+
+def flags_of(top: bytes) -> list[tuple[bytes, int]]:
+    """The inode flags of all directories."""
+    found = []
+    for folder, _, _ in os.walk(top):
+        fd = os.open(folder, os.O_RDONLY)
+        found.append((folder[len(top) :], read_flags(fd)))
+        os.close(fd)
+    return sorted(found)
+
+
+def _changes_of_directories(top: bytes) -> Iterator[Callable[[], object]]:
+    """Changes of directories above others, as in `_changes`."""
+    folder = top + b"/1/2"
+
+    def in_its_place(change: Callable[[], object]) -> Callable[[], object]:
+        def changed() -> None:
+            status = os.stat(folder)
+            change()
+            os.utime(folder, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+        return changed
+
+    yield lambda: os.chmod(folder, 0o2750)
+    yield lambda: os.setxattr(folder, "user.new", b"1")
+    entries = [(1, 7, -1), (2, 5, 1), (4, 5, -1), (16, 5, -1), (32, 0, -1)]
+    value = b"\2\0\0\0" + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    for name in ("access", "default"):
+        yield partial(os.setxattr, folder, f"system.posix_acl_{name}", value)
+    yield lambda: os.utime(folder, ns=(0, 5))
+    yield in_its_place(lambda: os.rename(folder + b"/3", folder + b"/other"))
+    yield in_its_place(lambda: os.mkdir(folder + b"/empty"))
+    yield in_its_place(
+        lambda: os.rmdir(folder + b"/empty") if os.path.exists(folder + b"/empty") else None
+    )
+    if shutil.which("chattr"):
+        yield lambda: subprocess.run([b"chattr", b"+d", folder], check=False)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_all_is_counted_once(place: bytes, first: bool) -> None:
+    """However much of a tree is compared before it is walked."""
+    source, target = place + b"/a", place + b"/b"
+    for number in range(40):
+        folder = source + b"/%d/%d/%d" % (number % 3, number % 5, number)
+        os.makedirs(folder)
+        for name in b"xyz":
+            write_file(folder + b"/%c" % name, b"1")
+    os.makedirs(source + b"/deep" + b"/d" * 300)
+    directories = sum(1 for _ in os.walk(source))
+    mirrored(TWO, "-a", source, target)
+    time.sleep(_QUIET_S)
+    mirrored(TWO, "-a", source, target)
+    if first:
+        forget(place)
+    for launcher in (ONE, TWO):
+        os.utime(source + b"/2/2/2/x", ns=(0, launcher.size))
+        finished = run_fmirror(launcher, "-a", "--json", "-", source, target)
+        assert finished.code == 0, finished.said
+        report = json.loads(finished.out)
+        wanted = {"found": directories + 120, "directories": directories, "skipped": 119}
+        assert {name: report[name] for name in wanted} == wanted
 
 
 def test_what_only_the_target_has_stays_without_delete(place: bytes) -> None:

@@ -103,9 +103,10 @@ class BatchedDetails:
         keep = KEEP_ATTRIBUTES if fields & XATTR else 0
         if fields & ACL:
             known = self._listing
-            for device in set(devices).difference(known):
+            found = set(devices) - {0}  # of a directory that is asked by itself
+            for device in found.difference(known):
                 known[device] = lists_all(device)
-            keep |= KEEP_LISTS if all(known[device] for device in set(devices)) else ASK_LISTS
+            keep |= KEEP_LISTS if all(known[device] for device in found) else ASK_LISTS
         return keep
 
     def _differ(self, name: bytes, fds: Fds, a: Row, b: Row) -> bool:

@@ -15,15 +15,21 @@ from typing import NamedTuple
 
 from pcircle.comparing import fields
 from pcircle.fmirror.plan import MirrorPlan
-from pcircle.fmirror.work.batches import BatchedDetails
+from pcircle.fmirror.work.batches import BatchedDetails, Holders
 from pcircle.fmirror.work.keeping import Keeping, read_from_ns
-from pcircle.fs.scan import LINK, ONLY_FILES, DirectoryBatch
+from pcircle.fs.scan import FOLDER, LINK, ONLY_FILES, DirectoryBatch
 from pcircle.fs.stats import CAPACITY, Failed, Stats, Table
+from pcircle.mounts import type_of_device
 
 OF_FILES = fields.ALL & ~fields.TARGET
 _KINDS = ONLY_FILES | 1 << LINK[0]
 _ANY_KIND = 0xFFFF
 _NS = 10**9
+_FAST_S = 10e-6  # for a system call
+_MAX_ENTRIES = 1 << 15  # of a directory that is compared as a whole
+_ROOM = 2048  # for entries of several
+_DOUBTS = 64  # calls
+_CLOCKS_NS = 3 * _NS  # that two may be apart, and times cut to seconds
 
 
 class QuickCheck:
@@ -39,6 +45,15 @@ class QuickCheck:
         source = Stats(helped)
         self._looks = source, Stats(helped, sharing=source)
         self.is_trusted = True
+        self._most = CAPACITY // 2
+        self._doubts = 0  # calls that are compared as if nothing were known of them
+        deletes, began_ns = plan.deleting.wanted, plan.began_ns
+        self._recorded_ns = None if began_ns is None or not deletes else began_ns - _CLOCKS_NS
+        self._trusts = True
+        self._compared_devices = plan.devices
+        self._copy = -1
+        self._keeps_layouts = plan.keep.stripe
+        self._takes = _KINDS if plan.upkeep.prunes else _KINDS | 1 << FOLDER[0]
 
     def is_quiet(self, source: os.stat_result, target: os.stat_result) -> bool:
         """Whether neither was changed since the last complete run."""
@@ -94,6 +109,25 @@ class QuickCheck:
             found.update(place for place, number in enumerate(links) if number > 1)
         return found
 
+    def _doubtful(self, owns: tuple[Table, Table], count: int) -> set[int]:
+        """The places of directories of which more than their status has to be known.
+
+        Such are those that have changed since the last complete run, if others can be trusted, or
+        since this run began, if their listing has to be recorded; and the copy itself.
+        """
+        found = self._recent(owns, count, 1) if self._trusts else set[int]()
+        if self._recorded_ns is not None and not self._trusts:
+            times = enumerate(owns[0].times_ns("ctime", 0, count))
+            found.update(place for place, time_ns in times if time_ns >= self._recorded_ns)
+        if self._copy in (inodes := owns[0].column("inode", 0, count)):
+            found.update(place for place, inode in enumerate(inodes) if inode == self._copy)
+        return found
+
+    def _note_recent(self, recent: int, total: int) -> None:
+        """Ask for all details for a while where hardly anything can be trusted."""
+        if recent > total // 2:
+            self._doubts = _DOUBTS
+
     def _recent(self, tables: tuple[Table, Table], count: int, unit_ns: int = _NS) -> set[int]:
         """The places of those that were changed on a side since its last complete run.
 
@@ -109,45 +143,71 @@ class QuickCheck:
 
     # ---- directories -----------------------------------------------------------
 
-    def directories(self, names: list[bytes], fds: tuple[int, int]) -> tuple[list[bytes], int]:
-        """Return the directories that must be walked, and how many entries the other ones hold.
+    def enter(self, devices: tuple[int, int], copy: tuple[int, int]) -> bool:
+        """Begin with directories on these devices, none of which is the copy itself.
 
-        Those hold only files and links, all of them are as they should be, and nothing in them has
-        changed since the last complete run.
+        Return whether they can be compared at once: not where nothing is trusted and calls wait.
         """
-        self.is_trusted = True
-        if self._quiet_ns is None:
-            return names, 0
-        rest: list[bytes] = []
-        pending, entries = [names], 0
-        while pending:
-            with (
-                self._batch(0, pending.pop(), fds) as source,
-                self._batch(1, source.names, fds) as target,
-            ):
-                rest += source.rest + target.rest
-                pending += [some for some in (source.later, target.later) if some]
-                pairs = _pairs(source, target, exact=self._deletes)
-                changed = self._changed_of(source, target, pairs)
-                same = [pair for place, pair in enumerate(pairs) if place not in changed]
-                entries += sum(len(pair.names) for pair in same)
-                rest += set(target.names).difference(source.names[pair.here] for pair in same)
-        return rest, entries
+        self._compared_devices, self._copy = devices, copy[1]
+        is_known = self._quiet_ns is not None and self.is_trusted and devices == self._devices
+        self._trusts = is_known and not self._doubts
+        self._doubts = max(0, self._doubts - 1)
+        if self._trusts:
+            return True
+        if self._keeps_layouts and type_of_device(devices[0]) == b"lustre":
+            return False
+        return not (self._reads or any(look.is_slow for look in self._looks))
 
-    def _batch(self, side: int, names: list[bytes], fds: tuple[int, int]) -> DirectoryBatch:
+    def directories(
+        self, names: list[bytes], fds: tuple[Holders, Holders], max_parents: int
+    ) -> tuple[int, dict[int, Equal]]:
+        """Compare some directories, at least one: how many were tried, and the equal ones.
+
+        Those are plain and as they should be, with all that is in them but the directories, and
+        nothing of what is trusted has changed since the last complete run. They are by their
+        places; up to `max_parents` of them have directories, and stay open for these.
+        """
+        with (
+            self._batch(0, names, fds[0], max_parents) as source,
+            self._batch(1, source.names, _of_places(fds[1], source.places), max_parents) as target,
+        ):
+            tried = len(names) - len(source.later)
+            if target.later:
+                tried = source.places[len(source.names) - len(target.later)]
+            self._size_next(source, target)
+            pairs = _pairs(source, target, exact=self._deletes)
+            changed = self._changed_of(source, target, pairs)
+            equal = {}
+            for number, pair in enumerate(pairs):
+                if number not in changed:
+                    found = _equal(source, target, pair, max_parents)
+                    if found is not None:
+                        equal[source.places[pair.here]] = found
+            return tried, equal
+
+    def _batch(
+        self, side: int, names: list[bytes], fds: Holders, max_parents: int
+    ) -> DirectoryBatch:
         """List directories. Look their entries up, too, unless look-ups should overlap."""
-        looks = not any(look.is_slow for look in self._looks)
+        is_slow = any(look.is_slow for look in self._looks)
         # Nobody asks of what kind the target's surplus is that stays.
         is_any = side == 1 and not self._deletes
+        keeps = is_slow or not self._trusts
         return DirectoryBatch(
-            *(fds[side], names, self._devices[side]),
-            most=CAPACITY // 2,
-            room=CAPACITY,
-            kinds=_ANY_KIND if is_any else _KINDS,
+            *(fds, names, self._compared_devices[side]),
+            most=CAPACITY // 2 if is_slow else self._most,
+            room=CAPACITY if is_slow else self._most + _ROOM,
+            kinds=_ANY_KIND if is_any else _KINDS if is_slow else self._takes,
             sorts=True,
-            looks=looks,
-            keeps=not looks,
+            looks=False if is_slow else 2,
+            keeps=keeps,
+            max_parents=0 if keeps else max_parents,
         )
+
+    def _size_next(self, *batches: DirectoryBatch) -> None:
+        """Take larger directories where look-ups are known to be fast."""
+        is_fast = max(batch.each_s for batch in batches) < _FAST_S
+        self._most = min(4 * self._most, _MAX_ENTRIES) if is_fast else CAPACITY // 2
 
     def _changed_of(
         self, source: DirectoryBatch, target: DirectoryBatch, pairs: Sequence[_Pair]
@@ -158,40 +218,66 @@ class QuickCheck:
             return set()
         here, there = [pair.here for pair in pairs], [pair.there for pair in pairs]
         owns = _picked(source.own, here), _picked(target.own, there)
-        changed = {*self._keeper.directories(*owns, count), *self._recent(owns, count, 1)}
+        changed = {*self._keeper.directories(*owns, count), *self._doubtful(owns, count)}
+        sizes = [len(pair.ours) for pair in pairs]
+        total = sum(sizes)
+        each: list[Holders] = []
         places: set[int] = set()
         for batch, directories, look, rows in (
             (source, here, self._looks[0], chain.from_iterable(pair.ours for pair in pairs)),
             (target, there, self._looks[1], chain.from_iterable(pair.theirs for pair in pairs)),
         ):
-            if not batch.fds:
+            is_looked_up = bool(batch.table) or not batch.kinds
+            if not (is_looked_up and self._trusts):
+                fds = [batch.fds[place] for place in directories]
+                each.append(list(chain.from_iterable(map(repeat, fds, sizes))))
+            if is_looked_up:
                 look.put(_picked(Table(batch.table), list(rows)).data, batch.each_s)
                 continue
-            sizes = [len(pair.names) for pair in pairs]
-            each = map(repeat, [batch.fds[place] for place in directories], sizes)
-            names = [name for pair in pairs for name in pair.names]
             try:
-                look.look(list(chain.from_iterable(each)), names)
+                look.look(each[-1], [source.inside[row] for pair in pairs for row in pair.ours])
             except Failed as failed:
                 places.update(failed.errors)
-        total = sum(len(pair.names) for pair in pairs)
-        places |= self._different(total) | self._recent(self._looks, total)
+        places |= self._different(total)
+        if self._trusts:
+            recent = self._recent(self._looks, total)
+            places |= recent
+            self._note_recent(len(recent), total)
+        else:
+            sides = (source.fds, here), (target.fds, there)
+            for number, (fds, some) in enumerate(sides):
+                opened = [fds[place] for place in some]
+                changed |= self._details.have_any(opened, self._compared_devices[number])
+            kinds = [source.kinds[row] for pair in pairs for row in pair.ours]
+            rest = [n for n in range(total) if kinds[n] != FOLDER[0] and n not in places]
+            links = [place for place in rest if kinds[place] == LINK[0]]
+            names = [source.inside[row] for pair in pairs for row in pair.ours]
+            places |= self._details.differ(names, (each[0], each[1]), self._looks, rest, set(links))
         if places:
-            ends = list(accumulate(len(pair.names) for pair in pairs))
+            ends = list(accumulate(sizes))
             changed.update(bisect_right(ends, place) for place in places)
         return changed
+
+
+class Equal(NamedTuple):
+    """A directory that is the same on both sides: the number of its entries but directories.
+
+    Its `directories` are to be compared; if there are any, `fds` are its own.
+    """
+
+    entries: int
+    directories: list[bytes] = []  # noqa: RUF012 - never changed
+    fds: tuple[int, int] = (-1, -1)
 
 
 class _Pair(NamedTuple):
     """A directory on both sides, by its places in the two batches.
 
-    `names` are those of the source's entries; `ours` and `theirs` are the rows of these in the two
-    tables of entries.
+    `ours` and `theirs` are the rows of the source's entries in the two tables of entries.
     """
 
     here: int
     there: int
-    names: list[bytes]
     ours: range
     theirs: Sequence[int]
 
@@ -201,21 +287,43 @@ def _pairs(source: DirectoryBatch, target: DirectoryBatch, *, exact: bool) -> li
 
     With `exact` they have the same names. Entries are in the order of their names.
     """
-    place_of = {name: place for place, name in enumerate(source.names)}
     ours, theirs = source.ranges(), target.ranges()
+    is_same = len(ours) == len(theirs) and (source.text, source.ends) == (target.text, target.ends)
+    texts = ([], []) if is_same else (source.texts(), target.texts())
     pairs = []
-    for there, name in enumerate(target.names):
-        here = place_of[name]
-        (begin, end), (their_begin, their_end) = ours[here], theirs[there]
-        names, found = source.inside[begin:end], target.inside[their_begin:their_end]
-        rows: Sequence[int] = range(their_begin, their_end)
-        if names != found:
-            row_of = dict(zip(found, rows, strict=True))
-            if exact or not row_of.keys() >= set(names):
+    for there, here in enumerate(target.places):
+        begin, end = ours[here]
+        rows: Sequence[int] = range(*theirs[there])
+        if not is_same and texts[0][here] != texts[1][there]:
+            if exact:
                 continue
-            rows = [row_of[each] for each in names]
-        pairs.append(_Pair(here, there, names, range(begin, end), rows))
+            names = source.inside[begin:end]
+            row_of = dict(zip(target.inside[slice(*theirs[there])], rows, strict=True))
+            if not row_of.keys() >= set(names):
+                continue
+            rows = [row_of[name] for name in names]
+        pairs.append(_Pair(here, there, range(begin, end), rows))
     return pairs
+
+
+def _equal(
+    source: DirectoryBatch, target: DirectoryBatch, pair: _Pair, max_parents: int
+) -> Equal | None:
+    """A directory and what is in it; None if its own directories cannot be compared."""
+    begin, end = pair.ours.start, pair.ours.stop
+    count = source.kinds.count(FOLDER, begin, end)
+    if not count:
+        return Equal(end - begin)
+    if not max_parents or min(source.fds[pair.here], target.fds[pair.there]) < 0:
+        return None
+    kinds, names = source.kinds[begin:end], source.inside[begin:end]
+    below = [name for name, kind in zip(names, kinds, strict=True) if kind == FOLDER[0]]
+    fds = source.taken(pair.here), target.taken(pair.there)
+    return Equal(end - begin - count, below, fds)
+
+
+def _of_places(fds: Holders, places: Sequence[int]) -> Holders:
+    return fds if isinstance(fds, int) else [fds[place] for place in places]
 
 
 def _picked(table: Table, places: list[int]) -> Table:

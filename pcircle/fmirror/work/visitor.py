@@ -24,6 +24,7 @@ from pcircle.fmirror.work.judging import Judge
 from pcircle.fmirror.work.keeping import Keeping
 from pcircle.fmirror.work.listing import Lister
 from pcircle.fmirror.work.quick import OF_FILES, QuickCheck
+from pcircle.fmirror.work.subtrees import Subtrees
 from pcircle.fmirror.work.surplus import (
     Disposal,
     Finder,
@@ -52,6 +53,7 @@ from pcircle.walk.emptiness import Emptiness
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
+from pcircle.walk.walker import device
 
 _PATHS_TOGETHER = 1000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -91,9 +93,9 @@ class MirrorVisitor(CopyVisitor):
         if self._small is not None and self._lister is not None:
             self._small.leaves = self._lister.is_recent
         looked_at = worker.limits is None and worker.earlier is None and self._beside is None
-        remembered = self._skips and plan.quiet_ns is not None
-        self._checks_together = remembered and looked_at and self._judge is None
+        self._checks_together = self._skips and looked_at and self._judge is None
         self.does_bare = self._checks_together or self._small is not None
+        self._subtrees = Subtrees(self._quick)
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
 
@@ -106,6 +108,7 @@ class MirrorVisitor(CopyVisitor):
 
     def _begin(self, context: Context[Any]) -> Any:
         self._context = context
+        self._subtrees.forget()
         if self._disposal is not None:
             self._disposal.begin(context)
         return super()._begin(context)
@@ -167,15 +170,29 @@ class MirrorVisitor(CopyVisitor):
     def bare(
         self, above: Open[Part], names: list[bytes], directory_fd: int, context: Gathering[Part]
     ) -> list[bytes]:
-        """See `Visitor`: those of files alone in which nothing has changed, and those to copy."""
-        place, target = require(above.place), require(above.leases)[1]
-        is_known = not place.made and place.since != _MOVED
-        if self._checks_together and target is not None and is_known:
-            rest, files = self._quick.directories(names, (directory_fd, target.fd))
-            self._counters.skipped += files
-            self._counters.done_at_once(len(names) - len(rest), files, above.weight)
-            names = rest
+        """See `Visitor`: those in which nothing has to be done, nor below, and those to copy."""
+        leases, place = require(above.leases), require(above.place)
+        if self._checks_together and leases[1] is not None and not place.made:
+            devices = device(leases[0]), device(leases[1])
+            self._quick.is_trusted = place.since != _MOVED
+            if not is_pseudo(directory_fd) and self._quick.enter(devices, place.copy):
+                names = self._compare(above, names, (directory_fd, leases[1].fd), context)
         return super().bare(above, names, directory_fd, context)
+
+    def _compare(
+        self, above: Open[Part], names: list[bytes], fds: tuple[int, int], context: Gathering[Part]
+    ) -> list[bytes]:
+        """Compare directories of one; those that are to be walked. Others may be its next ones."""
+        found = self._subtrees.compare(above.path, names, fds, hastens=context.is_hungry())
+        above.pending += found.later
+        done = len(names) - len(found.rest) - len(found.later)
+        below, counters = found.directories - done, self._counters
+        counters.skipped += found.entries
+        counters.done_at_once(done, found.entries + below, above.weight)
+        counters.scans_due += below
+        counters.scans_done += below
+        counters.directories += below
+        return found.rest
 
     def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
         if self._judge is not None:

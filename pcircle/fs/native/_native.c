@@ -68,6 +68,7 @@ _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 #define ACCESS_LIST "system.posix_acl_access"
 #define DEFAULT_LIST "system.posix_acl_default" /* only directories have one */
 #define GET_FLAGS _IOR('f', 1, long) /* FS_IOC_GETFLAGS of linux/fs.h, which not all have */
+#define DT_DIRECTORY 4
 #define LISTING_BYTES (64 << 10) /* of records of a directory, for one call */
 #define FCHMODAT2 452 /* Linux 6.6; the same on all machines that Python runs on */
 #define OPENAT2 437   /* Linux 5.6; the same on all of these */
@@ -1105,8 +1106,13 @@ end:
 
 /* ---- several small directories --------------------------------------------------------------- */
 
+#define DIRECTORIES_TOO 1 /* values of `looks`; 2: of directories only the kind */
+#define SMALL_ENTRIES 256 /* of a larger directory the clock is looked at now and then */
+
 struct scanning {
-    int fd, flags, beneath, looks, keeps, sorts, kinds;
+    struct holders holders;
+    int flags, beneath, looks, keeps, sorts, kinds;
+    size_t max_parents, parents; /* directories with directories that are kept open */
     int64_t device;
     size_t max_each, max_all;
     char *buffer;
@@ -1127,6 +1133,15 @@ open_beneath(int fd, const char *name, int flags)
     return (int)syscall(OPENAT2, fd, name, how, sizeof how);
 }
 
+/* The row of a directory of which nothing but that is to be known. */
+static void
+only_kind(row found)
+{
+    memset(found, 0, sizeof(row));
+    found[0] = S_IFDIR;
+    found[1] = 1;
+}
+
 /* Open a directory, list it, and look up what is in it: how many entries it has. */
 static int64_t
 scan_next(const char *name, void *context, int *ends)
@@ -1135,8 +1150,9 @@ scan_next(const char *name, void *context, int *ends)
     struct listing *listing = &how->listing;
     const size_t begin = listing->count, begin_bytes = listing->names_bytes;
     int64_t outcome = NOT_PLAIN;
-    int state, fd = how->beneath ? open_beneath(how->fd, name, how->flags)
-                                 : openat(how->fd, name, how->flags);
+    int holder = next_holder(&how->holders), is_parent = 0;
+    int state, fd = how->beneath ? open_beneath(holder, name, how->flags)
+                                 : openat(holder, name, how->flags);
     if (fd < 0)
         return -1 - (int64_t)errno;
     int64_t *own = how->own[how->done];
@@ -1165,6 +1181,14 @@ scan_next(const char *name, void *context, int *ends)
     if (how->looks) {
         const char *text = listing->names + begin_bytes;
         for (size_t at = begin; at < listing->count; at++, text += strlen(text) + 1) {
+            if ((at - begin) % SMALL_ENTRIES == SMALL_ENTRIES - 1 && now_ns() > how->until_ns) {
+                outcome = how->done > 0 ? -1 - (int64_t)EINTR : NOT_PLAIN;
+                goto undone;
+            }
+            if (how->looks != DIRECTORIES_TOO && listing->kinds[at] == DT_DIRECTORY) {
+                only_kind(how->rows[at]);
+                continue;
+            }
             if (look_row(fd, text, ITSELF, how->rows[at]) != 0) {
                 outcome = errno == EINTR ? -1 - (int64_t)EINTR : NOT_PLAIN;
                 goto undone;
@@ -1173,15 +1197,20 @@ scan_next(const char *name, void *context, int *ends)
             if ((how->kinds & (1 << kind)) == 0) /* it is another one by now */
                 goto undone;
             listing->kinds[at] = (char)kind;
+            if (how->looks != DIRECTORIES_TOO && kind == DT_DIRECTORY)
+                only_kind(how->rows[at]);
         }
     }
-    if (how->keeps)
-        how->fds[how->done] = fd;
-    else
+    for (size_t at = begin; how->max_parents > 0 && at < listing->count && !is_parent; at++)
+        is_parent = listing->kinds[at] == DT_DIRECTORY;
+    how->parents += (size_t)is_parent;
+    how->fds[how->done] = how->keeps || is_parent ? fd : -1;
+    if (how->fds[how->done] < 0)
         close(fd);
     how->ends[how->done] = (int64_t)listing->names_bytes;
     how->done++;
-    *ends = listing->count + how->max_each > how->max_all;
+    *ends = listing->count + how->max_each > how->max_all
+        || (how->max_parents > 0 && how->parents == how->max_parents);
     return (int64_t)(listing->count - begin);
 undone:
     close(fd);
@@ -1223,21 +1252,26 @@ scan_directories(PyObject *module, PyObject *arguments)
 {
     struct scanning how = {0};
     struct names names;
-    PyObject *list, *result, *all = NULL;
+    PyObject *holders, *list, *result, *all = NULL;
     int64_t *outcomes;
-    Py_ssize_t max_each, max_all;
+    Py_ssize_t max_each, max_all, max_parents;
     long long device, until_ns;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "iOiLinnppppL:scan_directories", &how.fd, &list, &how.flags,
+    if (!PyArg_ParseTuple(arguments, "OOiLinnipnppL:scan_directories", &holders, &list, &how.flags,
                           &device, &how.kinds, &max_each, &max_all, &how.looks, &how.keeps,
-                          &how.beneath, &how.sorts, &until_ns))
+                          &max_parents, &how.beneath, &how.sorts, &until_ns))
         return NULL;
-    if (max_each < 0 || max_all < max_each || max_all > 1 << 20) {
-        PyErr_SetString(PyExc_ValueError, "max_each, max_all");
+    if (max_each < 0 || max_all < max_each || max_all > 1 << 20 || max_parents < 0) {
+        PyErr_SetString(PyExc_ValueError, "max_each, max_all, max_parents");
         return NULL;
     }
     if (take_names(list, &names, 0) < 0)
         return NULL;
+    if (take_fds(holders, names.count, &how.holders) < 0) {
+        PyMem_Free(names.texts);
+        return NULL;
+    }
+    how.max_parents = (size_t)max_parents;
     how.device = device;
     how.max_each = (size_t)max_each;
     how.max_all = (size_t)max_all;
@@ -1254,7 +1288,8 @@ scan_directories(PyObject *module, PyObject *arguments)
     else if (result != NULL) {
         act_on_each(&names, outcomes, scan_next, &how, until_ns);
         const size_t entries = how.listing.count;
-        PyObject *fds = list_of_fds(how.fds, how.keeps ? how.done : 0);
+        const int any_kept = how.keeps || how.parents > 0;
+        PyObject *fds = list_of_fds(how.fds, any_kept ? how.done : 0);
         PyObject *own = table_of(how.own, how.done);
         PyObject *texts = PyBytes_FromStringAndSize(how.listing.names,
                                                     (Py_ssize_t)how.listing.names_bytes);
@@ -1265,8 +1300,9 @@ scan_directories(PyObject *module, PyObject *arguments)
         if (fds != NULL && own != NULL && texts != NULL && ends != NULL && kinds != NULL
             && table != NULL)
             all = PyTuple_Pack(7, result, fds, own, texts, ends, kinds, table);
-        for (size_t at = 0; all == NULL && how.keeps && at < how.done; at++)
-            close(how.fds[at]);
+        for (size_t at = 0; all == NULL && at < how.done; at++)
+            if (how.fds[at] >= 0)
+                close(how.fds[at]);
         Py_XDECREF(fds);
         Py_XDECREF(own);
         Py_XDECREF(texts);
@@ -1280,6 +1316,7 @@ scan_directories(PyObject *module, PyObject *arguments)
     PyMem_Free(how.rows);
     PyMem_Free(how.fds);
     PyMem_Free(how.ends);
+    PyMem_Free(how.holders.each);
     PyMem_Free(names.texts);
     return all;
 }

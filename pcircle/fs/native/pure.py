@@ -52,6 +52,19 @@ _FCHMODAT2, _NO_FOLLOW = 452, 0x100
 _OPENAT2, _NO_OTHER_MOUNT, _BENEATH = 437, 0x01, 0x08
 _NS = 1_000_000_000
 _NUMBER_BYTES = 8
+_DIRECTORY = stat.S_IFDIR >> 12
+_ONLY_KIND = os.stat_result(
+    (stat.S_IFDIR, 0, 0, 1, 0, 0, 0, 0, 0, 0),
+    dict.fromkeys(
+        (
+            *("st_blocks", "st_blksize", "st_rdev"),
+            *("st_atime_ns", "st_mtime_ns", "st_ctime_ns"),
+        ),
+        0,
+    ),
+)
+"""The row of a directory of which nothing but that is to be known."""
+_SMALL = 256  # entries; of a larger directory the clock is looked at now and then
 _ALL_BITS = (1 << 64) - 1
 _OWN_BYTES = 32 << 10  # less is read into bytes of its own, which is one object less to make
 
@@ -383,65 +396,56 @@ def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[byte
 
 
 def scan_directories(
-    fd: int,
+    fds: int | list[int],
     names: list[bytes],
     flags: int,
     device: int,
     kinds: int,
     max_each: int,
     max_all: int,
-    looks: bool,
+    looks: int,
     keeps: bool,
+    max_parents: int,
     beneath: bool,
     sorts: bool,
     until_ns: int,
     /,
 ) -> tuple[bytes, list[int], bytes, bytes, bytes, bytes, bytes]:
-    """List small directories of one; of each the number of entries.
+    """List small directories of one, or each of its own; of each the number of entries.
 
     A directory is opened by `flags`, and is plain if it is on `device` (-1: any, and then nothing
     is known of itself) and has at most `max_each` entries, all of `kinds`, which has the bit
     1 << DT_* of each kind. With `looks` the entries are looked up as well; if that fails for one,
-    the directory is not plain. Those for which there may be no room in `max_all` entries are left.
-    With `beneath` those on another mount fail, and all where the kernel has no openat2 (before
-    Linux 5.6). With `sorts` the entries of each are in the order of their names.
+    the directory is not plain. With `looks` 2 those that are directories are not: their rows have
+    the mode S_IFDIR, one link and zeros. A directory of more than 256 entries is not plain if the
+    time has passed meanwhile, and left unless it is the first. Those for which there may be no room
+    in `max_all` entries are left. With `beneath` those on another mount fail, and all where the
+    kernel has no openat2 (before Linux 5.6). With `sorts` the entries of each are in the order of
+    their names.
 
     Returns the outcomes; then of those that are plain, in their order: their descriptors if they
-    are to be kept (`keeps`); their own table, of before they were read; the names of all that is in
-    them, each ended by a NUL; of each directory where its names end in that (bytes, 64 bits each);
-    and of all names the kinds and, with `looks`, the table.
+    are to be kept (`keeps`), or of those that have directories, up to `max_parents` (of others it
+    is -1, and what comes behind the last one is left); their own table, of before they were read;
+    the names of all that is in them, each ended by a NUL; of each directory where its names end in
+    that (bytes, 64 bits each); and of all names the kinds and, with `looks`, the table.
     """
-    if not 0 <= max_each <= max_all <= 1 << 20:
-        raise ValueError("max_each, max_all")
-    found = _Found(kinds, max_each, until_ns, looks=looks, sorts=sorts)
+    if not 0 <= max_each <= max_all <= 1 << 20 or max_parents < 0:
+        raise ValueError("max_each, max_all, max_parents")
+    found = _Found(kinds, (max_each, max_all, max_parents), until_ns, looks=looks, sorts=sorts)
     opens = _open_beneath if beneath else os.open
+    holders = iter(_holders(fds, names))
 
     def scan(name: bytes) -> int:
-        inner = opens(name, flags, dir_fd=fd)
-        is_kept = False
-        try:
-            status = os.fstat(inner) if device >= 0 else None
-            is_meant = status is None or status.st_dev == device
-            count = found.add(inner) if is_meant else NOT_PLAIN
-            if count >= 0:
-                found.own.append(status)
-                is_kept = keeps
-                found.fds += [inner] * keeps
-            return count
-        finally:
-            if not is_kept:
-                with suppress(OSError):  # it was only read
-                    os.close(inner)
+        inner = opens(name, flags, dir_fd=next(holders))
+        return found.add_open(inner, device, keeps=keeps)
 
     try:
-        outcomes = _for_each(scan, names, until_ns, lambda: len(found.kinds) + max_each > max_all)
+        outcomes = _for_each(scan, names, until_ns, found.is_full)
     except BaseException:
-        for inner in found.fds:
-            os.close(inner)
+        found.close()
         raise
-    own, inside = table(found.own), table(found.rows)
-    text, ends = bytes(found.text), found.ends.tobytes()
-    return outcomes, found.fds, own, text, ends, bytes(found.kinds), inside
+    fds = found.fds if keeps or found.parents else []
+    return outcomes, fds, *found.result()
 
 
 def read_files(
@@ -654,9 +658,11 @@ class _Found:
     """What `scan_directories` has found."""
 
     def __init__(
-        self, allowed: int, max_each: int, until_ns: int, *, looks: bool, sorts: bool
+        self, allowed: int, limits: tuple[int, int, int], until_ns: int, *, looks: int, sorts: bool
     ) -> None:
-        self._allowed, self._max_each, self._until_ns = allowed, max_each, until_ns
+        self._allowed, self._until_ns = allowed, until_ns
+        self._max_each, self._max_all, self._max_parents = limits
+        self.parents = 0
         self._looks, self._sorts = looks, sorts
         self.fds: list[int] = []
         self.own: list[os.stat_result | None] = []
@@ -665,7 +671,24 @@ class _Found:
         self.kinds = bytearray()
         self.rows: list[os.stat_result | None] = []
 
-    def add(self, fd: int) -> int:
+    def add_open(self, fd: int, device: int, *, keeps: bool) -> int:
+        """Add an open directory as `scan_directories` has it, and close it unless it is kept."""
+        is_kept = False
+        try:
+            status = os.fstat(fd) if device >= 0 else None
+            is_meant = status is None or status.st_dev == device
+            count = self._add(fd) if is_meant else NOT_PLAIN
+            if count >= 0:
+                self.own.append(status)
+                is_kept = self._is_parent(count) or keeps
+                self.fds.append(fd if is_kept else -1)
+            return count
+        finally:
+            if not is_kept:
+                with suppress(OSError):  # it was only read
+                    os.close(fd)
+
+    def _add(self, fd: int) -> int:
         """Add what is in an open directory: the number of entries, or `NOT_PLAIN`. OSError."""
         listed = list_directory(fd, self._max_each, self._until_ns)
         if listed is None or not self._are_allowed(listed[1]):
@@ -675,11 +698,21 @@ class _Found:
             pairs = sorted(zip(names, kinds, strict=True))
             names, kinds = [name for name, _ in pairs], bytes(kind for _, kind in pairs)
         if self._looks:
-            try:
-                rows = [os.stat(name, dir_fd=fd, follow_symlinks=False) for name in names]
-            except OSError:
-                return NOT_PLAIN
-            kinds = bytes(stat.S_IFMT(row.st_mode) >> 12 for row in rows)
+            rows: list[os.stat_result | None] = []
+            for place, name in enumerate(names):
+                is_due = place % _SMALL == _SMALL - 1 and monotonic_ns() > self._until_ns
+                if is_due:
+                    return UNTRIED if self.own else NOT_PLAIN
+                if self._looks != 1 and kinds[place] == _DIRECTORY:
+                    rows.append(_ONLY_KIND)
+                    continue
+                try:
+                    row = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                except OSError:
+                    return NOT_PLAIN
+                is_directory = stat.S_ISDIR(row.st_mode)
+                rows.append(_ONLY_KIND if self._looks != 1 and is_directory else row)
+            kinds = bytes(stat.S_IFMT(row.st_mode) >> 12 for row in rows if row is not None)
             if not self._are_allowed(kinds):
                 return NOT_PLAIN  # it is another one by now
             self.rows += rows
@@ -687,6 +720,29 @@ class _Found:
         self.ends.append(len(self.text))
         self.kinds += kinds
         return len(names)
+
+    def _is_parent(self, count: int) -> bool:
+        """Count the last directory, with so many entries, if it has directories and is kept."""
+        is_one = self._max_parents > 0 and _DIRECTORY in self.kinds[len(self.kinds) - count :]
+        self.parents += is_one
+        return is_one
+
+    def is_full(self) -> bool:
+        """Return whether there may be no room for another directory."""
+        if 0 < self._max_parents == self.parents:
+            return True
+        return len(self.kinds) + self._max_each > self._max_all
+
+    def result(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+        """Return what `scan_directories` does, but for outcomes and descriptors."""
+        text, ends = bytes(self.text), self.ends.tobytes()
+        return table(self.own), text, ends, bytes(self.kinds), table(self.rows)
+
+    def close(self) -> None:
+        """Close the directories that were kept open."""
+        for fd in self.fds:
+            if fd >= 0:
+                os.close(fd)
 
     def _are_allowed(self, kinds: bytes) -> bool:
         return all(self._allowed & 1 << kind for kind in kinds)

@@ -422,7 +422,7 @@ def test_what_is_on_another_mount_is_not_beneath(module: ModuleType, sides: Side
     top = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
 
     def counts(fd: int, name: bytes, device: int, *, beneath: bool) -> list[int]:
-        how = FLAGS | os.O_DIRECTORY, device, 0xFFFF, 1000, 1000, False, False, beneath, False
+        how = FLAGS | os.O_DIRECTORY, device, 0xFFFF, 1000, 1000, 0, False, 0, beneath, False
         return native.numbers(module.scan_directories(fd, [name], *how, FOREVER)[0])
 
     device = os.stat("/proc/self").st_dev

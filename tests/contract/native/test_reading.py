@@ -51,22 +51,36 @@ def names(count: int) -> list[bytes]:
 
 def scanned(
     module: ModuleType,
-    top: int,
+    top: int | list[int],
     wanted: list[bytes],
     *,
     kinds: int = ONLY_FILES,
     most: int = 4,
     room: int = 4096,
-    looks: bool = True,
+    looks: int = True,
     keeps: bool = False,
+    parents: int = 0,
     sorts: bool = False,
     device: int = -1,
     until_ns: int = FOREVER,
 ) -> tuple[list[int], list[int], Table, list[bytes], bytes, Table]:
     """Scan directories: outcomes, descriptors, their table, names, kinds, and the names' table."""
-    device = os.fstat(top).st_dev if device < 0 else device
+    holder = top if isinstance(top, int) else top[0]
+    device = os.fstat(holder).st_dev if device < 0 else device
     outcomes, fds, own, text, ends, told, table = module.scan_directories(
-        top, wanted, DIRECTORY, device, kinds, most, room, looks, keeps, False, sorts, until_ns
+        top,
+        wanted,
+        DIRECTORY,
+        device,
+        kinds,
+        most,
+        room,
+        looks,
+        keeps,
+        parents,
+        False,
+        sorts,
+        until_ns,
     )
     inside = text.split(b"\0")[:-1]
     assert native.numbers(ends)[-1:] == ([len(text)] if own else [])
@@ -186,11 +200,60 @@ def test_on_any_device_nothing_is_known_of_a_directory(module: ModuleType, top: 
     device = os.fstat(top).st_dev
     for wanted in (device, -1):
         outcomes, _, own, *_ = module.scan_directories(
-            *(top, names(2), DIRECTORY, wanted, ONLY_FILES, 4, 9, False, False, False, False),
+            *(top, names(2), DIRECTORY, wanted, ONLY_FILES, 4, 9, 0, False, 0, False, False),
             FOREVER,
         )
         assert native.numbers(outcomes) == [4, 4]
         assert Table(own).column("device", 0, 2) == [max(0, wanted)] * 2
+
+
+def test_directories_with_directories_stay_open(
+    module: ModuleType, tmp_path: Path, top: int
+) -> None:
+    """As many as are wanted; each directory may be in one of its own."""
+    for number in (1, 2, 4):
+        (tmp_path / f"d{number}" / "below" / f"deep{number}").mkdir(parents=True)
+    before = set(os.listdir("/proc/self/fd"))
+    outcomes, fds, *_ = scanned(module, top, names(6), kinds=ANY, most=9, parents=2)
+    assert outcomes == [4, 5, 5, *[pure.UNTRIED] * 3]
+    assert [fd >= 0 for fd in fds] == [False, True, True]
+    wanted = [b"below", b"gone", b"below"]
+    holders = [fds[1], fds[1], fds[2]]
+    outcomes, inner, _, inside, *_ = scanned(module, holders, wanted, kinds=ANY, parents=9)
+    assert outcomes == [1, -1 - errno.ENOENT, 1]
+    assert inside == [b"deep1", b"deep2"]
+    assert len(set(inner)) == 2
+    for fd in [*fds[1:], *inner]:
+        os.close(fd)
+    assert scanned(module, top, names(1), kinds=ANY, most=9, parents=2)[:2] == ([4], [])
+    assert set(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(TypeError):
+        scanned(module, [top], names(2))
+
+
+def test_of_directories_only_the_kind_may_be_wanted(
+    module: ModuleType, tmp_path: Path, top: int
+) -> None:
+    (tmp_path / "d0" / "below").mkdir()
+    _, _, _, inside, told, table = scanned(
+        module, top, names(1), kinds=ANY, most=9, looks=2, sorts=True
+    )
+    assert inside == [b"below", b"f0", b"f1", b"f2", b"f3"]
+    assert list(told) == [4, 8, 8, 8, 8]
+    rows = list(table.rows(5))
+    assert rows[0]._replace(st_mode=0, st_nlink=0) == (0,) * len(rows[0])
+    assert (rows[0].st_mode, rows[0].st_nlink) == (stat.S_IFDIR, 1)
+    assert rows[4].st_ino == (tmp_path / "d0" / "f3").stat().st_ino
+
+
+def test_a_large_directory_ends_with_the_time(module: ModuleType, tmp_path: Path, top: int) -> None:
+    """It is tried alone the next time; then it is left to those who can stop within it."""
+    (tmp_path / "large").mkdir()
+    for number in range(300):
+        (tmp_path / "large" / str(number)).touch()
+    now_ns = time.monotonic_ns()
+    assert scanned(module, top, [b"large"], most=300)[0] == [300]
+    assert scanned(module, top, [b"large"], most=300, until_ns=now_ns)[0] == [pure.NOT_PLAIN]
 
 
 def test_it_ends_where_there_may_be_no_room(module: ModuleType, top: int) -> None:
@@ -436,7 +499,7 @@ os.stat("begin-here") if os.path.exists("begin-here") else None
 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 device = os.fstat(top).st_dev
 native.scan_directories(
-    top, [b"d0", b"d1", b"gone"], flags, device, 1 << 8, 9, 99, True, False, False, False, 1 << 62
+    top, [b"d0", b"d1", b"gone"], flags, device, 1 << 8, 9, 99, 1, False, 0, False, False, 1 << 62
 )
 native.read_files(top, [b"a", b"gone", b"b"], flags & ~os.O_DIRECTORY, 9, 99, 1 << 62)
 native.change_names(top, [b"a", b"b"], -1, os.getuid(), -1, 1 << 62)

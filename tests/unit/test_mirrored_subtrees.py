@@ -1,0 +1,129 @@
+"""The order in which subtrees are compared, and what is known of those that were not all done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pcircle.fmirror.work import subtrees
+from pcircle.fmirror.work.quick import Equal
+from pcircle.fmirror.work.subtrees import Subtrees
+
+Tree = dict[bytes, Any]
+"""Directories by name; one without an entry of its own has three files."""
+
+TREE: Tree = {
+    b"a": {b"b": {b"c": {}, b"d": {b"bad": None}}, b"e": {}},
+    b"f": {b"g": {b"h": {}}},
+    b"i": {},
+}
+
+
+class Stub:
+    """In place of `QuickCheck`: directories are descriptors, and None is one that has changed."""
+
+    def __init__(self) -> None:
+        self.tried: list[bytes] = []
+        self.entered: list[int] = []
+        self._at: dict[int, Tree] = {}
+
+    def enter(self, tree: Tree) -> tuple[int, int]:
+        """Open a directory as the walk does."""
+        fds = self._opened(tree)
+        self.entered += fds
+        return fds
+
+    def _opened(self, tree: Tree) -> tuple[int, int]:
+        fds = os.open("/", os.O_PATH), os.open("/", os.O_PATH)
+        self._at[fds[0]] = tree
+        return fds
+
+    def directories(
+        self, names: list[bytes], fds: tuple[Any, Any], max_parents: int
+    ) -> tuple[int, dict[int, Equal]]:
+        holders = [fds[0]] * len(names) if isinstance(fds[0], int) else fds[0]
+        equal = {}
+        for place, (holder, name) in enumerate(zip(holders, names, strict=True)):
+            self.tried.append(name)
+            below = self._at[holder][name]
+            if below and max_parents:
+                equal[place] = Equal(3, list(below), self._opened(below))
+                max_parents -= 1
+            elif below is not None and not below:
+                equal[place] = Equal(3)
+            if below and not max_parents:
+                return place + 1, equal
+        return len(names), equal
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    """The tree above; that nothing else stays open all tests see to."""
+    made = Stub()
+    yield made
+    for fd in made.entered:
+        os.close(fd)
+
+
+def test_what_lies_above_a_change_is_walked(stub: Stub) -> None:
+    found = Subtrees(stub)  # type: ignore[arg-type]
+    result = found.compare(b"top", [b"a", b"f", b"i"], stub.enter(TREE), hastens=False)
+    assert result == ([b"a"], [], 4, 12)
+    tried = len(stub.tried)
+    # The walk enters it, and finds what is known of what is in it.
+    again = stub.enter(TREE[b"a"])
+    assert found.compare(b"top/a", [b"b", b"e"], again, hastens=False) == ([b"b"], [], 1, 3)
+    assert len(stub.tried) == tried
+    again = stub.enter(TREE[b"a"][b"b"])
+    assert found.compare(b"top/a/b", [b"c", b"d"], again, hastens=False) == ([b"d"], [], 1, 3)
+    assert len(stub.tried) == tried
+    found.forget()
+    assert found.compare(b"top/a/b", [b"c", b"d"], again, hastens=False) == ([b"d"], [], 1, 3)
+    assert len(stub.tried) > tried
+
+
+def test_it_ends_with_the_time(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subtrees, "_SOON_S", -1.0)
+    monkeypatch.setattr(subtrees, "_LATE_S", -1.0)
+    found = Subtrees(stub)  # type: ignore[arg-type]
+    names = [b"a", b"f", b"i"]
+    # All that are tried at once; what is below is left to the walk.
+    assert found.compare(b"", names, stub.enter(TREE), hastens=True) == ([b"a", b"f"], [], 1, 3)
+    assert stub.tried == names
+
+
+def test_names_that_were_not_tried_are_no_others(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subtrees, "_AT_ONCE", 2)
+    monkeypatch.setattr(subtrees, "_SOON_S", -1.0)
+    tree: Tree = {b"%d" % number: {} for number in range(1, 6)}
+    found = Subtrees(stub)  # type: ignore[arg-type]
+    names = [b"1", b"2", b"3", b"4", b"5"]
+    assert found.compare(b"", names, stub.enter(tree), hastens=True) == (
+        [],
+        [b"3", b"4", b"5"],
+        2,
+        6,
+    )
+
+
+def test_few_directories_are_open_at_a_time(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a deep tree those that lie deeper are left to the walk, which comes to them."""
+    tree: Tree = {}
+    for _ in range(30):
+        tree = {b"d": tree}
+    found = Subtrees(stub)  # type: ignore[arg-type]
+    monkeypatch.setattr(found, "_max_open", 4)
+    path, holder, entered = b"", tree, 0
+    while holder:
+        fds = stub.enter(holder)
+        result = found.compare(path, [b"d"], fds, hastens=False)
+        if not result.rest:
+            break
+        path, holder, entered = path + b"/d" if path else b"d", holder[b"d"], entered + 1
+    assert entered > 20
+    assert len(stub.tried) < 60
