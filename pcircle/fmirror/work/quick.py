@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from functools import cache
 from itertools import accumulate, chain, repeat
 from typing import NamedTuple
 
@@ -53,6 +54,7 @@ class QuickCheck:
         self._compared_devices = plan.devices
         self._copy = -1
         self._keeps_layouts = plan.keep.stripe
+        self._type_of = cache(type_of_device)
         self._takes = _KINDS if plan.upkeep.prunes else _KINDS | 1 << FOLDER[0]
 
     def is_quiet(self, source: os.stat_result, target: os.stat_result) -> bool:
@@ -154,7 +156,7 @@ class QuickCheck:
         self._doubts = max(0, self._doubts - 1)
         if self._trusts:
             return True
-        if self._keeps_layouts and type_of_device(devices[0]) == b"lustre":
+        if self._keeps_layouts and self._type_of(devices[0]) == b"lustre":
             return False
         return not (self._reads or any(look.is_slow for look in self._looks))
 
