@@ -1,7 +1,7 @@
-"""What a status does not tell of many entries: attributes, lists and where links lead.
+"""Compare attributes, access control lists and link targets of many entries.
 
-Hardly any entry has attributes, so one native call asks for those of all names of a side. Only of
-an entry that has some, on either side, `Details` compares what these are.
+Hardly any entry has extended attributes. One native call per side finds the entries that have some,
+and `Details` compares only these.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pcircle.fs.native.pure import ASK_LISTS, KEEP_ATTRIBUTES, KEEP_LISTS
 from pcircle.fs.stats import Row, Stats, within_limit
 from pcircle.fs.xattrs import IGNORED, USER_FLAGS, lists_all
 
-_AT_ONCE_NS = 200_000_000  # of a slow file system, between two chances to stop
+_AT_ONCE_NS = 200_000_000  # time limit of a call, so that a slow file system can be interrupted
 
 Holders = int | list[int]
-"""The open directory of all names, or that of each."""
+"""The descriptor of the directory of all names, or one for each name."""
 
 
 class BatchedDetails:
-    """One thread's."""
+    """Compares details for one worker thread."""
 
     def __init__(self, details: Details, *, flags: bool) -> None:
-        """With `flags` directories are to have the same inode flags."""
+        """With `flags`, directories must have the same inode flags on both sides."""
         self._details = details
         self._flags = USER_FLAGS if flags else 0
         self._listing: dict[int, bool] = {}  # by device: its lists are among what it lists
@@ -41,9 +41,9 @@ class BatchedDetails:
         places: Sequence[int],
         links: Collection[int] | None,
     ) -> set[int]:
-        """Return those places of names, which were looked up, whose details may be different.
+        """Return the places of the names whose details may differ. All names were looked up.
 
-        `links` are the places of symbolic links; None: only links were looked up.
+        `links` are the places of symbolic links; None means that all names are links.
         """
         details, count = self._details, len(names)
         found: set[int] = set()
@@ -65,7 +65,7 @@ class BatchedDetails:
         return found
 
     def have_any(self, fds: Sequence[int], device: int) -> set[int]:
-        """Return the places of open directories that have attributes, lists or inode flags."""
+        """Return the places of the open directories that have attributes, lists or inode flags."""
         names, places = [b"."] * len(fds), range(len(fds))
         return set(self._asked(names, list(fds), self._keep([device]), places))
 
@@ -85,7 +85,7 @@ class BatchedDetails:
     def _asked(
         self, names: list[bytes], fds: Holders, keep: int, places: Sequence[int]
     ) -> Iterable[int]:
-        """Ask for the attributes of some names; those that have any, or were not asked for."""
+        """Return the places that have attributes, or may have some because time ran out."""
         is_all = len(places) == len(names)
         some = names if is_all else [names[place] for place in places]
         if not (is_all or isinstance(fds, int)):
@@ -98,12 +98,12 @@ class BatchedDetails:
         return [place for place, number in zip(places, numbers, strict=True) if number]
 
     def _keep(self, devices: list[int]) -> int:
-        """What is asked for on file systems of these numbers; 0: nothing is."""
+        """Return what to ask for on these devices, as `KEEP_` bits; 0 means nothing."""
         fields = self._details.fields
         keep = KEEP_ATTRIBUTES if fields & XATTR else 0
         if fields & ACL:
             known = self._listing
-            found = set(devices) - {0}  # of a directory that is asked by itself
+            found = set(devices) - {0}  # 0: a name that was not looked up
             for device in found.difference(known):
                 known[device] = lists_all(device)
             keep |= KEEP_LISTS if all(known[device] for device in found) else ASK_LISTS
@@ -113,7 +113,7 @@ class BatchedDetails:
         """Return whether two entries have other details, or these cannot be read."""
         try:
             return bool(self._details.of_name(name, fds, a, b))
-        except OSError:  # which is met again where it is copied
+        except OSError:  # the copy fails in the same way, and reports it
             return True
 
 

@@ -1,8 +1,9 @@
-"""Whole subtrees in which nothing is to be done: most of a tree, every night.
+"""Whole subtrees that are equal on both sides, which is most of a tree in most runs.
 
-Directories of both sides are compared in batches, and then those that are in them, depth first. If
-all that is below a directory is as it should be, the walk passes it by. Otherwise the walk enters
-it, and what was found to be equal below it by then is not compared again by the same item.
+`Subtrees` compares directories of both sides in batches, and then their subdirectories, depth
+first. The walk skips a directory if everything below it is equal. Otherwise the walk enters the
+directory. Results for its subdirectories are kept until the item ends, so that nothing is compared
+twice.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from pcircle.fmirror.work.batches import Holders
 from pcircle.fmirror.work.quick import QuickCheck
 from pcircle.fs.directories import affordable, close_open, join_path
 
-_SOON_S, _LATE_S = 0.002, 0.02  # for what is in the walk's directory, and for all that is below
+_SOON_S, _LATE_S = 0.002, 0.02  # time limits for the walk's directory, and for all below it
 _AT_ONCE = 64  # directories
-_OF_OPEN = 20  # one of so many affordable directories is kept open
+_OF_OPEN = 20  # keep one of this many affordable descriptors open
 
 Counts = tuple[int, int]
-"""Of directories, and of other entries."""
+"""The number of directories, and of other entries."""
 
 
 class Compared(NamedTuple):
-    """What came of some directories of one: `rest` are to be walked, `later` were not tried.
+    """The result for some subdirectories of one directory.
 
-    The others are as they should be, with so many `directories`, themselves among them, and other
-    `entries`.
+    The walk must enter `rest`; `later` were not compared. The others are equal. They hold
+    `directories`, which includes themselves, and other `entries`.
     """
 
     rest: list[bytes]
@@ -36,9 +37,9 @@ class Compared(NamedTuple):
 
 
 class _Branch:
-    """A directory whose subdirectories are compared, of which `pending` are left.
+    """A directory whose subdirectories are being compared; `pending` of them are left.
 
-    `found` has the counts of those that are as they should be, and None for those to be walked.
+    `found` maps the name of a subdirectory to its counts, or to None if the walk must enter it.
     """
 
     __slots__ = ("above", "below", "entries", "fds", "found", "name", "pending")
@@ -55,11 +56,11 @@ class _Branch:
 
     @property
     def path(self) -> bytes:
-        """Its path; that of the first one is its name."""
+        """The path of the directory; for the topmost branch it is `name`."""
         return self.name if self.above is None else join_path(self.above.path, self.name)
 
     def counts(self) -> Counts | None:
-        """Return what is in it and below it, or None if it is to be walked."""
+        """Return the counts of everything below, or None if the walk must enter the directory."""
         directories, entries = 1, self.entries
         for counts in self.found.values():
             if counts is None:
@@ -70,7 +71,7 @@ class _Branch:
 
 
 class Subtrees:
-    """One thread's."""
+    """Compares subtrees for one worker thread."""
 
     def __init__(self, quick: QuickCheck) -> None:
         self._quick = quick
@@ -80,15 +81,15 @@ class Subtrees:
         self._stack: list[tuple[list[_Branch], list[bytes]]] = []
 
     def forget(self) -> None:
-        """Another item begins."""
+        """Drop the results that were kept, because another item begins."""
         self._known.clear()
 
     def compare(
         self, path: bytes, names: list[bytes], fds: tuple[int, int], *, hastens: bool
     ) -> Compared:
-        """Compare some directories of one, which has that path and is open on both sides.
+        """Compare subdirectories of the directory at `path`, which is open on both sides.
 
-        One that `hastens` comes back soon, since others wait for what is to be walked.
+        With `hastens` this returns early, because other ranks wait for work.
         """
         top = _Branch(None, path, fds, len(names), 0)
         top.found = self._known.pop(path, {})
@@ -110,7 +111,7 @@ class Subtrees:
                     for holder in holders:
                         self._end_one(holder)
         finally:
-            for branch in self._open:  # if the job ends
+            for branch in self._open:  # only after an exception
                 _close(branch)
             self._open.clear()
             self._stack = []
@@ -128,7 +129,7 @@ class Subtrees:
         return Compared(rest, later, directories, entries)
 
     def _compare(self, holders: list[_Branch], names: list[bytes]) -> None:
-        """Compare some directories, each in one of its own, and put the other ones back."""
+        """Compare the first directories, each in its own parent, and put the others back."""
         some = names[:_AT_ONCE]
         max_parents = (self._max_open - len(self._open) + 1) // 2
         fds = _fds(holders[: len(some)], 0), _fds(holders[: len(some)], 1)
@@ -151,7 +152,7 @@ class Subtrees:
             self._stack.append((branches, below))
 
     def _end_one(self, branch: _Branch) -> None:
-        """One of the directories of a branch was compared, or is left."""
+        """Note that a subdirectory of a branch was compared, or will not be."""
         branch.pending -= 1
         while not branch.pending and branch.above is not None:
             _close(branch)
@@ -170,7 +171,7 @@ def _close(branch: _Branch) -> None:
 
 
 def _fds(holders: list[_Branch], side: int) -> Holders:
-    """The descriptors of a side, which most often are of one directory."""
+    """Return the descriptors of one side: a single one if all branches are the same."""
     first = holders[0]
     if all(holder is first for holder in holders):
         return first.fds[side]

@@ -40,10 +40,10 @@ _STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 
 
 class Begun(NamedTuple):
-    """A directory that was made, but is not complete; nothing of it is counted yet.
+    """A directory that was made and is not complete. None of its entries is counted yet.
 
-    `leases` are those of both sides, or None if one cannot be had, which is the `error`. The first
-    `done` of its `names` are copied, with so many bytes.
+    `leases` are those of both sides, or None after `error`. The first `done` of its `names` are
+    copied, with `done_bytes` bytes.
     """
 
     leases: tuple[Lease, Lease] | None
@@ -54,10 +54,7 @@ class Begun(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """Copies that were made and opened: names, descriptors on both sides, and `files` in each.
-
-    `own` is the status of their sources.
-    """
+    """New directories: names, descriptors on both sides, status of the sources, and files."""
 
     names: list[bytes]
     sources: list[int]
@@ -69,7 +66,7 @@ class _Made(NamedTuple):
 class SmallDirectories:
     """Copies small directories for one worker thread.
 
-    `leaves` tells of an open source directory, with its status, that it must be left to the walk.
+    `leaves(fd, status)` returns true for a source directory that must be left to the walk.
     """
 
     leaves: Callable[[int, os.stat_result], bool] | None = None
@@ -234,7 +231,7 @@ class SmallDirectories:
         ]
 
     def _settle(self, made: _Made, places: Sequence[int], keep: int) -> set[int]:
-        """Give complete directories their attributes. Return those of which some are missing."""
+        """Set the attributes of complete directories. Return the places where that failed."""
         keep &= _STATUS
         if not keep or not places:
             return set()
@@ -248,7 +245,7 @@ class SmallDirectories:
     def _complete(
         self, above: Open[Part], made: _Made, places: Sequence[int], sizes: Sequence[list[int]]
     ) -> None:
-        """Count directories that are complete as their holder's, and record each."""
+        """Count complete directories, and record each in the checkpoint."""
         counters, recorder = self._counters, self._recorder
         count = len(places)
         each = [(len(sizes[at]), sum(sizes[at])) for at in places]
@@ -266,14 +263,14 @@ class SmallDirectories:
         rows = zip(places, each, native.numbers(outcomes), Table(table).rows(count), strict=True)
         for at, done, error, copy in rows:
             if error:
-                continue  # it is done, but nothing says so
+                continue  # a resumed run will walk it
             key = recorder.keys.directory(above.root, join_path(above.path, made.names[at]))
             recorder.add(Subtree(key, of_new_directory(*done), copy.st_ino, copy.st_ctime_ns))
 
     # ---- what is left to the walk ----------------------------------------------
 
     def _begun(self, made: _Made, at: int, sizes: Sequence[int]) -> Begun:
-        """A directory of which the first files are copied. Its target's descriptor is handed on."""
+        """Return a directory whose first files are copied; it owns the target's descriptor."""
         target_fd, files = made.targets[at], made.files[at]
         try:
             target = self._sides.targets.lease_open(target_fd, os.fstat(target_fd))
@@ -283,7 +280,7 @@ class SmallDirectories:
         return Begun(leases, files, len(sizes), sum(sizes))
 
     def _not_opened(self, batch: DirectoryBatch, at: int, above: Lease) -> Begun:
-        """A directory that was made, and could not be opened: it is tried once more."""
+        """Return a directory that was made and not opened, after another attempt to open it."""
         files = batch.inside[slice(*batch.ranges()[at])]
         try:
             target = self._sides.targets.lease_below(above, batch.names[at])
