@@ -23,6 +23,7 @@ TOOLS = ("fcp", "fprof", "frm", "fsum")
 HEAVY = {
     *("asyncio", "cloudpickle", "email", "hashlib", "http", "logging", "matplotlib", "mpi4py"),
     *("multiprocessing", "numpy", "pyarrow", "rich", "sqlite3", "urllib"),
+    *(("inspect", "typing_extensions") if sys.version_info >= (3, 11) else ()),
 }
 tools = pytest.mark.parametrize("tool", TOOLS)
 
