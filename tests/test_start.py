@@ -23,7 +23,6 @@ TOOLS = ("fcp", "fprof", "frm", "fsum")
 HEAVY = {
     *("asyncio", "cloudpickle", "email", "hashlib", "http", "logging", "matplotlib", "mpi4py"),
     *("multiprocessing", "numpy", "pyarrow", "rich", "sqlite3", "urllib"),
-    *(("inspect", "typing_extensions") if sys.version_info >= (3, 11) else ()),
 }
 tools = pytest.mark.parametrize("tool", TOOLS)
 
@@ -118,7 +117,10 @@ def _executes(some: list[str]) -> bool:
 def test_imports(run: Run, place: Path, environment: dict[str, str], tool: str) -> None:
     """None is of a heavy package, unless argparse or msgspec bring it."""
     brought = _imported(run, place, environment, ["-c", "import argparse, msgspec"])
-    wanted = _imported(run, place, environment, command_of(tool, 1)[1:]) - brought
+    imported = _imported(run, place, environment, command_of(tool, 1)[1:])
+    if sys.version_info >= (3, 11):
+        assert "inspect" not in imported  # which typing_extensions does, and msgspec that
+    wanted = imported - brought
     assert {name for name in wanted if name.partition(".")[0] in HEAVY} == set()
     counts.check(f"{tool} (start, imports)", lambda: {"modules": len(wanted)})
 
