@@ -27,7 +27,7 @@ _CONTENTS_BYTES = 2 * ONE_READ_BYTES
 _MAX_RANGE_BYTES = 4 << 20
 # Where the kernel does not copy from the one file system to the other, or not at all.
 _NO_RANGES = frozenset(
-    -1 - code for code in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+    -1 - code for code in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 )
 
 

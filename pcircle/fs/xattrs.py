@@ -185,7 +185,7 @@ def read_attributes(
             value = read_list(source, name, follow=follow) if name in lists else None
             if value is not None:
                 found.append((name, value))
-        elif kind_of(name) == XATTR:
+        elif xattr and kind_of(name) == XATTR:
             try:
                 found.append((name, os.getxattr(source, name, follow_symlinks=follow)))
             except OSError as error:

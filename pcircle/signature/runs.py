@@ -33,8 +33,18 @@ _READ_BYTES = 256 << 10
 _TOGETHER = 1024  # entries that the digest is updated with at once
 _LENGTH = struct.Struct(">H")
 COUNT = struct.Struct(">Q")
-LENGTHS = tuple(map(_LENGTH.pack, range(256)))
-"""The length of a name in a directory, as it is packed."""
+
+
+class _Lengths(dict[int, bytes]):
+    """Packs each length once."""
+
+    def __missing__(self, length: int) -> bytes:
+        packed = self[length] = _LENGTH.pack(length)
+        return packed
+
+
+LENGTHS = _Lengths()
+"""The length of a name in a directory, as it is packed. On FUSE and vfat some exceed 255 bytes."""
 
 
 def pack_entry(name: bytes, kind: bytes, digest: bytes) -> bytes:

@@ -294,6 +294,23 @@ def test_without_a_special_files_are_not_copied(place: bytes) -> None:
     assert not os.path.lexists(place + b"/copy")
 
 
+def test_without_a_attributes_are_not_copied(place: bytes) -> None:
+    """Of directories neither, whether the walk takes them or several are copied together."""
+    source = place + b"/source"
+    for number in range(12):
+        directory = source + b"/%d" % number
+        os.makedirs(directory)
+        write_file(directory + b"/file", b"content")
+        if number % 3 == 0:
+            os.mkdir(directory + b"/inner")
+        for path in (directory, directory + b"/file"):
+            os.setxattr(path, b"user.name", b"value")
+    copy(ONE, "-p", "-T", source, place + b"/target")
+    for top, _, names in os.walk(place + b"/target"):
+        for path in (top, *(os.path.join(top, name) for name in names)):
+            assert os.listxattr(path) == []
+
+
 def test_special_files_replace_files_and_links_alone(place: bytes) -> None:
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     for name in (b"file", b"link", b"directory", b"fifo"):

@@ -21,7 +21,10 @@ def names_below(path: bytes) -> list[bytes]:
     )
 
 
-@pytest.mark.parametrize("tool", ["fcp", "ffind", "fls", "fmirror", "frm"])
+TOOLS = ["fcp", "fchmod", "fdiff", "ffind", "fls", "fmirror", "fprof", "frm", "fsum"]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
 def test_nothing_is_left_out(tool: str, fuse: Mount, place: bytes) -> None:
     mount = fuse(folding="long")
     tree = mount.path + b"/tree"
@@ -30,15 +33,21 @@ def test_nothing_is_left_out(tool: str, fuse: Mount, place: bytes) -> None:
         for name in NAMES:
             with open(tree + b"/%d/" % number + name, "xb") as file:
                 file.write(name)
+    with open(tree + b"/" + LONG, "xb") as file:
+        file.write(LONG)
     wanted = names_below(tree)
-    assert len(wanted) == FOLDERS * len(NAMES)
+    assert len(wanted) == FOLDERS * len(NAMES) + 1
     copied = mount.path + b"/copy"
     all_words: dict[str, list[bytes]] = {
+        "fchmod": [b"-R", b"600", tree],
         "fcp": [tree, copied],
+        "fdiff": [tree, tree],
         "ffind": [tree, b"-type", b"f", b"-count"],
         "fls": [b"-R", tree],
         "fmirror": [b"--delete", tree, copied],
+        "fprof": [tree],
         "frm": [b"-r", tree],
+        "fsum": [tree],
     }
     if tool == "fmirror":
         os.mkdir(copied)
@@ -50,10 +59,12 @@ def test_nothing_is_left_out(tool: str, fuse: Mount, place: bytes) -> None:
     elif tool == "ffind":
         assert done.out.split() == [b"%d" % len(wanted)]
     elif tool == "fls":
-        assert done.out.count(LONG) == FOLDERS
+        assert done.out.count(LONG) == FOLDERS + 1
         assert done.out.count(b"last") == FOLDERS
+    elif tool == "fsum":
+        assert done.out.startswith(b"pcsig1:")
     else:
-        assert not os.path.exists(tree)
+        assert os.path.exists(tree) == (tool != "frm")
 
 
 def test_a_long_name_that_is_surplus_goes(fuse: Mount) -> None:

@@ -182,9 +182,10 @@ class QuickCheck:
             equal = {}
             for number, pair in enumerate(pairs):
                 if number not in changed:
-                    found = _equal(source, target, pair, max_parents)
+                    found = _equal(source, target, pair, opens=max_parents > 0)
                     if found is not None:
                         equal[source.places[pair.here]] = found
+                        max_parents -= bool(found.directories)
             return tried, equal
 
     def _batch(
@@ -309,14 +310,17 @@ def _pairs(source: DirectoryBatch, target: DirectoryBatch, *, exact: bool) -> li
 
 
 def _equal(
-    source: DirectoryBatch, target: DirectoryBatch, pair: _Pair, max_parents: int
+    source: DirectoryBatch, target: DirectoryBatch, pair: _Pair, *, opens: bool
 ) -> Equal | None:
-    """A directory and what is in it; None if its own directories cannot be compared."""
+    """Return a directory that is the same on both sides.
+
+    None if it has subdirectories and may not stay open for these (`opens`).
+    """
     begin, end = pair.ours.start, pair.ours.stop
     count = source.kinds.count(FOLDER, begin, end)
     if not count:
         return Equal(end - begin)
-    if not max_parents or min(source.fds[pair.here], target.fds[pair.there]) < 0:
+    if not opens or min(source.fds[pair.here], target.fds[pair.there]) < 0:
         return None
     kinds, names = source.kinds[begin:end], source.inside[begin:end]
     below = [name for name, kind in zip(names, kinds, strict=True) if kind == FOLDER[0]]

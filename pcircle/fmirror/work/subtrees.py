@@ -9,6 +9,7 @@ twice.
 from __future__ import annotations
 
 import time
+from functools import reduce
 from typing import NamedTuple
 
 from pcircle.fmirror.work.batches import Holders
@@ -17,7 +18,7 @@ from pcircle.fs.directories import affordable, close_open, join_path
 
 _SOON_S, _LATE_S = 0.002, 0.02  # time limits for the walk's directory, and for all below it
 _AT_ONCE = 64  # directories
-_OF_OPEN = 20  # keep one of this many affordable descriptors open
+_OF_OPEN, _OF_OTHERS = 20, 160  # affordable descriptors for each open branch, by thread
 
 Counts = tuple[int, int]
 """The number of directories, and of other entries."""
@@ -57,7 +58,13 @@ class _Branch:
     @property
     def path(self) -> bytes:
         """The path of the directory; for the topmost branch it is `name`."""
-        return self.name if self.above is None else join_path(self.above.path, self.name)
+        names: list[bytes] = []
+        branch: _Branch | None = self
+        while branch is not None and branch.above is not None:
+            names.append(branch.name)
+            branch = branch.above
+        top = b"" if branch is None else branch.name
+        return reduce(join_path, reversed(names), top)
 
     def counts(self) -> Counts | None:
         """Return the counts of everything below, or None if the walk must enter the directory."""
@@ -71,13 +78,13 @@ class _Branch:
 
 
 class Subtrees:
-    """Compares subtrees for one worker thread."""
+    """Compares subtrees for one worker thread; only the first one may keep many branches open."""
 
-    def __init__(self, quick: QuickCheck) -> None:
+    def __init__(self, quick: QuickCheck, *, is_first: bool = True) -> None:
         self._quick = quick
         self._known: dict[bytes, dict[bytes, Counts | None]] = {}
         self._open: set[_Branch] = set()
-        self._max_open = max(1, affordable() // _OF_OPEN)
+        self._max_open = max(1, affordable() // (_OF_OPEN if is_first else _OF_OTHERS))
         self._stack: list[tuple[list[_Branch], list[bytes]]] = []
 
     def forget(self) -> None:
@@ -131,7 +138,7 @@ class Subtrees:
     def _compare(self, holders: list[_Branch], names: list[bytes]) -> None:
         """Compare the first directories, each in its own parent, and put the others back."""
         some = names[:_AT_ONCE]
-        max_parents = (self._max_open - len(self._open) + 1) // 2
+        max_parents = max(0, (self._max_open - len(self._open) + 1) // 2)
         fds = _fds(holders[: len(some)], 0), _fds(holders[: len(some)], 1)
         tried, equal = self._quick.directories(some, fds, max_parents)
         if tried < len(names):

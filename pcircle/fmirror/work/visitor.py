@@ -95,7 +95,7 @@ class MirrorVisitor(CopyVisitor):
         looked_at = worker.limits is None and worker.earlier is None and self._beside is None
         self._checks_together = self._skips and looked_at and self._judge is None
         self.does_bare = self._checks_together or self._small is not None
-        self._subtrees = Subtrees(self._quick)
+        self._subtrees = Subtrees(self._quick, is_first=not worker.number)
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
 

@@ -478,7 +478,7 @@ move_content(int fd, int out, size_t size, char *buffer)
 #define SYS_copy_file_range -1
 #endif
 
-/* Have the kernel copy all of a file that is not to be seen: 0, an errno, or -1 if it changed. */
+/* Have the kernel copy a file whose content is not needed: 0, an errno, or -1 if it changed. */
 static int
 move_range(int fd, int out, const struct status *source)
 {
@@ -494,11 +494,12 @@ move_range(int fd, int out, const struct status *source)
     }
     if (look_open(fd, &now) != 0)
         return errno;
-    return now.size == source->size && now.modified.seconds == source->modified.seconds
-            && now.modified.ns == source->modified.ns && now.changed.seconds == source->changed.seconds
-            && now.changed.ns == source->changed.ns
-        ? 0
-        : -1;
+    const int is_same = now.size == source->size
+        && now.modified.seconds == source->modified.seconds
+        && now.modified.ns == source->modified.ns
+        && now.changed.seconds == source->changed.seconds
+        && now.changed.ns == source->changed.ns;
+    return is_same ? 0 : -1;
 }
 
 /* Copy one file, of which nothing is left behind unless it is whole; its size, or what it is.
@@ -580,9 +581,10 @@ copy_files(PyObject *module, PyObject *arguments)
     PyObject *sources, *targets, *list, *contents, *result = NULL;
     long long max_links, max_bytes, max_range_bytes, device, owner, group, until_ns, room;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "OOOiiiiy#LLLLLLLL:copy_files", &sources, &targets, &list, &how.flags, &how.creation_bits, &how.keep, &how.inode_flags,
-                          &how.ignored, &how.ignored_bytes, &max_links, &max_bytes,
-                          &max_range_bytes, &device, &owner, &group, &until_ns, &room))
+    if (!PyArg_ParseTuple(arguments, "OOOiiiiy#LLLLLLLL:copy_files", &sources, &targets, &list,
+                          &how.flags, &how.creation_bits, &how.keep, &how.inode_flags, &how.ignored,
+                          &how.ignored_bytes, &max_links, &max_bytes, &max_range_bytes, &device,
+                          &owner, &group, &until_ns, &room))
         return NULL;
     if (max_bytes < 0 || max_bytes > MAX_FILE_BYTES || max_range_bytes < 0
         || (room != 0 && (room <= max_bytes || max_range_bytes != 0))) {
@@ -701,8 +703,9 @@ settle_open(PyObject *module, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "Oy#iLL:settle_open", &list, &table, &size, &keep, &owner,
                           &group))
         return NULL;
-    count = size / (COLUMNS * (Py_ssize_t)sizeof(int64_t));
-    if (PyLong_Check(list) || take_fds(list, count, &fds) < 0) {
+    const Py_ssize_t row_bytes = (Py_ssize_t)sizeof(row);
+    count = size / row_bytes;
+    if (size % row_bytes != 0 || PyLong_Check(list) || take_fds(list, count, &fds) < 0) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_TypeError, "fds must be a list of one for each row");
         return NULL;

@@ -304,14 +304,15 @@ def make_directories(
 def settle_open(fds: list[int], sources: bytes, keep: int, owner: int, group: int, /) -> bytes:
     """Give open copies the owner, mode and times of their sources, in this order; 0 for each.
 
-    `sources` is a table of `COLUMNS` with a row for each. Copies that belong to `owner` and `group`
-    (-1: unknown) already are not given these again. A copy that an ordinary user would have to give
-    away is not plain.
+    `sources` is a table of `COLUMNS` with a row for each. `owner` and `group` (-1: unknown) are
+    those that all copies have: where a source has the same, they are not given again. A copy that
+    an ordinary user would have to give away is not plain.
     """
-    column = memoryview(sources).cast("q").tolist()
-    count = len(column) // len(COLUMNS)
-    if len(fds) != count:
+    row_bytes = _NUMBER_BYTES * len(COLUMNS)
+    count, rest = divmod(len(sources), row_bytes)
+    if len(fds) != count or rest:
         raise TypeError("fds must be a list of one for each row")
+    column = memoryview(sources).cast("q").tolist()
     outcomes = array("q", bytes(_NUMBER_BYTES * count))
     for place, fd in enumerate(fds):
         row = dict(zip(COLUMNS, column[place::count], strict=True))

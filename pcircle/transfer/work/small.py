@@ -273,7 +273,12 @@ class SmallDirectories:
         """Return a directory whose first files are copied; it owns the target's descriptor."""
         target_fd, files = made.targets[at], made.files[at]
         try:
-            target = self._sides.targets.lease_open(target_fd, os.fstat(target_fd))
+            status = os.fstat(target_fd)
+        except OSError as error:
+            close_open(target_fd)
+            return Begun(None, files, error=error)
+        try:
+            target = self._sides.targets.lease_open(target_fd, status)
             leases = self._with_source(made.sources[at], made.own, at, target)
         except OSError as error:
             return Begun(None, files, error=error)
