@@ -35,12 +35,13 @@ from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.stats import Table
 from pcircle.fs.trouble import Changed, trying
 from pcircle.fs.write_access import Admissions, WriteAccess
-from pcircle.fs.xattrs import drop_attributes, give_attributes
+from pcircle.fs.xattrs import Held, drop_attributes, give_attributes
 from pcircle.owners import giver_of
 from pcircle.transfer.counters import Counters
 
 _NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 _CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV
+_NO_ATTRIBUTES = Held([])
 
 Sides = tuple[int, bytes, int, bytes]
 """The directories of the source and of the target, and the names in them."""
@@ -232,6 +233,8 @@ class Keeping:
                 raise Changed("its copy was replaced while it was looked at")
             if kind == stat.S_IFLNK:
                 held = extras.of_link(source_fd, source_name)
+                if keep.xattr:
+                    drop_attributes(path, held or _NO_ATTRIBUTES)
                 if held is not None:
                     extras.account(give_attributes(path, held), target_fd)
                 settle_link(path, source, keep)
