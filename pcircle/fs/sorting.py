@@ -16,7 +16,7 @@ from typing import IO
 from pcircle.names import show
 from pcircle.writing import discard, write_all
 
-RUN_BYTES = 32 << 20
+RUN_BYTES = 16 << 20
 FAN_IN = 64
 """Runs that are merged at a time; with that many levels of them, all that is ever open."""
 _READ_BYTES = 128 << 10
