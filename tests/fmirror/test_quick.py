@@ -111,8 +111,7 @@ def _changes(top: bytes) -> Iterator[Callable[[], object]]:
     yield lambda: os.chmod(top + b"/11", 0o700)
     yield lambda: os.rename(top + b"/12", top + b"/new")
     if not os.geteuid():
-        link = top + b"/13/link"
-        yield lambda: os.setxattr(link, "trusted.new", b"1", follow_symlinks=False)
+        yield partial(os.setxattr, top + b"/13/link", "trusted.new", b"1", follow_symlinks=False)
 
 
 @pytest.mark.parametrize("changed", ["source", "target"])
