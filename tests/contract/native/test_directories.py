@@ -7,8 +7,6 @@ import os
 import resource
 import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -21,22 +19,15 @@ from pcircle.fs import native
 from pcircle.fs.native import pure
 from pcircle.fs.native.pure import KEEP_ATTRIBUTES, KEEP_LISTS, KEEP_MODE, KEEP_OWNER, KEEP_TIMES
 from pcircle.fs.xattrs import IGNORED, USER_FLAGS, give_flags
+from tests.contract.native.test_native import FOREVER, module
+from tests.contract.native.tracing import traced
 from tests.fcp.access import MASK, NOBODY, OTHER, OWNER, OWNING_GROUP, USER, pack
 
+__all__ = ["module"]  # a fixture
+
 FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FOREVER = 1 << 62
 STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 ATTRIBUTES = KEEP_LISTS | KEEP_ATTRIBUTES
-
-
-@pytest.fixture(params=["C", "Python"])
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    """Each of the two."""
-    if request.param == "Python":
-        return pure
-    if not native.is_native:
-        pytest.skip(f"the C module is not used: {native.reason}")
-    return native.module
 
 
 class Sides(NamedTuple):
@@ -319,16 +310,7 @@ os.write(2, b"end")
 """
     logs = []
     for used in "10":
-        log = sides.target.parent / f"calls-{used}"
-        command = ["strace", "-f", "-o", str(log), "-e", f"trace=write,{CALLS}"]
-        command += [sys.executable, "-c", program, *map(str, sides.paths), str(sides.target)]
-        done = subprocess.run(
-            command, env=os.environ | {"PCIRCLE_NATIVE": used}, check=True, capture_output=True
-        )
-        assert done.stderr == b"beginend"
-        text = log.read_text().partition('"begin"')[2].partition('"end"')[0]
-        lines = [line.partition(" ")[2].strip() for line in text.splitlines()[1:-1]]
-        logs.append([line for line in lines if not line.startswith(("+++", "---"))])
+        logs.append(traced(program, (*sides.paths, sides.target), CALLS, used))
         for path in sides.target.iterdir():
             path.rmdir()
     assert len(logs[0]) == 3 * 5

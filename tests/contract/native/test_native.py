@@ -10,7 +10,6 @@ import signal
 import stat
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ import pytest
 from pcircle.fs import native
 from pcircle.fs.native import pure
 from pcircle.fs.xattrs import IGNORED, USER_FLAGS
-from tests.strace import read_calls
+from tests.contract.native.tracing import traced
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 ALL = pure.KEEP_MODE | pure.KEEP_OWNER | pure.KEEP_TIMES
@@ -485,19 +484,6 @@ os.write(2, b"end")
     for used in "10":
         for path in sides.source.iterdir():  # the run before has read them
             os.utime(path, ns=(10**18 + 1, 10**18 + 2))
-        log = sides.source.parent / f"calls-{used}"
-        command = ["strace", "-f", "-o", str(log), "-e", f"trace={CALLS}"]
-        command += [sys.executable, "-c", program]
-        done = subprocess.run(
-            [*command, str(sides.source), str(sides.target)],
-            env=os.environ | {"PCIRCLE_NATIVE": used},
-            check=True,
-            capture_output=True,
-        )
-        assert done.stderr == b"beginend"
-        lines = [call.text for call in read_calls(log)]
-        begin = lines.index('write(2, "begin", 5) = 5')
-        end = lines.index('write(2, "end", 3) = 3')
-        logs.append(lines[begin + 1 : end])
+        logs.append(traced(program, (sides.source, sides.target), CALLS, used))
     assert len(logs[0]) > 20
     assert logs[0] == logs[1]
