@@ -1,8 +1,8 @@
-"""What is as it should be, of entries that both sides have: most of them, every night.
+"""Find entries that are equal on both sides, which most are in most runs.
 
-Names are looked up on both sides, many at a time, and compared column by column; only of what has
-changed since the last complete run attributes are asked for. Small directories are looked at
-several at once: so what a block costs is paid for once for all of these.
+Names are looked up on both sides, many at a time, and compared column by column. Attributes are
+compared only where something has changed since the last complete run. Small directories are
+compared several at a time, so that the fixed cost of a batch is paid once for all of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _CLOCKS_NS = 3 * _NS  # that two may be apart, and times cut to seconds
 
 
 class QuickCheck:
-    """One worker thread's. `is_trusted`: what has old times was there at the last run."""
+    """Compares entries for one worker thread.
+
+    `is_trusted` tells whether an entry with old change times was there at the last run.
+    """
 
     def __init__(self, plan: MirrorPlan, keeper: Keeping, helped: int) -> None:
         self._keeper = keeper
@@ -75,7 +78,7 @@ class QuickCheck:
     # ---- names of one directory ------------------------------------------------
 
     def left(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
-        """Those of up to `CAPACITY` names that are not known to be as they should be."""
+        """Return those of up to `CAPACITY` names that may differ."""
         here, missing = _look(self._looks[1], fds[1], names)
         there, gone = _look(self._looks[0], fds[0], here)
         if gone:  # what is not there any more fails where it is copied
@@ -84,7 +87,7 @@ class QuickCheck:
         return [*missing, *gone, *changed]
 
     def _changed(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
-        """Of names that were looked up on both sides those that are not as they should be."""
+        """Return the names that may differ. All were looked up on both sides."""
         if not names:
             return []
         count = len(names)
@@ -103,7 +106,7 @@ class QuickCheck:
         return [name for place, name in enumerate(names) if place in changed]
 
     def _different(self, count: int) -> set[int]:
-        """Of names that were looked up the places of those with another status, or links."""
+        """Return the places of names whose status differs, or that have several hard links."""
         source, target = self._looks
         found = set(self._keeper.blocks(source, target, count))
         if self._keeps_links and not source.has_single_names(0, count):
@@ -112,10 +115,10 @@ class QuickCheck:
         return found
 
     def _doubtful(self, owns: tuple[Table, Table], count: int) -> set[int]:
-        """The places of directories of which more than their status has to be known.
+        """Return the places of directories that the walk must enter whatever their status is.
 
-        Such are those that have changed since the last complete run, if others can be trusted, or
-        since this run began, if their listing has to be recorded; and the copy itself.
+        These have changed since the last complete run, where unchanged ones are trusted, or since
+        this run began, where the listing must be recorded. The copy itself is one, too.
         """
         found = self._recent(owns, count, 1) if self._trusts else set[int]()
         if self._recorded_ns is not None and not self._trusts:
@@ -163,11 +166,11 @@ class QuickCheck:
     def directories(
         self, names: list[bytes], fds: tuple[Holders, Holders], max_parents: int
     ) -> tuple[int, dict[int, Equal]]:
-        """Compare some directories, at least one: how many were tried, and the equal ones.
+        """Compare some directories, at least one. Return how many, and the equal ones by place.
 
-        Those are plain and as they should be, with all that is in them but the directories, and
-        nothing of what is trusted has changed since the last complete run. They are by their
-        places; up to `max_parents` of them have directories, and stay open for these.
+        An equal directory is plain, and so are all its entries except subdirectories, which are not
+        compared here. Nothing that is trusted has changed in it since the last complete run. Up to
+        `max_parents` of the equal ones have subdirectories, and stay open for these.
         """
         with (
             self._batch(0, names, fds[0], max_parents) as source,

@@ -1197,7 +1197,7 @@ scan_next(const char *name, void *context, int *ends)
                 goto undone;
             }
             int kind = (int)(how->rows[at][0] & S_IFMT) >> 12;
-            if ((how->kinds & (1 << kind)) == 0) /* it is another one by now */
+            if ((how->kinds & (1 << kind)) == 0) /* an entry was replaced meanwhile */
                 goto undone;
             listing->kinds[at] = (char)kind;
             if (how->looks != DIRECTORIES_TOO && kind == DT_DIRECTORY)

@@ -715,7 +715,7 @@ class _Found:
                 rows.append(_ONLY_KIND if self._looks != 1 and is_directory else row)
             kinds = bytes(stat.S_IFMT(row.st_mode) >> 12 for row in rows if row is not None)
             if not self._are_allowed(kinds):
-                return NOT_PLAIN  # it is another one by now
+                return NOT_PLAIN  # an entry was replaced meanwhile
             self.rows += rows
         self.text += b"".join(name + b"\0" for name in names)
         self.ends.append(len(self.text))
