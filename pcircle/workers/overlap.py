@@ -4,11 +4,14 @@ On a file system with latency, a thousand look-ups in sequence take a thousand r
 the server could answer many at once. Here a range is divided into parts; the caller processes the
 first one itself and returns when all are done. The threads start when they are first needed and
 are few: under the interpreter lock they only help calls that wait, see `pcircle.workers.pool`.
+They end with `close`, or when the `Overlap` is garbage: a program that uses pcircle as a library
+must not gather threads.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from itertools import pairwise
 from queue import SimpleQueue
@@ -19,6 +22,8 @@ Part = Callable[[int, int], None]
 """A function of a range: its start, and its stop (exclusive)."""
 
 _NAME = HELPER
+_Calls = SimpleQueue[tuple[Part, int, int] | None]
+_Done = SimpleQueue[BaseException | None]
 
 
 def is_helper(thread: threading.Thread) -> bool:
@@ -33,15 +38,16 @@ class Overlap:
         if threads < 1:
             raise ValueError("threads must be at least 1")
         self.threads = threads
-        self._calls: SimpleQueue[tuple[Part, int, int] | None] = SimpleQueue()
-        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._calls: _Calls = SimpleQueue()
+        self._done: _Done = SimpleQueue()
         self._helpers: list[threading.Thread] = []
+        weakref.finalize(self, _end, self._helpers, self._calls).atexit = False
 
     def run(self, function: Part, start: int, stop: int) -> None:
         """Call the function for each part of the range; raises an exception of one of them."""
         parts = min(self.threads, stop - start)
         while len(self._helpers) < parts - 1:
-            if not begin(self._helpers, self._help, name=_NAME):
+            if not begin(self._helpers, _help, self._calls, self._done, name=_NAME):
                 self.threads = parts = len(self._helpers) + 1
         if parts <= 1:
             function(start, stop)
@@ -59,16 +65,24 @@ class Overlap:
 
     def close(self) -> None:
         """End the helpers, without waiting for one that is stuck."""
-        for _ in self._helpers:
-            self._calls.put(None)
-        self._helpers.clear()
+        _end(self._helpers, self._calls)
 
-    def _help(self) -> None:
-        while (call := self._calls.get()) is not None:
-            function, first, last = call
-            error: BaseException | None = None
-            try:
-                function(first, last)
-            except BaseException as caught:  # raised by `run`
-                error = caught
-            self._done.put(error)
+
+def _end(helpers: list[threading.Thread], calls: _Calls) -> None:
+    for _ in helpers:
+        calls.put(None)
+    helpers.clear()
+
+
+def _help(calls: _Calls, done: _Done) -> None:
+    while (call := calls.get()) is not None:
+        done.put(_error_of(*call))
+        del call  # its function may hold the `Overlap`, which would never be collected
+
+
+def _error_of(function: Part, start: int, stop: int) -> BaseException | None:
+    try:
+        function(start, stop)
+    except BaseException as error:  # raised by `run`
+        return error
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ import pytest
 from pcircle.fs import native
 from pcircle.fs.native import pure
 from pcircle.fs.stats import CAPACITY, Failed, Stats
-from pcircle.workers.overlap import Overlap
+from pcircle.workers.overlap import Overlap, is_helper
 
 every_call = pytest.mark.parametrize(
     "looked_up_by",
@@ -102,6 +103,21 @@ def test_the_parts_of_a_range_overlap() -> None:
     covered = sorted(number for start, stop in ranges[:5] for number in range(start, stop))
     assert covered == list(range(10, 33))
     assert sorted(ranges[5:]) == [(number, number + 1) for number in range(5)]
+
+
+def test_helpers_end_with_the_object_that_started_them(tree: int) -> None:
+    """Nobody closed it, but it is garbage: no thread may be left."""
+    earlier = threading.enumerate()
+    stats = Stats(threads=3)
+    stats._slow = 9
+    stats.look(tree, [b"file"] * 40)
+    helpers = [each for each in threading.enumerate() if is_helper(each) and each not in earlier]
+    assert len(helpers) == 2
+    del stats
+    gc.collect()
+    for helper in helpers:
+        helper.join(60)
+        assert not helper.is_alive()
 
 
 def test_an_error_of_a_part_is_the_callers() -> None:
