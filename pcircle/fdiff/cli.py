@@ -55,8 +55,6 @@ def _add(p: Parser) -> None:
     add("--moved", action="store_true", help="pair files of one side by size and time")
     add("--by-hash", action="store_true", help="pair files of one side by content")
     add("--first", action="store_true", help="stop at the first difference")
-    add("-u", dest="unified", action="store_true", help="not available yet")
-    add("--patch", metavar="FILE", help="not available yet")
     filters = add_filters(p, "A")
     filters.add_argument(
         "-x", "--one-file-system", action="store_true", help="stay on one file system"

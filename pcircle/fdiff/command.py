@@ -56,8 +56,6 @@ class DiffProgram(TreeProgram):
         if len(paths) < 2:
             missing = f"operand B after '{show(paths[0])}'" if paths else "operands A and B"
             raise UsageError(f"missing {missing}")
-        if typed.unified or typed.patch is not None:
-            raise UsageError(f"{'-u' if typed.unified else '--patch'} is not available yet")
         typed.prints_null = bool(typed.output)
         super().__init__(typed, paths)
         self.typed = typed

@@ -402,7 +402,6 @@ PLAIN: dict[str, Any] = {
     "kind": None,
     "match": None,
     "skip_offline": False,
-    "recall": False,
     "by_time": None,
     "one_file_system": False,
 }

@@ -60,8 +60,6 @@ def _add(p: Parser) -> None:
     add("--cross-mounts", action="store_true", help="enter other file systems and bind mounts")
     add("-x", "--one-file-system", action="store_true", help="stay on one file system (default)")
     add_plans(add)
-    add("--truncate", metavar="SIZE", help="not available yet")
-    add("--immutable", metavar="HOW", help="not available yet")
     add("--bytes", action="store_true", help="report the bytes freed (looks up each file)")
     add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
     add_filters(p, "PATH")

@@ -182,9 +182,6 @@ def program_of(typed: argparse.Namespace) -> RemoveProgram:
 def _refuse(typed: argparse.Namespace) -> None:
     if typed.ask:
         raise UsageError("-i and -I: nothing is asked; use --plan FILE and then --apply FILE")
-    for option in ("truncate", "immutable"):
-        if getattr(typed, option):
-            raise UsageError(f"--{option}: not available yet")
     if typed.cross_mounts and typed.one_file_system:
         raise UsageError("--cross-mounts cannot be combined with -x")
     if typed.empty_dirs and typed.kind is not None:

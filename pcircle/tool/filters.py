@@ -28,11 +28,6 @@ def attributes_of(typed: argparse.Namespace) -> Attributes:
     newer, older = typed.newer_than, typed.older_than
     if typed.by_time is not None and newer is None and older is None:
         raise UsageError("--by-time requires --newer-than or --older-than")
-    if typed.recall:
-        raise UsageError(
-            "--recall: not available: recall files with the archive's own tool, such as "
-            "'lfs hsm_restore', or leave them out with --skip-offline"
-        )
     owners, groups = getattr(typed, "owner_options", ("--owner", "--group"))
     smallest = _size("--min-size", typed.min_size)
     largest = _size("--max-size", typed.max_size)

@@ -253,7 +253,6 @@ def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: 
 def add_offline(add: Callable[..., object]) -> None:
     """What becomes of files whose data would have to be fetched."""
     add("--skip-offline", action="store_true", help="leave out files whose data is on tape")
-    add("--recall", action="store_true", help="not available yet")
 
 
 def add_safety(p: argparse.ArgumentParser) -> None:

@@ -321,8 +321,6 @@ def test_from_a_program(pair: tuple[bytes, bytes], capfd: pytest.CaptureFixture[
         ("-o EXIST=COMMON a b", "must be EXPR:FILE"),
         ("-o SIZE=ONLY_SRC:f a b", "--output: unknown state 'ONLY_SRC' of SIZE"),
         ("-o NAME=COMMON:f a b", "--output: unknown field 'NAME'; choose from EXIST, TYPE"),
-        ("-u a b", "-u is not available yet"),
-        ("--patch=f a b", "--patch is not available yet"),
     ],
 )
 def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:

@@ -37,8 +37,6 @@ from .running import grow, paths, removed, run_frm
         ("-r|--cross-mounts|-x|tree", "--cross-mounts cannot be combined with -x"),
         ("-r|--empty-dirs|--kind=f|tree", "--empty-dirs cannot be combined with --kind"),
         ("-r|--ops-limit=0|tree", "--ops-limit: invalid value '0'"),
-        ("-r|--truncate=1M|tree", "--truncate: not available yet"),
-        ("-r|--immutable=skip|tree", "--immutable: not available yet"),
         ("-r|--list-out=l|tree|file", "--list-out requires one PATH, a directory"),
         ("-r|--list-out=l|--json-lines=l|tree", "'l' is used by two options"),
         ("-r|--stop-after=0|tree", "--stop-after: invalid value '0'"),

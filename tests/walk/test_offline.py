@@ -1,4 +1,4 @@
-"""`--skip-offline` and `--recall`, in all tools that have filters.
+"""`--skip-offline` in all tools that have filters.
 
 A file is offline that would have to be fetched, as from tape. On FUSE, as on any file system behind
 which an archive may be, a file without blocks stands for one; a Lustre's layout is played.
@@ -194,15 +194,6 @@ def test_what_can_not_be_looked_up_can_not_be_left_out(tmp_path: Path) -> None:
     code, _, err = _run("ffind", os.fsencode(tmp_path), b"", "--stat=never", "--skip-offline")
     assert code == 2
     assert b"--stat=never cannot be combined with --skip-offline" in err
-
-
-@every_tool
-def test_recalling_is_refused(tmp_path: Path, tool: str) -> None:
-    place = os.fsencode(tmp_path)
-    code, _, err = _run(tool, place, place + b"/copy", "--recall")
-    assert code == 2
-    assert b"--recall: not available" in err
-    assert b"--skip-offline" in err
 
 
 def test_a_hole_is_no_archived_file_where_there_is_no_archive(tmp_path: Path) -> None:

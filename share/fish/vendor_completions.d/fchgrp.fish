@@ -53,7 +53,6 @@ complete -c fchgrp -l of-group -d 'of one of these groups, by name or number' -x
 complete -c fchgrp -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fchgrp -l match -d 'with a match of REGEX in the path below PATH' -x
 complete -c fchgrp -l skip-offline -d 'leave out files whose data is on tape'
-complete -c fchgrp -l recall -d 'not available yet'
 complete -c fchgrp -s x -l one-file-system -d 'stay on one file system'
 complete -c fchgrp -l strict-operands -d 'refuse operands that are relative or lead along links'
 complete -c fchgrp -l insecure-links -d 'open FILEs of options along any link'

@@ -53,7 +53,6 @@ complete -c fchown -l of-group -d 'of one of these groups, by name or number' -x
 complete -c fchown -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fchown -l match -d 'with a match of REGEX in the path below PATH' -x
 complete -c fchown -l skip-offline -d 'leave out files whose data is on tape'
-complete -c fchown -l recall -d 'not available yet'
 complete -c fchown -s x -l one-file-system -d 'stay on one file system'
 complete -c fchown -l strict-operands -d 'refuse operands that are relative or lead along links'
 complete -c fchown -l insecure-links -d 'open FILEs of options along any link'

@@ -46,7 +46,6 @@ complete -c fcp -l group -d 'of one of these groups, by name or number' -x -a '(
 complete -c fcp -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fcp -l match -d 'with a match of REGEX in the path below SRC' -x
 complete -c fcp -l skip-offline -d 'leave out files whose data is on tape'
-complete -c fcp -l recall -d 'not available yet'
 complete -c fcp -l strict-operands -d 'refuse operands that are relative or lead along links'
 complete -c fcp -l insecure-links -d 'open FILEs of options along any link'
 complete -c fcp -s f -l force -d 'with --inplace, replace files that cannot be opened'

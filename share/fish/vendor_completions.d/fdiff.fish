@@ -27,8 +27,6 @@ complete -c fdiff -l one-sided -d 'ignore what B has and A lacks'
 complete -c fdiff -l moved -d 'pair files of one side by size and time'
 complete -c fdiff -l by-hash -d 'pair files of one side by content'
 complete -c fdiff -l first -d 'stop at the first difference'
-complete -c fdiff -s u -d 'not available yet'
-complete -c fdiff -l patch -d 'not available yet' -r -F
 complete -c fdiff -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fdiff -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fdiff -l include -d 'include entries that match GLOB' -x
@@ -45,7 +43,6 @@ complete -c fdiff -l group -d 'of one of these groups, by name or number' -x -a 
 complete -c fdiff -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fdiff -l match -d 'with a match of REGEX in the path below A' -x
 complete -c fdiff -l skip-offline -d 'leave out files whose data is on tape'
-complete -c fdiff -l recall -d 'not available yet'
 complete -c fdiff -s x -l one-file-system -d 'stay on one file system'
 complete -c fdiff -s r -l recursive -d 'with --files-from, include directory contents'
 complete -c fdiff -l strict-operands -d 'refuse operands that are relative or lead along links'

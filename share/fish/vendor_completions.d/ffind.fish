@@ -31,7 +31,6 @@ complete -c ffind -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c ffind -l include -d 'include entries that match GLOB' -x
 complete -c ffind -l include-from -d 'read include patterns from FILE' -r -F
 complete -c ffind -l skip-offline -d 'leave out files whose data is on tape'
-complete -c ffind -l recall -d 'not available yet'
 complete -c ffind -s 0 -l null -d 'lists are NUL-terminated'
 complete -c ffind -l strict-operands -d 'refuse operands that are relative or lead along links'
 complete -c ffind -l insecure-links -d 'open FILEs of options along any link'

@@ -63,7 +63,6 @@ complete -c fls -l group -d 'of one of these groups, by name or number' -x -a '(
 complete -c fls -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fls -l match -d 'with a match of REGEX in the path below PATH' -x
 complete -c fls -l skip-offline -d 'leave out files whose data is on tape'
-complete -c fls -l recall -d 'not available yet'
 complete -c fls -s x -l one-file-system -d 'stay on one file system'
 complete -c fls -l strict-operands -d 'refuse operands that are relative or lead along links'
 complete -c fls -l insecure-links -d 'open FILEs of options along any link'

@@ -76,7 +76,6 @@ complete -c fmirror -l group -d 'of one of these groups, by name or number' -x -
 complete -c fmirror -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fmirror -l match -d 'with a match of REGEX in the path below A' -x
 complete -c fmirror -l skip-offline -d 'leave out files whose data is on tape'
-complete -c fmirror -l recall -d 'not available yet'
 complete -c fmirror -l strict-operands -d 'refuse operands that are relative or lead along links'
 complete -c fmirror -l insecure-links -d 'open FILEs of options along any link'
 complete -c fmirror -l resume -d 'resume, or start if there is no checkpoint'

@@ -43,7 +43,6 @@ complete -c fprof -l group -d 'of one of these groups, by name or number' -x -a 
 complete -c fprof -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fprof -l match -d 'with a match of REGEX in the path below PATH' -x
 complete -c fprof -l skip-offline -d 'leave out files whose data is on tape'
-complete -c fprof -l recall -d 'not available yet'
 complete -c fprof -l strict-operands -d 'refuse operands that are relative or lead along links'
 complete -c fprof -l insecure-links -d 'open FILEs of options along any link'
 complete -c fprof -l save -d 'save the profile for --merge and --diff' -r -F

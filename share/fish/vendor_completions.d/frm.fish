@@ -33,8 +33,6 @@ complete -c frm -s x -l one-file-system -d 'stay on one file system (default)'
 complete -c frm -l plan -d 'remove nothing, but write a plan for --apply' -r -F
 complete -c frm -l apply -d 'remove what a plan lists, unless it has changed' -r -F
 complete -c frm -l max-delete -d 'if more than N (or N%) would go, remove nothing' -x
-complete -c frm -l truncate -d 'not available yet' -x
-complete -c frm -l immutable -d 'not available yet' -x
 complete -c frm -l bytes -d 'report the bytes freed (looks up each file)'
 complete -c frm -l dry-run -d 'show what would be done (-v: list entries)'
 complete -c frm -l exclude -d 'exclude entries that match GLOB' -x
@@ -53,7 +51,6 @@ complete -c frm -l group -d 'of one of these groups, by name or number' -x -a '(
 complete -c frm -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
 complete -c frm -l match -d 'with a match of REGEX in the path below PATH' -x
 complete -c frm -l skip-offline -d 'leave out files whose data is on tape'
-complete -c frm -l recall -d 'not available yet'
 complete -c frm -l strict-operands -d 'refuse operands that are relative or lead along links'
 complete -c frm -l insecure-links -d 'open FILEs of options along any link'
 complete -c frm -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x

@@ -43,7 +43,6 @@ complete -c fsum -l group -d 'of one of these groups, by name or number' -x -a '
 complete -c fsum -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fsum -l match -d 'with a match of REGEX in the path below PATH' -x
 complete -c fsum -l skip-offline -d 'leave out files whose data is on tape'
-complete -c fsum -l recall -d 'not available yet'
 complete -c fsum -s r -l recursive -d 'with --files-from, include directory contents'
 complete -c fsum -l strict-operands -d 'refuse operands that are relative or lead along links'
 complete -c fsum -l insecure-links -d 'open FILEs of options along any link'
