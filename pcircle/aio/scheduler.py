@@ -2,9 +2,9 @@
 
 A submitted operation waits in a queue, so submitting takes constant time whatever the
 operation is. Metadata and data have separate queues and threads; the number of threads of each
-is fixed or adaptive (`pcircle.workers.climb`). Continuations run on a thread that does nothing
-else: a slow one delays other continuations, never an operation. The thesis (Snyder 2013) left
-that open.
+is fixed or adaptive (`pcircle.workers.thread_tuning`). Continuations run on a
+thread that does nothing else: a slow one delays other continuations, never an operation. The
+thesis (Snyder 2013) left that open.
 
 A *composite* operation is a generator that yields operations and receives their results. It is
 submitted once and runs on one thread, step after step. When it is cancelled, `Cancelled` is
@@ -34,9 +34,8 @@ from typing import Any, TypeVar
 from pcircle.aio.futures import Cancelled, Future
 from pcircle.aio.operations import DATA, METADATA, Operation
 from pcircle.guards import require
-from pcircle.workers.climb import Climb, Window
-from pcircle.workers.spent import spent_s
-from pcircle.workers.starting import begin_first
+from pcircle.workers.thread_tuning import ThreadCountSearch, Window
+from pcircle.workers.threads import cpu_and_delay_s, require_thread
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Scheduler")
@@ -279,7 +278,7 @@ class _Lane:
     def __init__(self, kind: str, threads: int | None, max_threads: int, busy: _Count) -> None:
         self._busy = busy
         self.kind = kind
-        self.climb = None if threads is not None else Climb(max_threads)
+        self.climb = None if threads is not None else ThreadCountSearch(max_threads)
         self.limit = threads or 1
         self._jobs: SimpleQueue[_Job | _Turn | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
@@ -330,7 +329,7 @@ class _Lane:
             number = len(self._workers)
             if number >= self.limit or self._closing:
                 return False
-            return begin_first(self._workers, self._work, number, name=f"aio-{self.kind}-")
+            return require_thread(self._workers, self._work, number, name=f"aio-{self.kind}-")
 
     def _work(self, number: int) -> None:
         while True:
@@ -360,13 +359,13 @@ class _Lane:
             if elapsed_s <= _WINDOW_S or self._closing:
                 return
             done, self._seen = self._finished - self._seen, self._finished
-            cpu_s, delay_s = spent_s([w.native_id for w in self._workers[: self.limit]])
+            cpu_s, delay_s = cpu_and_delay_s([w.native_id for w in self._workers[: self.limit]])
             before, self._spent = self._spent, (cpu_s, delay_s)
             idle = self._submitted - self._finished < self.limit
             if not idle:  # otherwise the submitter would be measured, not the file system
                 used = max(0.0, cpu_s - before[0]), max(0.0, delay_s - before[1])
                 self.limit = climb.update(Window(done, elapsed_s, *used))
-                self._spent = spent_s([w.native_id for w in self._workers[: self.limit]])
+                self._spent = cpu_and_delay_s([w.native_id for w in self._workers[: self.limit]])
             self._state.notify_all()
             waiting = self._submitted - self._finished
         while len(self._workers) < min(self.limit, waiting) and self._begin():

@@ -32,7 +32,7 @@ from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.ui.values import interval_s, invalid, number, number_of_jobs
 from pcircle.units import parse_size
-from pcircle.workers.throttle import Bucket
+from pcircle.workers.throttle import TokenBucket
 
 _BURST_S = 0.1
 Send: TypeAlias = "Callable[[int, Message], None]"
@@ -200,7 +200,7 @@ class _Job:
         def make(node: Node, send: Send, read: Work) -> Conductor:
             bucket = None
             if options.rate is not None:
-                bucket = Bucket(options.rate, options.rate * _BURST_S, time.monotonic())
+                bucket = TokenBucket(options.rate, options.rate * _BURST_S, time.monotonic())
             ranks = self._transport.size
             about = (node, plan, nodes, ranks, reader, send, read, digest)
             return Conductor(*about, partial=options.partial, bucket=bucket)

@@ -29,7 +29,7 @@ from pcircle.fbcast.messages import (
 )
 from pcircle.fbcast.node import READER, Node, Work, explain
 from pcircle.guards import require
-from pcircle.workers.throttle import Bucket
+from pcircle.workers.throttle import TokenBucket
 
 _LOST = "the process was lost"
 JOINING, LISTING, SENDING, CHECKING, SHOWING, OVER = range(6)
@@ -63,7 +63,7 @@ class Conductor:
         digest: Callable[[bytes], bytes],
         *,
         partial: bool = False,
-        bucket: Bucket | None = None,
+        bucket: TokenBucket | None = None,
     ) -> None:
         self.bad: dict[int, str] = {}
         self.hosts: dict[int, str] = {}

@@ -23,7 +23,7 @@ from pcircle.fbcast.node import READER, Disk, Node, Work
 from pcircle.fbcast.signing import digest
 from pcircle.runtime.signals import Signals
 from pcircle.transport.contract import Delivery, Transport
-from pcircle.workers.pool import Future, Pool
+from pcircle.workers.pool import PoolFuture, WorkerPool
 
 _PATIENCE_S = 0.5  # with a thread that is stuck, when all is over
 MakeConductor = Callable[[Node, Callable[[int, Message], None], Work], Conductor]
@@ -43,8 +43,8 @@ class Loop:
         self._transport = transport
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Message).decode
-        self._writer = Pool(transport.wake)
-        self._reader = Pool(transport.wake)
+        self._writer = WorkerPool(transport.wake)
+        self._reader = WorkerPool(transport.wake)
         self._conductor: Conductor | None = None
         self._code: int | None = None
         self.node: Node | None = None
@@ -134,11 +134,11 @@ class Loop:
         self._transport.send(dest, self._encode(message))
 
 
-def _worker(pool: Pool) -> Work:
+def _worker(pool: WorkerPool) -> Work:
     """Have something done by a pool's thread."""
 
     def work(call: Callable[[], Any], then: Callable[[Any, BaseException | None], None]) -> None:
-        def ended(future: Future[Any]) -> None:
+        def ended(future: PoolFuture[Any]) -> None:
             error = future.error()
             if error is not None and not isinstance(error, OSError | msgspec.MsgspecError):
                 raise error  # a defect

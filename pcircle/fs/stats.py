@@ -5,7 +5,7 @@ a file, of which a profile needs three. One call of `native.stat_names` looks up
 and returns a table, from which columns are read.
 
 Where look-ups take long, several threads share the names of a block. If calls on files have a time
-limit (`Limit`), functions of `os` make the look-ups, because these keep to it.
+limit (`OperationTimeout`), functions of `os` make the look-ups, because these keep to it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 from pcircle.fs import native
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.native import pure
-from pcircle.workers.overlap import Overlap, Part
-from pcircle.workers.starting import Limit
+from pcircle.workers.overlap import Overlap, RangeFunction
+from pcircle.workers.threads import OperationTimeout
 
 CAPACITY: Final = 512
 """Names that are looked up at a time: what is known of them stays in the processor's cache."""
@@ -255,7 +255,7 @@ class Stats(Table):
         """Whether look-ups take long."""
         return self._slow >= _SLOW_BLOCKS
 
-    def beside(self, function: Part, start: int, stop: int) -> None:
+    def beside(self, function: RangeFunction, start: int, stop: int) -> None:
         """Call a function for a range of names, for parts of it at once if look-ups take long."""
         if self.is_slow:
             self._overlap.run(function, start, stop)
@@ -293,8 +293,8 @@ class Stats(Table):
 
 
 def _error(code: int) -> OSError:
-    if code == errno.ETIMEDOUT and Limit.limit_s is not None:  # see `pcircle.workers.deadline`
-        return OSError(code, f"no answer within {Limit.limit_s:g} s")
+    if code == errno.ETIMEDOUT and OperationTimeout.limit_s is not None:
+        return OSError(code, f"no answer within {OperationTimeout.limit_s:g} s")
     return OSError(code, os.strerror(code))
 
 
@@ -319,7 +319,7 @@ def _first(table: bytes, count: int) -> bytes:
 
 def within_limit() -> ModuleType:
     """The native functions, or where calls on files have a time limit those that keep to it."""
-    return native.module if Limit.limit_s is None else pure
+    return native.module if OperationTimeout.limit_s is None else pure
 
 
 class Division(NamedTuple):

@@ -21,7 +21,7 @@ from pcircle.runtime import Observer, Outcome, Program, Task, run_program
 from pcircle.runtime.defect import Mishaps
 from pcircle.runtime.limit import TimeLimit
 from pcircle.walk.tasks import WalkTask
-from pcircle.workers.starting import are_alive
+from pcircle.workers.threads import has_live_workers
 
 _LAST_THREADS_S = 10.0  # for threads that have nothing left to do, on a busy machine
 _STEP_S = 0.002
@@ -161,7 +161,7 @@ def outlive(program: Outlived, ranks: int) -> int:
             ranks, job.lost = max(1, ranks - len(job.lost)), ()
             # Workers end by themselves; their helpers when the task is closed, which is for later
             # than any use of its descriptors.
-            ended = _comes_true(lambda: not are_alive())
+            ended = _comes_true(lambda: not has_live_workers())
             if ended:
                 job.close()
             if not (ended and _comes_true(may_outlive)):

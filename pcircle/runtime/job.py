@@ -133,9 +133,9 @@ class _Body:
         """For ranks that are programs of their own. UsageError if these could not make it out."""
         import pickle
 
-        from pcircle.workers.starting import Limit
+        from pcircle.workers.threads import OperationTimeout
 
-        if Limit.limit_s is not None:  # it holds in this process and in those that are forked
+        if OperationTimeout.limit_s is not None:
             raise UsageError(_NO_LIMIT)
         try:
             if is_importable(sys.modules["__main__"]):

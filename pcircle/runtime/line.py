@@ -19,7 +19,7 @@ import msgspec
 from pcircle.circle import Engine
 from pcircle.circle.notices import PACK_BYTES
 from pcircle.errors import Defect
-from pcircle.workers.pool import Pool
+from pcircle.workers.pool import WorkerPool
 
 KEPT_BYTES = 4 * PACK_BYTES
 """What a rank may have to tell before its workers wait."""
@@ -77,7 +77,7 @@ class WorkerLine:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: WorkerPool,
         engine: Engine[Any, Any],
         perform: Callable[[], None],
         now_s: Callable[[], float],
@@ -101,21 +101,21 @@ class WorkerLine:
         """The item has made these. Waits while the engine has many others to take in."""
         if threading.get_ident() != self._main:
             self._made.add(len(items))
-            self._pool.say(self._take, ticket, items)
+            self._pool.post(self._take, ticket, items)
         else:
-            self._pool.say(self._do, self._engine.spawned, ticket, items)
+            self._pool.post(self._do, self._engine.spawned, ticket, items)
 
     def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
         """The item has made these for that rank."""
-        self._pool.say(self._do, self._engine.posted, ticket, rank, items)
+        self._pool.post(self._do, self._engine.posted, ticket, rank, items)
 
     def hold(self, ticket: int, epoch: int) -> None:
         """The item is to be resumed before it is complete; with `epoch`, at its commit."""
-        self._pool.say(partial(self._do, self._engine.held, ticket, epoch=epoch))
+        self._pool.post(partial(self._do, self._engine.held, ticket, epoch=epoch))
 
     def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
         """The held item makes these and one hold, for that epoch, ends with this result."""
-        self._pool.say(partial(self._do, self._engine.resumed, ticket, items, value, epoch=epoch))
+        self._pool.post(partial(self._do, self._engine.resumed, ticket, items, value, epoch=epoch))
 
     def note(self, notices: Sequence[Any]) -> None:
         """Rank 0 is to be told these. Waits while it has too much to hear."""

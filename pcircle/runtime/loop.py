@@ -58,7 +58,7 @@ from pcircle.runtime.threads import Parts, Tuner, max_threads
 from pcircle.runtime.wire import Codec, with_results
 from pcircle.transport._exit import say
 from pcircle.transport.contract import Delivery, Lost, Transport
-from pcircle.workers.pool import Future, Pool
+from pcircle.workers.pool import PoolFuture, WorkerPool
 
 if TYPE_CHECKING:  # imported where there are very many ranks
     from pcircle.runtime.summary import Summary
@@ -139,8 +139,8 @@ class Rank:
 
     # What a rank works with; `pcircle.testing` has its own, which are played from a seed.
 
-    def _workers(self, threads: int) -> Pool:
-        return Pool(self._transport.wake, threads)
+    def _workers(self, threads: int) -> WorkerPool:
+        return WorkerPool(self._transport.wake, threads)
 
     def _random(self) -> Random:
         # Of a number: text needs sha2.
@@ -257,7 +257,7 @@ class Rank:
             self._fail(TypeError(text), f"handling a message of rank {source}")
             return Notice(()) if msgspec.msgpack.decode(payload)[0] == "m" else Post(())
 
-    def _ended(self, ticket: int, item: Any, phase: str, future: Future[Any]) -> None:
+    def _ended(self, ticket: int, item: Any, phase: str, future: PoolFuture[Any]) -> None:
         error = future.error()
         if error is not None:
             self._fail(error, f"{phase} {item!r}")
@@ -414,7 +414,7 @@ class Rank:
     def _undo(self, item: Any, own: Any) -> None:
         self._parts.context().abandon(item, own)
 
-    def _abandoned(self, item: Any, future: Future[None]) -> None:
+    def _abandoned(self, item: Any, future: PoolFuture[None]) -> None:
         error = future.error()
         if error is not None:
             self._fail(error, f"abandoning {item!r}")
@@ -424,7 +424,7 @@ class Rank:
         future = self._syncer.submit(self._task.sync, seal.epoch)
         future.then(partial(self._synced, seal.epoch))
 
-    def _synced(self, epoch: int, future: Future[None]) -> None:
+    def _synced(self, epoch: int, future: PoolFuture[None]) -> None:
         error = future.error()
         if error is not None:
             self._fail(error, f"syncing epoch {epoch}")
@@ -436,7 +436,7 @@ class Rank:
         future = self._syncer.submit(self._task.commit, commit.epoch)
         future.then(partial(self._committed, commit.epoch))
 
-    def _committed(self, epoch: int, future: Future[None]) -> None:
+    def _committed(self, epoch: int, future: PoolFuture[None]) -> None:
         error = future.error()
         if error is not None:
             self._fail(error, f"committing epoch {epoch}")

@@ -25,7 +25,7 @@ from pcircle.transport._exit import (
     signal_at_end_of,
 )
 from pcircle.transport.launch import launched
-from pcircle.workers.deadline import limited
+from pcircle.workers.deadline import operation_timeout
 
 _GRACE_S = 1.0  # a process without such threads is gone by then
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -96,7 +96,7 @@ def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:
 
     end = _after_libraries(let_command_end)
     try:
-        with limited(limit_s):
+        with operation_timeout(limit_s):
             code = run()
     except BaseException as error:
         code = explain_escape(error, 0)

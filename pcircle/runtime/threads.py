@@ -2,7 +2,7 @@
 
 One thread is the start, and on a fast file system the end: it never waits, and
 a second one would fight with it for the interpreter lock. Where operations take
-long many wait at the same time; how many is found by `pcircle.workers.climb`, for
+long many wait at the same time; how many is found by `pcircle.workers.thread_tuning`, for
 work on names and on their content apart: what pays for one need not for the other. What
 is looked at is what the task says that it has done, between two looks of the
 main loop, so nothing is added to the work itself.
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.runtime.task import Task, Work
-from pcircle.workers.climb import WORTH_WAITING, Climb, Window
-from pcircle.workers.pool import Pool
-from pcircle.workers.spent import others, runnable, spent_s
+from pcircle.workers.pool import WorkerPool
+from pcircle.workers.thread_tuning import WORTH_WAITING, ThreadCountSearch, Window
+from pcircle.workers.threads import count_runnable, cpu_and_delay_s, other_threads
 
 METADATA, DATA = "metadata", "data"
 
@@ -42,7 +42,7 @@ def max_threads(nodes: Sequence[int], rank: int) -> int:
 class Parts:
     """The parts of a task, by the worker threads that have them."""
 
-    def __init__(self, task: Task[Any, Any], pool: Pool) -> None:
+    def __init__(self, task: Task[Any, Any], pool: WorkerPool) -> None:
         self._task = task
         self._pool = pool
         self._parts: dict[int, Task[Any, Any]] = {}
@@ -59,11 +59,11 @@ class Parts:
 class Tuner:
     """How many threads of a pool are used, up to `most`, found while they work."""
 
-    def __init__(self, task: Task[Any, Any], pool: Pool, most: int) -> None:
+    def __init__(self, task: Task[Any, Any], pool: WorkerPool, most: int) -> None:
         self._task = task
         self._pool = pool
         most = min(most, task.max_threads)
-        self._climbs = {kind: Climb(most) for kind in (METADATA, DATA)}
+        self._climbs = {kind: ThreadCountSearch(most) for kind in (METADATA, DATA)}
         self._kind = METADATA
         self._since_s = time.monotonic()
         self._not_before_s = 0.0
@@ -119,7 +119,7 @@ class Tuner:
             pairs = zip(self._spend(), before, strict=True)
             window = Window(0.0, now_s - began_s, *(max(0.0, now - then) for now, then in pairs))
             if not self._is_delay_unknown(window):
-                pool.threads = self._climbs[self._kind].leap(window)
+                pool.threads = self._climbs[self._kind].update_first(window)
             self._has_looked = True
 
     def _is_delay_unknown(self, window: Window) -> bool:
@@ -132,13 +132,13 @@ class Tuner:
         waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads)
         if waiting < WORTH_WAITING:
             return False
-        return _MANY * runnable(self._pool.native_ids[:threads]) >= threads
+        return _MANY * count_runnable(self._pool.native_ids[:threads]) >= threads
 
     def _judge(self, work: Work, window: Window) -> None:
         """Let the search for the kind of work at hand know, or the other one take over."""
         more, less = (work.data, work.metadata)[:: 1 if self._kind == METADATA else -1]
         if more > _CHANGES * less:
-            self._climbs[self._kind].leave()
+            self._climbs[self._kind].abandon_trial()
             self._kind = DATA if self._kind == METADATA else METADATA
             self._pool.threads = self._climbs[self._kind].threads
         else:
@@ -147,7 +147,7 @@ class Tuner:
     @property
     def settled(self) -> int:
         """How many threads have paid for the work that was done last."""
-        return self._climbs[self._kind].settled
+        return self._climbs[self._kind].confirmed
 
     @property
     def rates(self) -> tuple[tuple[str, int, float], ...]:
@@ -161,4 +161,6 @@ class Tuner:
     def _spend(self) -> tuple[float, float, float]:
         """What the threads in use have run and been delayed so far, and all others of the rank."""
         workers = self._pool.native_ids
-        return *spent_s(workers[: self._pool.threads]), sum(spent_s(others(workers)))
+        return *cpu_and_delay_s(workers[: self._pool.threads]), sum(
+            cpu_and_delay_s(other_threads(workers))
+        )

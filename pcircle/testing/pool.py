@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 from pcircle.runtime.line import KEPT_BYTES, WorkerLine
 from pcircle.testing.crew import Crew, Fibre
 from pcircle.testing.stepwise import Ended
-from pcircle.workers.pool import Future, Pool
+from pcircle.workers.pool import PoolFuture, WorkerPool
 
 T = TypeVar("T")
 
 _ROOM_S = 1e-4  # between looks whether there is room
-_Call = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
+_Call = tuple["PoolFuture[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
-class SimPool(Pool):
-    """See `pcircle.workers.pool.Pool`: calls take a while to begin and to end."""
+class SimPool(WorkerPool):
+    """See `pcircle.workers.pool.WorkerPool`: calls take a while to begin and to end."""
 
     def __init__(self, crew: Crew, wake: Callable[[], None], threads: int = 1) -> None:
         super().__init__(wake, threads)
@@ -39,9 +39,9 @@ class SimPool(Pool):
         """None that the kernel could tell of."""
         return []
 
-    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
-        """See `Pool`."""
-        future: Future[T] = Future()
+    def submit(self, function: Callable[..., T], *args: Any) -> PoolFuture[T]:
+        """See `WorkerPool`."""
+        future: PoolFuture[T] = PoolFuture()
         self.in_flight += 1
         self._pending.append((future, function, args))
         if self._idle:
@@ -52,7 +52,7 @@ class SimPool(Pool):
         return future
 
     def close(self, patience_s: float) -> bool:
-        """See `Pool`."""
+        """See `WorkerPool`."""
         crew, until_s = self._crew, self._crew.now_s + patience_s
         self._closing = True
         while self._idle:
@@ -85,7 +85,7 @@ class SimPool(Pool):
             except BaseException as caught:  # the owner decides what it means
                 error = caught
             crew.linger()
-            self.say(self._settle, future, value, error)
+            self.post(self._settle, future, value, error)
 
 
 class SimLine(WorkerLine):

@@ -21,7 +21,7 @@ from pcircle.testing.pool import SimLine, SimPool
 from pcircle.testing.watch import Inspector, Watch, described, short
 from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, Lost
-from pcircle.workers.pool import Pool
+from pcircle.workers.pool import WorkerPool
 
 
 class Ears(Observer[Any]):
@@ -126,7 +126,7 @@ class SimRank(Rank):
 
     # ---- what a rank works with --------------------------------------------------
 
-    def _workers(self, threads: int) -> Pool:
+    def _workers(self, threads: int) -> WorkerPool:
         return SimPool(self._crew, self._transport.wake, threads)
 
     def _random(self) -> Random:

@@ -17,7 +17,7 @@ from pcircle.runtime import Program, run_program
 from pcircle.transport.launch import TransportOption, choose, launched
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.output import Output
-from pcircle.workers.starting import are_alive
+from pcircle.workers.threads import has_live_workers
 
 O = TypeVar("O")  # noqa: E741 - options
 
@@ -110,7 +110,7 @@ def _run(program: ToolProgram, ranks: Ranks) -> int:
         return run_program(program, ranks.jobs, ranks.transport)
     finally:
         # A worker that is stuck may go on some day, and must not find descriptors used anew.
-        if not are_alive():
+        if not has_live_workers():
             program.close()
 
 

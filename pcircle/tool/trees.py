@@ -40,7 +40,7 @@ from pcircle.walk.seeds import seeds
 from pcircle.walk.tasks import WalkTask
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker
-from pcircle.workers.polite import Turns
+from pcircle.workers.load_limit import TurnTaking
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -176,10 +176,10 @@ class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
         self.plan = plan
         self.first: Any = first  # the part of the rank's first thread, if this is not that
         self.counters = self.counters_type()
-        self.turns: Turns | None = None
+        self.turns: TurnTaking | None = None
         if plan.polite is not None:
             self.threads = min(self.threads or _POLITE_THREADS, self.max_threads)
-            self.turns = Turns(plan.polite, self.threads) if first is None else first.turns
+            self.turns = TurnTaking(plan.polite, self.threads) if first is None else first.turns
         self.begin()
         self.directories = self.reach(is_first=first is None)
         self._walker = self.walker(self.visitor_type(self))

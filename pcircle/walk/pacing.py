@@ -1,8 +1,8 @@
 """A visitor that keeps to a pace: what it wraps does a little at a time, and rests between.
 
 The walk need not know: to it this is the visitor. All time that is not spent resting counts as
-work, the walk's own opening and reading of directories included. `pcircle.workers.polite` says how
-long a rest is, from what operations take; a tool may have others, such as a limit by the second.
+work, the walk's own opening and reading of directories included. The length of a rest comes from
+`pcircle.workers.load_limit`; a tool may add pauses of its own, such as a limit per second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pcircle.runtime import Context
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import batches
-from pcircle.workers.polite import Turns
+from pcircle.workers.load_limit import TurnTaking
 
 P = TypeVar("P")
 Due = Callable[[int, Callable[[], bool]], None]
@@ -28,7 +28,7 @@ _BATCH_S = 0.1
 _WAITED_FOR_S = 0.02
 
 
-def paced(visitor: Visitor[P], turns: Turns | None, due: Due | None = None) -> Visitor[P]:
+def paced(visitor: Visitor[P], turns: TurnTaking | None, due: Due | None = None) -> Visitor[P]:
     """The visitor, at a pace: by `turns`, and with `due` called for so many entries."""
     return cast("Visitor[P]", _Paced(visitor, turns, due))
 
@@ -38,7 +38,7 @@ class _Paced:
 
     does_bare = False
 
-    def __init__(self, visitor: Visitor[Any], turns: Turns | None, due: Due | None) -> None:
+    def __init__(self, visitor: Visitor[Any], turns: TurnTaking | None, due: Due | None) -> None:
         self._visitor = visitor
         self._turns = turns
         self._due = due
@@ -86,7 +86,7 @@ class _Paced:
             self._due(count, self._stop)
         if turns is not None:
             if count:
-                turns.note(kind, count, now_s - self._mark_s)
+                turns.record(kind, count, now_s - self._mark_s)
             worked_s = self._worked_s + now_s - self._since_s
             if worked_s > _REST_AFTER_S:
                 turns.end()

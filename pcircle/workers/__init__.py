@@ -1,7 +1,8 @@
-"""A rank's worker threads, and how many of them are useful.
+"""Worker threads of a rank, and how many of them are useful.
 
-Under the interpreter lock threads are for waiting. `pool` has those that a rank's main thread
-gives file work to; `climb` finds how many are useful, from what `spent` says of their time;
-`overlap` shares one range of calls among a few; `throttle` makes them wait. The runtime is built on
-this room, and so is `pcircle.aio`, whose futures can be had without a runtime.
+Under the interpreter lock, threads are for waiting. `pool` runs the file work that a rank's main
+thread submits; `thread_tuning` finds how many threads pay off, from the times that `threads` reads
+from the kernel; `overlap` divides one range of calls among a few helpers; `deadline` limits the
+time of each call; `throttle` and `load_limit` slow threads down. The runtime is built on this
+package, and so is `pcircle.aio`, whose futures work without a runtime.
 """

@@ -1,18 +1,17 @@
-"""Calls on files that may hang: each is made by a thread of its own, and given up after a time.
+"""Limit the time of each file operation, by making it on a helper thread.
 
 A call that a dead server never answers holds its thread in the kernel, where nothing can end it:
-not a signal, often not even SIGKILL. So with a time limit the worker does not make such calls
-itself. It has a helper, hands the call over and waits for the answer. If none comes in time the
-call fails as one that timed out, the entry is named as any other that failed, and the worker goes
-on with a new helper; the old one stays behind until the system answers, and what it then returns
-is dropped.
+not a signal, often not even SIGKILL. With a time limit, a worker therefore hands each of these
+calls to a helper thread and waits for the result. If the limit passes, the call fails with
+ETIMEDOUT, the entry is reported like any other failure, and the worker continues with a new helper.
+The old helper stays behind until the system call returns, and its late result is dropped.
 
-While a limit holds the functions of `os` that ask a file system are replaced by ones that do this,
-for the worker threads of the process, and for names that are looked up before there are any. All
-tools that read come to files by these functions. Their twins in Python replace the native functions
-(`pcircle.fs.stats.within_limit`), since these call `os`. What is read goes through memory of the
-helper's own, so that an answer that comes late is written nowhere else. This costs some 20 µs a
-call, and without a limit nothing.
+While a limit is set, the functions of `os` that access file systems are replaced by versions that
+do this: on the worker threads of the process, and for look-ups before there are any workers. All
+tools that read access files through these functions. The native functions are replaced by their
+Python twins (`pcircle.fs.stats.within_limit`), which call `os`. Data is read into memory of the
+helper, so that a late result never overwrites anything else. This costs some 20 µs per call;
+without a limit it costs nothing.
 """
 
 from __future__ import annotations
@@ -29,95 +28,99 @@ from typing import Any
 
 from pcircle.buffers import aligned
 from pcircle.errors import StoppedEarly
-from pcircle.workers.starting import HELPER, Limit, begin
+from pcircle.workers.threads import HELPER_PREFIX, OperationTimeout, start_thread
 
-_BY_WORKERS = (
+_WORKER_FUNCTIONS = (
     *("access", "close", "fstat", "getxattr", "listdir", "listxattr", "lseek", "posix_fadvise"),
 )
-_BY_ALL = ("stat", "lstat", "readlink")
-MAX_LOST = 256
-"""How many calls of a process may hang before it stops: each holds a thread."""
+_LOOK_UP_FUNCTIONS = ("stat", "lstat", "readlink")
+MAX_LOST_CALLS = 256
+"""The number of abandoned calls after which the process stops, since each holds a thread."""
 
-_SLICES = 8  # of a limit: while the process is stopped one of them ends at the most
-_ENTRIES = 256  # of a directory at a time
-_STARTED = ("worker-", HELPER)  # the names of threads that work on files
-_NAME = HELPER + "deadline-"
-
-
-class _Lost(TimeoutError):
-    """No answer came in time; a file system may say itself that a call has timed out."""
+# A wait is divided into slices: while the process is suspended (SIGSTOP) at most one of them ends.
+_SLICES = 8
+_BATCH_ENTRIES = 256  # entries of a directory per call
+_WORKER_PREFIXES = ("worker-", HELPER_PREFIX)  # of the names of threads that work on files
+_NAME = HELPER_PREFIX + "deadline-"
 
 
-class _Helper:
-    """A thread that makes calls for another one, one at a time."""
+class _TimedOutError(TimeoutError):
+    """A call was abandoned; unlike the ETIMEDOUT that a file system itself may return."""
+
+
+class _CallHelper:
+    """A thread that makes calls on behalf of another thread, one at a time."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Callable[..., Any], Any, Any] | None] = SimpleQueue()
-        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._lock = threading.Lock()
         self._is_lost = False
-        if not begin([], self._work, name=_NAME):
+        if not start_thread([], self._work, name=_NAME):
             raise StoppedEarly("this process may have no more threads (ulimit -u)")
         self.memory = aligned(0x1000)
 
     def call(self, limit_s: float, function: Callable[..., Any], args: Any, options: Any) -> Any:
-        """What a call returns or raises; `_Lost` after the limit: it is lost then."""
+        """Make a call and return or raise its result; raise `_TimedOutError` after the limit."""
         self._calls.put((function, args, options))
         try:
-            value, error = self._answer(limit_s)
+            value, error = self._wait_for_result(limit_s)
         except Empty:
             with self._lock:
-                self._is_lost = self._answers.empty()
+                self._is_lost = self._results.empty()
             if self._is_lost:
                 text = f"no answer within {limit_s:g} s"
-                raise _Lost(errno.ETIMEDOUT, text) from None
-            value, error = self._answers.get()
+                raise _TimedOutError(errno.ETIMEDOUT, text) from None
+            value, error = self._results.get()
         if error is not None:
             raise error
         return value
 
-    def _answer(self, limit_s: float) -> tuple[Any, BaseException | None]:
-        """The answer. Empty if none comes in time: a process that was stopped has lost none."""
+    def _wait_for_result(self, limit_s: float) -> tuple[Any, BaseException | None]:
+        """Wait for the result; raise `queue.Empty` after the limit.
+
+        The time in which the process was suspended counts as at most one slice.
+        """
         for _ in range(_SLICES - 1):
             try:
-                return self._answers.get(timeout=limit_s / _SLICES)
+                return self._results.get(timeout=limit_s / _SLICES)
             except Empty:
                 pass  # one slice of the time is over
-        return self._answers.get(timeout=limit_s / _SLICES)
+        return self._results.get(timeout=limit_s / _SLICES)
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             with self._lock:
-                if (
-                    self._is_lost
-                ):  # on a busy machine, before it began: a descriptor may be another's
+                # The call may be abandoned before it starts, on a busy machine. Its descriptor
+                # may since have been reused.
+                if self._is_lost:
                     return
             function, args, options = call
             value: Any = None
             error: BaseException | None = None
             try:
                 value = function(*args, **options)
-            except BaseException as caught:  # it is the other thread's
-                error = caught
+            except BaseException as exception:  # raised by `call`
+                error = exception
             with self._lock:
                 if self._is_lost:
                     if function is _OPEN and error is None:
                         _CLOSE(value)
                     return
-                self._answers.put((value, error))
+                self._results.put((value, error))
             del call, function, args, options, value, error
 
 
 _OPEN, _CLOSE, _SCANDIR, _PREADV, _READV = os.open, os.close, os.scandir, os.preadv, os.readv
-_OWN = threading.local()
+_LOCAL = threading.local()
 
 
 def _is_worker() -> bool:
-    known: bool | None = getattr(_OWN, "is_worker", None)
+    known: bool | None = getattr(_LOCAL, "is_worker", None)
     if known is None:
         name = threading.current_thread().name
-        known = name.startswith(_STARTED) and not name.startswith(_NAME)
-        _OWN.is_worker = known
+        known = name.startswith(_WORKER_PREFIXES) and not name.startswith(_NAME)
+        _LOCAL.is_worker = known
     return known
 
 
@@ -125,63 +128,62 @@ def _is_helper() -> bool:
     return threading.current_thread().name.startswith(_NAME)
 
 
-def _helper() -> _Helper:
-    helper: _Helper | None = getattr(_OWN, "helper", None)
+def _helper() -> _CallHelper:
+    helper: _CallHelper | None = getattr(_LOCAL, "helper", None)
     if helper is None:
-        helper = _OWN.helper = _Helper()
+        helper = _LOCAL.helper = _CallHelper()
     return helper
 
 
 def _call(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Have a call made within the limit."""
-    limit_s = Limit.limit_s
+    """Make a call within the limit, if one is set."""
+    limit_s = OperationTimeout.limit_s
     if limit_s is None:
         return function(*args, **options)
     try:
         return _helper().call(limit_s, function, args, options)
-    except _Lost:
-        _OWN.helper = None
-        Limit.lost += 1
-        if Limit.lost > MAX_LOST:
-            text = f"{MAX_LOST} operations do not return (--op-timeout)"
+    except _TimedOutError:
+        _LOCAL.helper = None
+        OperationTimeout.lost += 1
+        if OperationTimeout.lost > MAX_LOST_CALLS:
+            text = f"{MAX_LOST_CALLS} operations do not return (--op-timeout)"
             raise StoppedEarly(f"the file system does not answer: {text}") from None
         raise
 
 
-def _replaced(function: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
+def _with_timeout(function: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
     @functools.wraps(function)
-    def replaced(*args: Any, **options: Any) -> Any:
+    def wrapper(*args: Any, **options: Any) -> Any:
         if _is_worker() or (always and not _is_helper()):
             return _call(function, *args, **options)
         return function(*args, **options)
 
-    return replaced
+    return wrapper
 
 
-def timed(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function that asks a file system: on a worker within the limit, if one holds."""
+def call_with_timeout(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that accesses a file system; on a worker thread within the limit, if any."""
     return _call(function, *args) if _is_worker() else function(*args)
 
 
-class _Scan:
-    """A scan of a directory whose entries are fetched within the limit, some at a time.
+class _TimedScan:
+    """An `os.scandir` iterator that fetches entries in batches, each within the limit.
 
-    One that was given up is never closed: the kernel is still at it.
+    After a timeout the directory is never closed, because the kernel is still using it.
     """
 
     def __init__(self, *args: Any) -> None:
         self._scan: Any = _call(_SCANDIR, *args)
-        self._some: list[Any] = []
+        self._batch: list[Any] = []
         self._is_lost = False
 
-    def __enter__(self) -> _Scan:
+    def __enter__(self) -> _TimedScan:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """As of `os.scandir`."""
         if not self._is_lost:
             _call(self._scan.close)
 
@@ -189,45 +191,45 @@ class _Scan:
         return self
 
     def __next__(self) -> Any:
-        if not self._some:
+        if not self._batch:
             try:
-                self._some = _call(_some_of, self._scan)[::-1]
-            except _Lost:
+                self._batch = _call(_next_batch, self._scan)[::-1]
+            except _TimedOutError:
                 self._is_lost = True
                 raise
-            if not self._some:
+            if not self._batch:
                 raise StopIteration
-        return self._some.pop()
+        return self._batch.pop()
 
 
-def _some_of(scan: Any) -> list[Any]:
-    """The next entries of a scan, with their kinds, which may have to be asked for."""
-    some = list(islice(scan, _ENTRIES))
-    for entry in some:
+def _next_batch(scan: Any) -> list[Any]:
+    """Return the next entries of a scan, with their types, which may need a look-up."""
+    batch = list(islice(scan, _BATCH_ENTRIES))
+    for entry in batch:
         with suppress(OSError):
             entry.is_dir(follow_symlinks=False)
-    return some
+    return batch
 
 
 def _scandir(*args: Any) -> Any:
-    return _Scan(*args) if _is_worker() else _SCANDIR(*args)
+    return _TimedScan(*args) if _is_worker() else _SCANDIR(*args)
 
 
 def _readv(fd: int, buffers: Any, *, offset: int | None = None) -> int:
-    """As os.readv and os.preadv, by way of the helper's memory."""
+    """Read like `os.readv`, or with an offset `os.preadv`, into memory of the helper first."""
     wanted = sum(memoryview(buffer).nbytes for buffer in buffers)
     helper = _helper()
     if len(helper.memory) < wanted:
         helper.memory = aligned(wanted)
-    own = helper.memory[:wanted]
+    received = helper.memory[:wanted]
     function, args = (_READV, ()) if offset is None else (_PREADV, (offset,))
-    count: int = _call(function, fd, [own], *args)
-    begin_ = 0
+    count: int = _call(function, fd, [received], *args)
+    start = 0
     for buffer in buffers:
-        view = memoryview(buffer).cast("B")
-        size = min(len(view), count - begin_)
-        view[:size] = own[begin_ : begin_ + size]
-        begin_ += size
+        target = memoryview(buffer).cast("B")
+        size = min(len(target), count - start)
+        target[:size] = received[start : start + size]
+        start += size
     return count
 
 
@@ -242,29 +244,29 @@ def _worker_preadv(fd: int, buffers: Any, offset: int, *flags: int) -> int:
 
 
 def _open(*args: Any, **options: Any) -> int:
-    made: int = _call(_OPEN, *args, **options) if _is_worker() else _OPEN(*args, **options)
-    return made
+    fd: int = _call(_OPEN, *args, **options) if _is_worker() else _OPEN(*args, **options)
+    return fd
 
 
 @contextmanager
-def limited(limit_s: float | None) -> Iterator[None]:
-    """While entered, calls of this process on files end within the limit; None: no limit."""
+def operation_timeout(limit_s: float | None) -> Iterator[None]:
+    """Limit the time of this process's file operations while the context is active, unless None."""
     if limit_s is None:
         yield
         return
-    changed: dict[str, Any] = {
-        name: _replaced(getattr(os, name), always=name in _BY_ALL)
-        for name in (*_BY_WORKERS, *_BY_ALL)
+    replacements: dict[str, Any] = {
+        name: _with_timeout(getattr(os, name), always=name in _LOOK_UP_FUNCTIONS)
+        for name in (*_WORKER_FUNCTIONS, *_LOOK_UP_FUNCTIONS)
     }
-    changed |= {"open": _open, "scandir": _scandir}
-    changed |= {"readv": _worker_readv, "preadv": _worker_preadv}
-    former = {name: getattr(os, name) for name in changed}
-    Limit.limit_s, Limit.lost = limit_s, 0
+    replacements |= {"open": _open, "scandir": _scandir}
+    replacements |= {"readv": _worker_readv, "preadv": _worker_preadv}
+    original = {name: getattr(os, name) for name in replacements}
+    OperationTimeout.limit_s, OperationTimeout.lost = limit_s, 0
     try:
-        for name, function in changed.items():
+        for name, function in replacements.items():
             setattr(os, name, function)
         yield
     finally:
-        for name, function in former.items():
+        for name, function in original.items():
             setattr(os, name, function)
-        Limit.limit_s = None
+        OperationTimeout.limit_s = None

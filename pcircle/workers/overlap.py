@@ -1,11 +1,11 @@
-"""Blocking calls in parallel: one function over the parts of a range, on helper threads.
+"""Run blocking calls in parallel: one function over the parts of a range, on helper threads.
 
 On a file system with latency, a thousand look-ups in sequence take a thousand round trips, though
 the server could answer many at once. Here a range is divided into parts; the caller processes the
-first one itself and returns when all are done. The threads start when they are first needed and
-are few: under the interpreter lock they only help calls that wait, see `pcircle.workers.pool`.
-They end with `close`, or when the `Overlap` is garbage: a program that uses pcircle as a library
-must not gather threads.
+first part itself and returns when all are done. Helper threads are started when first needed and
+are few: because of the interpreter lock they help only calls that wait (see
+`pcircle.workers.pool`). They end with `close`, or when the `Overlap` is garbage collected: a
+program that uses pcircle as a library must not accumulate threads.
 """
 
 from __future__ import annotations
@@ -16,23 +16,17 @@ from collections.abc import Callable
 from itertools import pairwise
 from queue import SimpleQueue
 
-from pcircle.workers.starting import HELPER, begin
+from pcircle.workers.threads import HELPER_PREFIX, start_thread
 
-Part = Callable[[int, int], None]
+RangeFunction = Callable[[int, int], None]
 """A function of a range: its start, and its stop (exclusive)."""
 
-_NAME = HELPER
-_Calls = SimpleQueue[tuple[Part, int, int] | None]
+_Calls = SimpleQueue[tuple[RangeFunction, int, int] | None]
 _Done = SimpleQueue[BaseException | None]
 
 
-def is_helper(thread: threading.Thread) -> bool:
-    """Whether a thread is a helper of an `Overlap`."""
-    return thread.name.startswith(_NAME)
-
-
 class Overlap:
-    """Up to `threads` parts of a range at once, the caller's own included."""
+    """Helper threads that process up to `threads` parts of a range at once, with the caller."""
 
     def __init__(self, threads: int) -> None:
         if threads < 1:
@@ -43,11 +37,11 @@ class Overlap:
         self._helpers: list[threading.Thread] = []
         weakref.finalize(self, _end, self._helpers, self._calls).atexit = False
 
-    def run(self, function: Part, start: int, stop: int) -> None:
-        """Call the function for each part of the range; raises an exception of one of them."""
+    def run(self, function: RangeFunction, start: int, stop: int) -> None:
+        """Call the function for each part of the range; raise the first exception of any part."""
         parts = min(self.threads, stop - start)
         while len(self._helpers) < parts - 1:
-            if not begin(self._helpers, _help, self._calls, self._done, name=_NAME):
+            if not start_thread(self._helpers, _help, self._calls, self._done, name=HELPER_PREFIX):
                 self.threads = parts = len(self._helpers) + 1
         if parts <= 1:
             function(start, stop)
@@ -64,7 +58,7 @@ class Overlap:
                 raise error
 
     def close(self) -> None:
-        """End the helpers, without waiting for one that is stuck."""
+        """End the helper threads, without waiting for one that is stuck."""
         _end(self._helpers, self._calls)
 
 
@@ -77,10 +71,10 @@ def _end(helpers: list[threading.Thread], calls: _Calls) -> None:
 def _help(calls: _Calls, done: _Done) -> None:
     while (call := calls.get()) is not None:
         done.put(_error_of(*call))
-        del call  # its function may hold the `Overlap`, which would never be collected
+        del call  # its function may reference the `Overlap`, which would never be collected
 
 
-def _error_of(function: Part, start: int, stop: int) -> BaseException | None:
+def _error_of(function: RangeFunction, start: int, stop: int) -> BaseException | None:
     try:
         function(start, stop)
     except BaseException as error:  # raised by `run`

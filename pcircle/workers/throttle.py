@@ -1,11 +1,11 @@
-"""Rate limits, by a token bucket that all threads share.
+"""Limit rates, by a token bucket that all threads share.
 
-A bucket holds what may be done at once and fills at the given rate. Taking more than it holds
-leaves a debt, and the taker waits until that is paid. So the amount done in any period is at most
-rate times time, plus the capacity of the bucket, plus the last amount taken.
+A bucket holds the amount that may be used at once, and refills at the given rate. Taking more than
+it holds leaves a debt, and the taker waits until that is paid. Therefore the amount used in any
+period is at most rate times time, plus the bucket's capacity, plus the last amount taken.
 
-`Bucket` is arithmetic over a clock that is passed in; `Throttle` waits, on a worker thread, in
-steps so short that a request to stop is answered at once.
+`TokenBucket` is arithmetic over a clock that is passed in. `Throttle` waits, on a worker thread, in
+steps short enough to react to a request to stop at once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable
 from threading import Lock
 
 BURST_S = 0.1
-"""The seconds' worth of operations that may be done at once."""
+"""The allowance that may be used at once, in seconds' worth of operations."""
 
 _STEP_S = 0.05
 
 
-class Bucket:
-    """A token bucket that fills at `rate` per second and holds at most `burst`; full at first."""
+class TokenBucket:
+    """A token bucket that refills at `rate` per second and holds at most `burst`; full at first."""
 
     def __init__(self, rate: float, burst: float, now_s: float) -> None:
         if rate <= 0 or burst < 0:
@@ -29,29 +29,29 @@ class Bucket:
         self._rate = rate
         self._burst = burst
         self._level = burst
-        self._then_s = now_s
+        self._updated_s = now_s
 
     def take(self, amount: float, now_s: float) -> float:
-        """Take an amount; returns the seconds to wait until it is paid for."""
-        # A clock that steps back must not count.
-        passed_s = max(0.0, now_s - self._then_s)
-        self._then_s = max(self._then_s, now_s)
-        self._level = min(self._burst, self._level + passed_s * self._rate) - amount
+        """Take an amount, and return the seconds to wait until it is paid for."""
+        # The clock may step back.
+        elapsed_s = max(0.0, now_s - self._updated_s)
+        self._updated_s = max(self._updated_s, now_s)
+        self._level = min(self._burst, self._level + elapsed_s * self._rate) - amount
         return max(0.0, -self._level / self._rate)
 
 
 class Throttle:
-    """Waits so that at most `rate` per second is taken, and `burst_s` seconds' worth at once.
+    """Delay threads so that they take at most `rate` per second in total.
 
-    Any number of threads may share it.
+    Up to `burst_s` seconds' worth may be taken at once.
     """
 
     def __init__(self, rate: float, burst_s: float) -> None:
-        self._bucket = Bucket(rate, rate * burst_s, time.monotonic())
+        self._bucket = TokenBucket(rate, rate * burst_s, time.monotonic())
         self._lock = Lock()
 
     def take(self, amount: float, stop: Callable[[], bool]) -> None:
-        """Take an amount, and wait until it is paid for or `stop` says so."""
+        """Take an amount, and wait until it is paid for or `stop` returns true."""
         with self._lock:
             now_s = time.monotonic()
             wait_s = self._bucket.take(amount, now_s)

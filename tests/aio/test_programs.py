@@ -18,7 +18,7 @@ import pytest
 from pcircle.aio import Cancelled, Files, Future, Operation
 from pcircle.aio import operations as ops
 from pcircle.workers.overlap import Overlap
-from pcircle.workers.pool import Pool
+from pcircle.workers.pool import WorkerPool
 
 from .test_futures import HANG_S, Gate, begun_in_time, call
 
@@ -299,7 +299,7 @@ def test_where_threads_are_few_these_do_all_parts() -> None:
 def test_where_threads_are_few_these_do_the_work_of_a_rank() -> None:
     def program() -> None:
         said = threading.Semaphore(0)
-        pool = Pool(said.release, 32)
+        pool = WorkerPool(said.release, 32)
 
         def which() -> int:
             time.sleep(0.01)

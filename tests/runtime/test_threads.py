@@ -13,8 +13,8 @@ import pytest
 
 from pcircle.runtime.task import Work
 from pcircle.runtime.threads import DATA, METADATA, Tuner
-from pcircle.workers.pool import Pool
-from pcircle.workers.spent import runnable
+from pcircle.workers.pool import WorkerPool
+from pcircle.workers.threads import count_runnable
 from tests.runtime.tasks import Grow
 
 
@@ -30,10 +30,10 @@ class Said(Grow):
 
 
 @pytest.fixture
-def busy() -> Iterator[Pool]:
+def busy() -> Iterator[WorkerPool]:
     """A pool whose threads all wait, as for a file system."""
     gate = threading.Event()
-    pool = Pool(lambda: None, 64)
+    pool = WorkerPool(lambda: None, 64)
     for _ in range(200):
         pool.submit(gate.wait, 60.0)
     pool.threads = 1
@@ -42,7 +42,7 @@ def busy() -> Iterator[Pool]:
     pool.close(10.0)
 
 
-def test_names_and_content_have_a_number_each(busy: Pool) -> None:
+def test_names_and_content_have_a_number_each(busy: WorkerPool) -> None:
     task = Said()
     tuner = Tuner(task, busy, 64)
     now_s = time.monotonic()
@@ -74,7 +74,7 @@ def test_names_and_content_have_a_number_each(busy: Pool) -> None:
 
 
 def test_who_waits_for_a_processor_is_no_reason_for_more(
-    busy: Pool, monkeypatch: pytest.MonkeyPatch
+    busy: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its delay is not in the kernel's account yet; once it is, more may pay."""
     task = Said()
@@ -91,7 +91,7 @@ def test_who_waits_for_a_processor_is_no_reason_for_more(
         return most
 
     with monkeypatch.context() as starving:
-        starving.setattr("pcircle.runtime.threads.runnable", lambda threads: 1)
+        starving.setattr("pcircle.runtime.threads.count_runnable", lambda threads: 1)
         assert max_of(20) == 1
     assert max_of(20) > 1
 
@@ -108,9 +108,9 @@ def test_a_thread_that_waits_for_something_else_is_not_runnable() -> None:
     try:
         assert begun.wait(60.0)
         hangs_s = time.monotonic() + 60.0
-        while runnable([thread.native_id]):  # on its way into the wait
+        while count_runnable([thread.native_id]):  # on its way into the wait
             assert time.monotonic() < hangs_s
-        assert runnable([thread.native_id, threading.get_native_id()]) == 1
+        assert count_runnable([thread.native_id, threading.get_native_id()]) == 1
     finally:
         gate.set()
         thread.join()

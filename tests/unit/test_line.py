@@ -13,7 +13,7 @@ from pcircle.circle import Engine
 from pcircle.circle.instructions import Start
 from pcircle.runtime.line import KEPT_ITEMS, WorkerLine
 from pcircle.runtime.task import Context
-from pcircle.workers.pool import Future, Pool
+from pcircle.workers.pool import PoolFuture, WorkerPool
 
 EACH = 10
 ALL = 20 * KEPT_ITEMS
@@ -29,13 +29,13 @@ class Rank:
     def __init__(self) -> None:
         self.woken = Event()
         self.made = 0
-        self.pool = Pool(self.woken.set)
+        self.pool = WorkerPool(self.woken.set)
         self.engine: Engine[int, int] = Engine(0, 1, merge=int.__add__, rng=Random(1))
         self.line = WorkerLine(
             self.pool, self.engine, lambda: None, lambda: 0.0, lambda: False, None, repr_of
         )
 
-    def begin(self) -> Future[Any]:
+    def begin(self) -> PoolFuture[Any]:
         self.engine.seed([1], 0.0)
         (start,) = [each for each in self.engine.take() if isinstance(each, Start)]
         return self.pool.submit(self._make, Context(start.ticket, self.line))

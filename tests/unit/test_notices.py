@@ -20,7 +20,7 @@ from pcircle.circle.notices import (
 from pcircle.runtime import Context, Task, Work
 from pcircle.runtime.line import KEPT_BYTES, WorkerLine
 from pcircle.runtime.threads import WINDOW_S, Tuner
-from pcircle.workers.pool import Pool
+from pcircle.workers.pool import WorkerPool
 
 ENCODE = msgspec.msgpack.Encoder().encode
 
@@ -103,7 +103,7 @@ def _engine(rank: int) -> Engine[int, int]:
 @pytest.mark.slow
 def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
     """A million notices, of which nobody takes any: what is held does not depend on how many."""
-    pool = Pool(lambda: None)
+    pool = WorkerPool(lambda: None)
     engine = _engine(1)
     line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
     told = 0
@@ -140,7 +140,7 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
 
 def test_the_main_thread_never_waits() -> None:
     engine = _engine(1)
-    pool = Pool(lambda: None)
+    pool = WorkerPool(lambda: None)
     line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
     for _ in range(3):
         line.note(["x" * KEPT_BYTES])
@@ -167,7 +167,7 @@ def test_threads_that_wait_to_be_heard_do_not_call_for_more(held: bool) -> None:
             self.done += pool.threads
             return Work(metadata=self.done)
 
-    pool = Pool(lambda: None)
+    pool = WorkerPool(lambda: None)
     pool.in_flight = 100
     tuner = Tuner(Working(), pool, 8)
     now_s, most = time.monotonic(), 0

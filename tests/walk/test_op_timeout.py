@@ -172,23 +172,23 @@ def test_what_answers_in_time_is_the_same(tool: str, mount: Mounted) -> None:
 
 def test_too_many_that_hang_stop_the_job(mount: Mounted) -> None:
     """Each holds a thread."""
-    from pcircle.workers.deadline import MAX_LOST
+    from pcircle.workers.deadline import MAX_LOST_CALLS
 
-    for number in range(MAX_LOST + 50):
+    for number in range(MAX_LOST_CALLS + 50):
         os.mkdir(mount.backing + b"/t/z/%d" % number)
     mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/z/[0-9]*", delay_s=FOREVER_S))
     words = ("--op-timeout", "0.5", "--progress=never", "--threads=16", mount.path + b"/t")
     with Run(Launcher(jobs=1), *words, program=("pcircle.fprof",)) as started:
         done = started.finish()
     assert done.code == 4, done.said[-500:]
-    assert f"{MAX_LOST} operations do not return (--op-timeout)" in done.said
+    assert f"{MAX_LOST_CALLS} operations do not return (--op-timeout)" in done.said
 
 
 def test_a_system_that_times_out_itself_has_answered(mount: Mounted) -> None:
     """However often: no thread hangs."""
-    from pcircle.workers.deadline import MAX_LOST
+    from pcircle.workers.deadline import MAX_LOST_CALLS
 
-    for number in range(MAX_LOST + 50):
+    for number in range(MAX_LOST_CALLS + 50):
         with open(mount.backing + b"/t/z/%d" % number, "xb") as file:
             file.write(b"content")
     mount.rules(Rule(("read",), "t/z/[0-9]*", errno="ETIMEDOUT"))

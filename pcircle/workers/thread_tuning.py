@@ -1,0 +1,198 @@
+"""Find how many threads to use, by hill climbing on measured throughput.
+
+On a parallel file system an operation takes a millisecond in which the thread does nothing, so
+dozens of threads are dozens of times as fast. On a local file system threads compete for the
+interpreter lock, and a second one slows everything down. Users should not have to know which case
+they have, so each rank measures.
+
+`ThreadCountSearch` is pure: it takes what was done in a window of time and returns the number of
+threads for the next window, starting with one. It considers three quantities:
+
+- *Waiting*: the share of the window in which the threads neither ran nor wanted to run, from their
+  processor time and the kernel's run delay (`/proc/self/task/*/schedstat`). Waiting for the
+  interpreter lock looks the same, so the time in which other threads of the process could hold the
+  lock, because they ran or were kept from running, is subtracted. More threads cannot help threads
+  that do not wait, nor any thread once the lock is held nearly all the time.
+- *Run delay*: where threads are ready but have no processor for a large part of the time, nothing
+  is learned about the file system, and the search steps down. The kernel accounts a delay when it
+  ends, so a window is not closed during one (`pcircle.runtime.threads`).
+- *Throughput*: work per second in which the threads were not kept from running. A step up must
+  achieve a fair part of the gain that was possible; otherwise it is reverted, and retried after an
+  interval that doubles. From time to time a step down is tried, and kept if it costs nothing.
+
+Small trees are finished before much can be measured: if the first short window is nothing but
+waiting, the search starts at eight threads.
+
+This is hill climbing as in any adaptive concurrency limit; excluding run delay keeps ranks on a
+crowded node from reacting to noise.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pcircle.guards import require
+
+LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+"""Numbers of threads that are tried."""
+
+WORTH_WAITING = 0.35  # minimum share of waiting for a step up
+_MAX_DELAY = 0.3  # maximum share of run delay at which a window is evidence
+_NEARLY_ALL = 0.7  # minimum share of waiting and of free lock for two steps at once
+_MIN_LOCK_FREE = 0.2  # minimum share of time with a free interpreter lock for a step up
+_MIN_GAIN = 0.3  # minimum part of the possible gain at which a step up is kept
+_MAX_LOSS = 0.12  # maximum loss at which a step down is kept
+_CHANGE = 0.5  # change of throughput after which the file system is taken for a different one
+_ALL = 0.8  # minimum share of both in the first window for starting at a higher level
+_FIRST_LEVEL = 3
+_FIRST_HOLD = 8  # windows before the next trial
+_MAX_HOLD = 128
+
+
+class Window(NamedTuple):
+    """The work done in an interval of time, and how the threads spent that time.
+
+    `done` is in units of work. `cpu_s` and `delay_s` are sums over the threads: running, and ready
+    to run without a processor. `other_threads_s` is the sum of both over the process's other
+    threads.
+    """
+
+    done: float
+    elapsed_s: float
+    cpu_s: float = 0.0
+    delay_s: float = 0.0
+    other_threads_s: float = 0.0
+
+
+def _shares(window: Window, threads: int) -> tuple[float, float]:
+    """Return the shares of a window that threads waited and that the interpreter lock was free."""
+    other_share = window.other_threads_s / window.elapsed_s
+    own = (window.cpu_s + window.delay_s / threads) / window.elapsed_s
+    waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads) - other_share
+    return waiting, 1.0 - own - other_share
+
+
+class ThreadCountSearch:
+    """The search of one rank for the number of threads for one kind of work."""
+
+    def __init__(self, max_threads: int = LEVELS[-1]) -> None:
+        self._levels = [level for level in LEVELS if level <= max_threads] or [1]
+        self._index = 0
+        self._rate_before: float | None = None  # at the level before the trial
+        self._trial = 0  # number of levels stepped up for the current trial; -1: stepped down
+        self._hold = 0
+        self._next_hold = _FIRST_HOLD
+        self._down_next = False
+        self._was_worthwhile = False  # the last window justified a step up
+        self.history: list[tuple[int, float]] = []
+        self.rates: dict[int, float] = {}  # number of threads -> last throughput
+
+    @property
+    def threads(self) -> int:
+        """The number of threads to use now."""
+        return self._levels[self._index]
+
+    @property
+    def confirmed(self) -> int:
+        """The number of threads found useful so far; a level that is on trial does not count."""
+        return self._levels[self._index - max(0, self._trial)]
+
+    def abandon_trial(self) -> None:
+        """End a trial, because no work of this kind is expected for a while."""
+        self._index -= max(0, self._trial)
+        self._trial = 0
+        self._was_worthwhile = False
+
+    def update_first(self, window: Window) -> int:
+        """Evaluate a short first window, which need not have completed any operation.
+
+        If it was spent on waiting alone, start at a number of threads that costs little where it
+        does not pay off. A tree with few operations ends before a regular search could get there.
+        Return the number of threads to use.
+        """
+        waiting, lock_free = _shares(window, self.threads)
+        if not self._index and not self._trial and min(waiting, lock_free) > _ALL:
+            self._index = min(_FIRST_LEVEL, len(self._levels) - 1)
+        return self.threads
+
+    def update(self, window: Window) -> int:
+        """Evaluate a window and return the number of threads to use in the next one."""
+        threads = self.threads
+        wanted_s = window.elapsed_s - window.delay_s / threads
+        if window.elapsed_s <= 0 or wanted_s <= 0 or not window.done:
+            return threads
+        if (window.delay_s / threads + window.other_threads_s) / window.elapsed_s > _MAX_DELAY:
+            self._step_down()
+            return self.threads
+        rate = window.done / wanted_s
+        waiting, lock_free = _shares(window, threads)
+        is_worthwhile = waiting >= WORTH_WAITING and lock_free >= _MIN_LOCK_FREE
+        # The first step needs two windows, so that a single outlier does not cause it.
+        is_justified = is_worthwhile and (self._index > 0 or self._was_worthwhile)
+        self._was_worthwhile = is_worthwhile
+        self.history.append((threads, rate))
+        del self.history[:-64]
+        self.rates[threads] = rate
+        if self._trial > 0:
+            self._conclude_step_up(rate)
+        elif self._trial < 0:
+            self._conclude_step_down(rate)
+        elif self._hold:
+            self._hold -= 1
+            if not self._has_changed(rate):
+                return threads
+            self._hold, self._next_hold = 0, _FIRST_HOLD
+        if not self._hold and not self._trial:
+            steps = 2 if min(waiting, lock_free) > _NEARLY_ALL else 1
+            self._start_trial(rate, waiting, steps if is_justified else 0)
+        return self.threads
+
+    def _step_down(self) -> None:
+        """Step down: processors are scarce, so measurements reflect other processes."""
+        self._index -= max(self._trial, min(self._index, 1))
+        if self._trial:
+            self._pause_trials()
+        self._trial = 0
+
+    def _conclude_step_up(self, rate: float) -> None:
+        rate_before = require(self._rate_before)
+        possible_gain = self._levels[self._index] / self._levels[self._index - self._trial] - 1.0
+        if rate < rate_before * (1.0 + _MIN_GAIN * possible_gain):
+            self._index -= self._trial
+            self._pause_trials()
+        else:
+            self._next_hold = _FIRST_HOLD
+        self._trial = 0
+
+    def _conclude_step_down(self, rate: float) -> None:
+        rate_before = require(self._rate_before)
+        self._trial = 0
+        if rate < rate_before * (1.0 - _MAX_LOSS):
+            self._index += 1
+            self._pause_trials()
+        elif self._index:  # no loss: try the next lower level
+            self._rate_before = max(rate, rate_before)
+            self._index, self._trial = self._index - 1, -1
+
+    def _has_changed(self, rate: float) -> bool:
+        return self._rate_before is not None and not (
+            1 - _CHANGE < rate / self._rate_before < 1 / (1 - _CHANGE)
+        )
+
+    def _pause_trials(self) -> None:
+        self._hold = self._next_hold
+        self._next_hold = min(2 * self._next_hold, _MAX_HOLD)
+
+    def _start_trial(self, rate: float, waiting: float, steps: int) -> None:
+        self._rate_before = rate
+        is_settled = self._next_hold > _FIRST_HOLD
+        if is_settled and self._down_next and self._index:
+            self._index, self._trial = self._index - 1, -1
+        elif steps and self._index + 1 < len(self._levels):
+            self._trial = min(steps, len(self._levels) - 1 - self._index)
+            self._index += self._trial
+        elif self._index and waiting < WORTH_WAITING:
+            self._index, self._trial = self._index - 1, -1
+        elif self._index or not self._was_worthwhile:
+            self._pause_trials()
+        self._down_next = not self._down_next
