@@ -22,18 +22,18 @@ from typing import Any
 
 from examples.papers.lafon_cost import Costs, Result
 from examples.papers.lafon_tree import Tree
-from pcircle.circle import Engine, Parcel, Settings
+from pcircle.circle import Engine, EngineSettings, Parcel
 from pcircle.circle.instructions import (
     Conclude,
-    Discard,
-    Fetch,
+    DiscardSegments,
+    FetchSegment,
     Instruction,
     Send,
-    Spill,
-    Start,
-    Stop,
+    SpillSegment,
+    StartItem,
+    StopRank,
 )
-from pcircle.circle.messages import Ask, Post, Refuse, Token, Work
+from pcircle.circle.messages import PinnedWork, SafraToken, StealRefusal, StealRequest, WorkTransfer
 from pcircle.transport._sim import Conditions, Network, Program, SimTransport
 from pcircle.transport.contract import Delivery, Lost
 
@@ -67,7 +67,7 @@ def walk_by_engine(
         conditions,
         size_bytes=partial(_size_bytes, costs),
     )
-    settings = Settings(workers=workers, structured=False)
+    settings = EngineSettings(workers=workers, structured=False)
     players = [_Player(tree, rank, ranks, settings, seed, costs) for rank in range(ranks)]
     programs: list[Program] = [player.play for player in players]
     network.run(programs)
@@ -89,11 +89,11 @@ def walk_by_engine(
 def _size_bytes(costs: Costs, message: Any) -> int:
     """The size of a message, by the same measures as for the paper's algorithms."""
     word = costs.word_bytes
-    if isinstance(message, Ask | Refuse | Token):
+    if isinstance(message, StealRequest | StealRefusal | SafraToken):
         return word
-    if isinstance(message, Work):
+    if isinstance(message, WorkTransfer):
         items: list[_Item] = [item for group in message.groups for item in group]
-    elif isinstance(message, Post):
+    elif isinstance(message, PinnedWork):
         items = [parcel.item for parcel in message.parcels]
     else:
         return _OTHER_WORDS * word
@@ -105,7 +105,7 @@ class _Player:
     """One rank: an engine, and timers in place of the file work."""
 
     def __init__(
-        self, tree: Tree, rank: int, ranks: int, settings: Settings, seed: int, costs: Costs
+        self, tree: Tree, rank: int, ranks: int, settings: EngineSettings, seed: int, costs: Costs
     ) -> None:
         self._tree, self._costs = tree, costs
         self._engine: Engine[_Item, int] = Engine(
@@ -117,7 +117,7 @@ class _Player:
             nodes=range(ranks),
         )
         self._store: dict[int, tuple[Parcel[_Item], ...]] = {}
-        self._waiting: deque[Start] = deque()
+        self._waiting: deque[StartItem] = deque()
         self._working = 0
         self._timers: list[tuple[float, int, list[_Item], int]] = []  # when, ticket, found, visited
         self._now_s = 0.0
@@ -155,20 +155,20 @@ class _Player:
     def _carry_out(self, t: SimTransport, instruction: Instruction) -> None:
         if isinstance(instruction, Send):
             t.send(instruction.dest, instruction.message)
-        elif isinstance(instruction, Start):
+        elif isinstance(instruction, StartItem):
             self._waiting.append(instruction)
             self._begin()
-        elif isinstance(instruction, Spill):
+        elif isinstance(instruction, SpillSegment):
             self._store[instruction.segment] = instruction.parcels
-        elif isinstance(instruction, Fetch):
+        elif isinstance(instruction, FetchSegment):
             parcels = self._store.pop(instruction.segment)
             self._engine.fetched(instruction.segment, parcels, self._now_s)
-        elif isinstance(instruction, Discard):
+        elif isinstance(instruction, DiscardSegments):
             for segment in instruction.segments:
                 del self._store[segment]
         elif isinstance(instruction, Conclude):
             self._engine.conclude(instruction.account.code, self._now_s)
-        elif isinstance(instruction, Stop):
+        elif isinstance(instruction, StopRank):
             self._stopped = True
         else:
             raise TypeError(f"no part of such a job: {instruction}")

@@ -1,13 +1,22 @@
-"""The circle: work stealing and one tree of ranks, as a protocol without I/O.
+"""The engine: work stealing over a tree of ranks, as a protocol without I/O.
 
-`Engine` is the state machine; everything else here is a part of it. See
-`pcircle.circle.engine` for the life of a job.
+`Engine` is the state machine of one rank, and the other modules implement its parts. The life of a
+job is described in `pcircle.circle.engine`.
 """
 
 from __future__ import annotations
 
 from pcircle.circle.engine import Engine
-from pcircle.circle.messages import Account, JoinRef, Message, Parcel, Sums
-from pcircle.circle.settings import Activity, Settings
+from pcircle.circle.messages import FinalAccount, JoinRef, Message, Parcel, ProgressSums
+from pcircle.circle.settings import Activity, EngineSettings
 
-__all__ = ["Account", "Activity", "Engine", "JoinRef", "Message", "Parcel", "Settings", "Sums"]
+__all__ = [
+    "Activity",
+    "Engine",
+    "EngineSettings",
+    "FinalAccount",
+    "JoinRef",
+    "Message",
+    "Parcel",
+    "ProgressSums",
+]

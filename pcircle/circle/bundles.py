@@ -1,20 +1,24 @@
-"""What is stolen in one go: a bundle, whose results come back together.
+"""Bundles: the results of stolen items return in one message per bundle.
 
-A rank that gets a share of another's queue answers for it with one message. The share is grouped by
-the joins that wait for its items, a *slot* each. At the thief a slot is a join without an item, a
-proxy: it is the parent of the items that came, and their results merge in it, wherever they were
-done in the end. So the rank that spawned ten thousand items hears once from each that it gave
-some to, and not from everybody who did one: no inbox grows with the width of a directory.
+A rank that receives a share of another rank's queue answers for it with one message. The items of
+the share are grouped by the joins that wait for them; each group is a *slot*. At the thief a slot
+is represented by a join without an item, a *proxy*: it is the parent of the items of the slot, and
+their results merge in it, wherever the items are processed in the end. A rank that spawns ten
+thousand items therefore receives one message from each rank that it gave items to, and not one from
+each rank that processed an item. The load on a rank's inbox does not grow with the width of a
+directory.
 
-A slot that is complete waits for the others of its bundle, so that one message says all; but not
-for long. What waits for it may be what the others wait for, such as a hard link for the file that
-another rank copies, and a bundle that waited for all of its slots could wait for ever. A slot
-alone cannot: its items have one join, which waits for all of them anyway.
+A complete slot waits for the other slots of its bundle, so that one message carries all results,
+but only for a limited time. A rank may be waiting for this result in order to produce the others: a
+hard link, for example, waits for the file that another rank copies. A bundle that waited for all of
+its slots could wait forever. Within a slot this can't happen, because its items belong to one join,
+which needs all of them anyway.
 
-Near the end of a job single items go from rank to rank, and a result that went back through all of
-them, one after the other, would be most of the time that the end takes. So who gives away all that
-is left of a slot gives the slot itself: what has come of it goes along, the proxy is gone, and the
-result goes straight to the rank that the slot is of. That rank still hears once of each slot.
+Near the end of a job single items travel from rank to rank. If a result had to return through all
+of these ranks, one after the other, that would dominate the time to finish. So a rank that gives
+away the last items of a slot also transfers the slot: the results merged so far travel with the
+items, the proxy is deleted, and the final result is sent directly to the rank that owns the slot.
+That rank still receives one message per slot.
 """
 
 from __future__ import annotations
@@ -25,24 +29,25 @@ from typing import Any, Generic
 import msgspec
 
 from pcircle.circle.joins import Joins
-from pcircle.circle.messages import I, JoinRef, Moved, Parcel, R, Returns, Work
+from pcircle.circle.messages import BundleResults, I, JoinRef, MovedSlot, Parcel, R, WorkTransfer
 from pcircle.guards import require
 
 
-class _Taken(msgspec.Struct, Generic[R]):
+class _TakenBundle(msgspec.Struct, Generic[R]):
     """A bundle of another rank, at the thief."""
 
     victim: int
     number: int
-    open: int  # slots that are not complete
-    done: list[tuple[int, R]] = []  # slots that are, with their results, and not sent
-    due_s: float | None = None  # when they leave at the latest, once that was asked
+    open: int  # incomplete slots
+    done: list[tuple[int, R]] = []  # complete slots and their results, not sent
+    due_s: float | None = None  # when `done` must be sent; set when `results` first sees it
 
 
 class Bundles(Generic[I, R]):
-    """What one rank has given and taken. `joins` are its own, which get the proxies too.
+    """The bundles that one rank has given and taken.
 
-    `combine_s` is how long a result waits for others of its bundle.
+    `joins` are the rank's own joins; proxies are added to them. A complete result waits for at most
+    `combine_s` seconds for the other results of its bundle.
     """
 
     def __init__(self, rank: int, joins: Joins[I, R], combine_s: float) -> None:
@@ -50,30 +55,33 @@ class Bundles(Generic[I, R]):
         self._joins = joins
         self._combine_s = combine_s
         self._last = 0
-        # Of what was given: who has it, and for each slot the join and how many results it awaits.
+        # For each bundle given, by slot: the join and the number of results that it expects.
         self._given: dict[int, dict[int, tuple[int, int]]] = {}
-        self._slots: dict[int, tuple[_Taken[R], int]] = {}  # of what was taken, by proxy
-        self._unsent: dict[int, _Taken[R]] = {}  # in the order in which they are due
+        self._slots: dict[int, tuple[_TakenBundle[R], int]] = {}  # by proxy
+        self._unsent: dict[int, _TakenBundle[R]] = {}  # in order of `due_s`
 
     @property
     def is_owing(self) -> bool:
-        """Whether there are results to be sent."""
+        """Return whether results are waiting to be sent."""
         return bool(self._unsent)
 
     @property
     def given(self) -> int:
-        """How many slots are with others."""
+        """The number of slots that other ranks hold."""
         return sum(map(len, self._given.values()))
 
     @property
     def taken(self) -> int:
-        """How many slots are here and not sent back, complete ones included."""
+        """The number of other ranks' slots here, including complete slots not sent back yet."""
         return len(self._slots) + sum(len(taken.done) for taken in self._unsent.values())
 
     def give(
-        self, thief: int, parcels: Iterable[Parcel[I]], *, is_answer: bool, rest: int = 0
-    ) -> Work[I, R]:
-        """What is sent to a thief for these parcels; their joins await its results."""
+        self, thief: int, parcels: Iterable[Parcel[I]], *, is_answer: bool, remaining: int = 0
+    ) -> WorkTransfer[I, R]:
+        """Return the message that gives these parcels to a thief; their joins expect its results.
+
+        `remaining` is the number of parcels of the same share that later messages will carry.
+        """
         groups: dict[JoinRef | None, list[I]] = {}
         for parcel in parcels:
             groups.setdefault(parcel.parent, []).append(parcel.item)
@@ -89,57 +97,60 @@ class Bundles(Generic[I, R]):
                     awaited[place] = join, len(items)
             if awaited:
                 self._given[number] = awaited
-        return Work(number, is_answer, tuple(map(tuple, groups.values())), rest, tuple(moved))
+        return WorkTransfer(
+            number, is_answer, tuple(map(tuple, groups.values())), remaining, tuple(moved)
+        )
 
     def _is_all(self, join: int, items: int, thief: int) -> bool:
-        """Whether so many items are all that is left of another rank's slot, and not the thief's.
+        """Return whether this many items are all that remains of a slot that can be transferred.
 
-        One of the thief's own comes back to it as any other work does.
+        A slot of the thief itself is not transferred: its items return to the thief like any
+        others.
         """
         found = self._slots.get(join)
         if found is None or found[0].victim == thief:
             return False
         return self._joins.peek(join).pending == items
 
-    def _move(self, proxy: int, place: int) -> Moved[R]:
-        """Let go of a slot, whose items go on as a group at this place."""
+    def _move(self, proxy: int, place: int) -> MovedSlot[R]:
+        """Give up a slot whose remaining items travel on as the group at index `place`."""
         taken, slot = self._slots.pop(proxy)
         taken.open -= 1
         merged = self._joins.close(proxy).merged
         came = () if merged is None else (merged,)
-        return Moved(place, taken.victim, taken.number, slot, came)
+        return MovedSlot(place, taken.victim, taken.number, slot, came)
 
-    def take(self, source: int, work: Work[I, R]) -> Iterator[Parcel[I]]:
-        """The parcels that came; their parents are proxies."""
-        moved = {each.place: each for each in work.moved}
-        bundles: dict[tuple[int, int], _Taken[R]] = {}
+    def take(self, source: int, work: WorkTransfer[I, R]) -> Iterator[Parcel[I]]:
+        """Yield the parcels of a received message, with proxies as their parents."""
+        moved = {slot.place: slot for slot in work.moved}
+        bundles: dict[tuple[int, int], _TakenBundle[R]] = {}
         for place, items in enumerate(work.groups):
             proxy = None
             if work.bundle:
-                each = moved.get(place) or Moved(place, source, work.bundle, place)
-                of = each.rank, each.bundle
-                taken = bundles.get(of) or bundles.setdefault(of, _Taken(*of, 0))
+                origin = moved.get(place) or MovedSlot(place, source, work.bundle, place)
+                owner = origin.rank, origin.bundle
+                taken = bundles.get(owner) or bundles.setdefault(owner, _TakenBundle(*owner, 0))
                 taken.open += 1
-                proxy = self._proxy(taken, each, len(items))
+                proxy = self._proxy(taken, origin, len(items))
             yield from (Parcel(item, proxy) for item in items)
 
-    def _proxy(self, taken: _Taken[R], each: Moved[R], items: int) -> JoinRef:
+    def _proxy(self, taken: _TakenBundle[R], origin: MovedSlot[R], items: int) -> JoinRef:
         number = self._joins.number()
         self._joins.expect(number, None, items)
         join = require(self._joins.processed(number, None))
-        join.merged = each.came[0] if each.came else None
-        self._slots[number] = taken, each.slot
+        join.merged = origin.came[0] if origin.came else None
+        self._slots[number] = taken, origin.slot
         return JoinRef(self._rank, number)
 
     def complete(self, proxy: int, value: Any) -> None:
-        """A proxy has all its results."""
+        """Record the final result of a proxy, to be sent back with its bundle."""
         taken, slot = self._slots.pop(proxy)
         taken.open -= 1
         taken.done.append((slot, value))
         self._unsent[id(taken)] = taken
 
-    def results(self, now_s: float) -> Sequence[tuple[int, Returns[R]]]:
-        """What is to be sent now, and to whom."""
+    def results(self, now_s: float) -> Sequence[tuple[int, BundleResults[R]]]:
+        """Return the results to send now, as pairs of destination and message."""
         leaving = []
         for key, taken in self._unsent.items():
             if taken.due_s is None:
@@ -149,12 +160,12 @@ class Bundles(Generic[I, R]):
         out = []
         for key in leaving:
             taken = self._unsent.pop(key)
-            out.append((taken.victim, Returns(taken.number, tuple(taken.done))))
+            out.append((taken.victim, BundleResults(taken.number, tuple(taken.done))))
             taken.done, taken.due_s = [], None
         return out
 
-    def returned(self, returns: Returns[R]) -> Iterator[tuple[int, int, R]]:
-        """What came back: for each slot the join, how many results it awaits, and their merge."""
+    def returned(self, returns: BundleResults[R]) -> Iterator[tuple[int, int, R]]:
+        """Yield (join, number of items, merged value) for each slot of a message."""
         slots = self._given[returns.bundle]
         for slot, value in returns.results:
             join, count = slots.pop(slot)
@@ -163,11 +174,11 @@ class Bundles(Generic[I, R]):
             del self._given[returns.bundle]
 
     def clear(self) -> None:
-        """Forget everything: the job stops early."""
+        """Forget all bundles, because the job stops early."""
         self._given.clear()
         self._slots.clear()
         self._unsent.clear()
 
     def wakeup_s(self) -> float | None:
-        """When results have waited long enough for others."""
+        """Return the time at which the oldest waiting results must be sent, if any."""
         return next((taken.due_s for taken in self._unsent.values()), None)

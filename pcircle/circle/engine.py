@@ -1,22 +1,21 @@
-"""The circle engine: one rank's part of a job, as a pure state machine.
+"""The engine: one rank's part of a job, as a pure state machine.
 
-Events go in (a message arrived, an item finished, time passed), instructions
-come out (send this, start that). There is no I/O, no thread, no clock and no
-random generator of its own, so the same engine runs under MPI, under forked
-processes and in a simulator with thousands of ranks and virtual time, where a
-failing run is a seed that replays it.
+Events go in (a message arrived, an item finished, time passed) and instructions come out (send this
+message, start that item). The engine has no I/O, thread, clock or random generator of its own, so
+the same code runs under MPI, under forked processes and in a simulator with thousands of ranks and
+virtual time, where a seed reproduces a failing run.
 
-A job's life has four phases, the same on every rank:
+The life of a job has four phases, the same on every rank:
 
-    WORKING    items run, thieves steal, waves look for quiescence
-    DRAINING   no more work; after an abort waves over *all* loose messages
+    WORKING    items run, thieves steal, waves detect quiescence
+    DRAINING   no more work; after an abort, waves count *all* loose messages
     GATHERING  one round up the tree collects every rank's account; waves may follow
-    STOPPED    the exit code that rank 0 made of them came down
+    STOPPED    the exit code that rank 0 derived from the accounts has arrived
 
-Structured work ends when the join of the seeds completes; unstructured work
-when the detector says that all is quiet. An abort floods the tree; whoever
-hears of it drops its queue, abandons its open joins and only waits for what
-is running, and rank 0 gives the final rounds a deadline.
+Structured work ends when the join of the seeds completes, unstructured work when the detector finds
+that all ranks are quiescent. An abort is broadcast along the tree. A rank that receives it drops
+its queue, abandons its open joins and waits only for running items, and rank 0 sets a deadline for
+the final rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from random import Random
 from typing import Any, Generic
 
 from pcircle.circle import instructions as do
-from pcircle.circle.ending import Ending
 from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.joins import ROOT, Joins
 from pcircle.circle.messages import (
@@ -43,49 +41,50 @@ from pcircle.circle.messages import (
     TREE,
     URGE,
     Abort,
-    Account,
-    Ask,
-    Down,
-    Heard,
+    BundleResults,
+    FinalAccount,
     I,
+    ItemResult,
     JoinRef,
+    LifelineRequest,
     Message,
-    Notice,
+    NoticeBatch,
+    NoticeReply,
     Parcel,
-    Post,
+    PinnedWork,
+    ProgressSums,
     R,
-    Refuse,
-    Results,
-    Returns,
-    Sums,
-    Token,
-    Up,
-    Wait,
-    Work,
+    SafraToken,
+    StealRefusal,
+    StealRequest,
+    TreeBroadcast,
+    TreeReduction,
+    WorkTransfer,
 )
-from pcircle.circle.notices import Flow, Outbox
+from pcircle.circle.notices import NoticeSender, Outbox
 from pcircle.circle.queue import Queue
 from pcircle.circle.rounds import ProgressRounds, earlier, merge_accounts
-from pcircle.circle.settings import Settings
-from pcircle.circle.stealing import Sharing
+from pcircle.circle.settings import EngineSettings
+from pcircle.circle.shutdown import Shutdown
+from pcircle.circle.stealing import WorkSharing
 from pcircle.circle.termination import Detector, FourCounter, TokenRing
-from pcircle.circle.topology import Nodes, Places, Tree
+from pcircle.circle.topology import Locality, NodeMap, TreePosition
 from pcircle.errors import Defect, RankLost, StoppedEarly, worst
 
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
-# With fewer items waiting nothing is handed out early: what is, can't be stolen any more, and near
-# the end a job of many ranks waits for it.
-_AHEAD_FROM = 16
+# With fewer waiting items none is started in advance: a started item can't be stolen, and near the
+# end of a job many ranks would wait for it.
+_MIN_QUEUE_TO_RUN_AHEAD = 16
 
 
 class Engine(Generic[I, R]):
     """One rank of a job.
 
-    `merge` combines two results and must be associative and commutative.
-    `measure` gives this rank's progress counters, `report` its encoded report
-    for the final account, then `kept` what it adds to the result, when asked.
-    What is put into `outbox` at any time, rank 0 is told in packs. Call an event
-    method, then carry out what `take` returns; call `tick` no later than `wakeup_s`.
+    `merge` combines two results and must be associative and commutative. `measure` returns this
+    rank's progress counters. `report` returns its encoded report for the final account, and
+    `contribution`, called after it, what the rank adds to the result. Values that are added to
+    `outbox`, at any time, are sent to rank 0 in batches. Call an event method, then execute what
+    `take` returns; call `tick` no later than `wakeup_s`.
     """
 
     def __init__(
@@ -95,19 +94,19 @@ class Engine(Generic[I, R]):
         *,
         merge: Callable[[R, R], R],
         rng: Random,
-        settings: Settings | None = None,
-        nodes: Sequence[int] | Places | None = None,
-        measure: Callable[[], Sums] = lambda: Sums(ranks=1),
+        settings: EngineSettings | None = None,
+        nodes: Sequence[int] | NodeMap | None = None,
+        measure: Callable[[], ProgressSums] = lambda: ProgressSums(ranks=1),
         report: Callable[[], bytes] = bytes,
-        kept: Callable[[], R | None] = lambda: None,
+        contribution: Callable[[], R | None] = lambda: None,
     ) -> None:
-        self.settings = settings = settings or Settings()
+        self.settings = settings = settings or EngineSettings()
         self.workers = settings.workers  # may change at any time
         self.rank, self.size = rank, size
-        places = nodes if isinstance(nodes, Places) else Places(nodes or [0] * size)
-        self.tree = Tree(rank, size, settings.arity, places)
+        places = nodes if isinstance(nodes, NodeMap) else NodeMap(nodes or [0] * size)
+        self.tree = TreePosition(rank, size, settings.arity, places)
         self.queue: Queue[I] = Queue(settings.queue_high)
-        self.pinned: deque[Parcel[I]] = deque()  # items that nobody may steal
+        self.pinned: deque[Parcel[I]] = deque()  # items that must not be stolen
         self.joins: Joins[I, R] = Joins(merge)
         self.phase = WORKING
         self.code = 0
@@ -119,22 +118,24 @@ class Engine(Generic[I, R]):
             else TokenRing(rank, size)
         )
         self.progress = ProgressRounds(self.tree, settings.progress_period_s, measure)
-        self.ending = Ending(self.tree, settings.final_deadline_s, self._own_account, merge)
+        self.shutdown = Shutdown(self.tree, settings.final_deadline_s, self._own_account, merge)
         self.epochs = EpochRounds(self.tree, settings.epoch_period_s)
         self.outbox = Outbox()
-        self.telling = Flow(self.outbox, rank, size)
-        here = Nodes(rank, places)
-        self.sharing: Sharing[I, R] = Sharing(here, settings, self.queue, self.joins, rng)
+        self.notices = NoticeSender(self.outbox, rank, size)
+        locality = Locality(rank, places)
+        self.sharing: WorkSharing[I, R] = WorkSharing(
+            locality, settings, self.queue, self.joins, rng
+        )
         self.activity = self.sharing.activity
         self.lost: set[int] = set()
         self._merge = merge
         self._report = report
-        self._kept = kept
+        self._contribution = contribution
         self._value: R | None = None  # of unstructured work
         self._result: R | None = None  # of the root join
         self._seeded = rank != 0
         self._aborted = False
-        self._left_open = 0  # joins, at the moment of an abort
+        self._n_open_joins = 0  # at the moment of an abort
         self._out: list[do.Instruction] = []
         if rank == 0 and settings.structured:
             self.joins.expect(ROOT.number, None, 0)
@@ -142,12 +143,12 @@ class Engine(Generic[I, R]):
     # ---- what the driver calls -------------------------------------------------
 
     def take(self) -> list[do.Instruction]:
-        """The instructions since the last call, to be carried out in this order."""
+        """Return the instructions since the last call, to be executed in this order."""
         out, self._out = self._out, []
         return out
 
     def seed(self, items: Iterable[I], now_s: float) -> None:
-        """On rank 0, once: the items that the job begins with, possibly none."""
+        """Set the initial items of the job, possibly none; called once, on rank 0."""
         if self._aborted:
             return
         if self._seeded:
@@ -156,35 +157,38 @@ class Engine(Generic[I, R]):
         if self.settings.structured:
             self._push(self._children(ROOT, None, items))
             self.joins.processed(ROOT.number, None)
-            self._perhaps_complete(ROOT.number)
+            self._complete_if_done(ROOT.number)
         else:
             self._push(self._children(None, None, items))
         self._advance(now_s)
 
     def spawned(self, ticket: int, items: Iterable[I], now_s: float) -> None:
-        """A running item has made more items. After an abort they are dropped."""
+        """Add items that a running item has created. After an abort they are dropped."""
         parcel = self.running[ticket]
         ref = JoinRef(self.rank, ticket) if self.settings.structured else None
         if not self._aborted:
             self._push(self._children(ref, parcel, items))
         elif ref is not None:
-            # Its completion will never come: what it began must be undone when it has run.
+            # Its completion will never run: `AbandonItem` must undo its work once it has finished.
             self.joins.expect(ticket, parcel, 0)
         self._advance(now_s)
 
     def posted(self, ticket: int, rank: int, items: Iterable[I], now_s: float) -> None:
-        """A running item has made items that only a certain rank can process."""
+        """Send items that a running item has created to the only rank that can process them."""
         if not self._aborted:
             ref = JoinRef(self.rank, ticket) if self.settings.structured else None
             parcels = self._children(ref, self.running[ticket], items)
             if rank == self.rank:
                 self.pinned.extend(parcels)
             else:
-                self._send(rank, Post(tuple(parcels)))
+                self._send(rank, PinnedWork(tuple(parcels)))
         self._advance(now_s)
 
     def held(self, ticket: int, now_s: float, epoch: int = 0) -> None:
-        """A running item is to be `resumed`, once for each hold; with `epoch`, at its commit."""
+        """Hold a running item open until `resumed` is called, once per hold.
+
+        With `epoch` the item waits for the commit of that epoch.
+        """
         if not self._aborted and self.settings.structured:
             self.joins.expect(ticket, self.running[ticket], 1)
             if epoch:
@@ -194,16 +198,19 @@ class Engine(Generic[I, R]):
     def resumed(
         self, ticket: int, items: Iterable[I], value: R, now_s: float, epoch: int = 0
     ) -> None:
-        """What an item was held for has come: it makes more items, and one hold ends."""
+        """End one hold of an item, with the items that this creates and a result to merge."""
         if not self._aborted:
             self.epochs.awaited -= bool(epoch)
             parcel = self.joins.peek(ticket).parcel
             self._push(self._children(JoinRef(self.rank, ticket), parcel, items))
-            self._result_came(ticket, value)
+            self._take_result(ticket, value)
         self._advance(now_s)
 
     def finished(self, ticket: int, value: Any, now_s: float) -> None:
-        """An item, or its completion, has run: its result, or what a (further) completion gets."""
+        """Record that an item, or its completion, has run.
+
+        `value` is its result, or, if its completion is still to follow, the value passed to that.
+        """
         parcel = self.running.pop(ticket)
         join = self.joins.processed(ticket, value)
         if self._aborted:
@@ -212,33 +219,33 @@ class Engine(Generic[I, R]):
         elif join is None:
             self._resolve(parcel.parent, value)
         else:
-            self._perhaps_complete(ticket)
+            self._complete_if_done(ticket)
         self._advance(now_s)
 
     def fetched(self, segment: int, parcels: Iterable[Parcel[I]], now_s: float) -> None:
-        """A spilled segment was read back."""
+        """Return a spilled segment, which was read back, to the queue."""
         if not self._aborted:
             self.queue.fetched(segment, parcels)
             self._spill()
         self._advance(now_s)
 
     def synced(self, epoch: int, now_s: float) -> None:
-        """What was done here in an epoch that was sealed is on disk."""
-        # Committed work is not done again, so rank 0 must know all notices of it before.
+        """Record that this rank's work of a sealed epoch is on disk."""
+        # Committed work is not repeated after a crash, so rank 0 must have its notices before.
         self.epochs.synced(epoch, self.outbox.added)
         self._advance(now_s)
 
     def tick(self, now_s: float) -> None:
-        """Time has passed."""
+        """Let time pass."""
         self._advance(now_s)
 
     def abort(self, code: int, reason: str, now_s: float) -> None:
-        """Stop early, all ranks: this rank has a reason of its own."""
+        """Stop the job early on all ranks, for a reason found on this rank."""
         self._abort(code, reason, None, now_s)
         self._advance(now_s)
 
     def rank_lost(self, rank: int, reason: str, now_s: float) -> None:
-        """Another rank is gone and will not answer any more."""
+        """Record that another rank has died and will not answer."""
         self.lost.add(rank)
         if self.phase != STOPPED:
             lost = RankLost.of(rank, reason)
@@ -246,58 +253,58 @@ class Engine(Generic[I, R]):
         self._advance(now_s)
 
     def conclude(self, code: int, now_s: float) -> None:
-        """On rank 0: the job's exit code, made of the accounts. All ranks stop with it."""
+        """On rank 0: stop all ranks with the exit code derived from the accounts."""
         for child in self.tree.children:
-            self._send(child, Down(STOP, 1, code))
+            self._send(child, TreeBroadcast(STOP, 1, code))
         self._stop(code, agreed=True)
 
     def receive(self, source: int, message: Message, now_s: float) -> None:
-        """A message has come."""
+        """Process a message."""
         if self.phase == STOPPED:
             return
         if not isinstance(message, TREE):
-            self.ending.drain.received()
+            self.shutdown.drain.received()
         if isinstance(message, BASIC):
             self.detector.received()
-        if isinstance(message, Ask):
+        if isinstance(message, StealRequest):
             works = self.phase == WORKING and not self._aborted
             self._send_all(self.sharing.answer(source, message, works, self.lost))
-        elif isinstance(message, Wait):
-            self.sharing.lifelines.told(source)
-        elif isinstance(message, Work):
+        elif isinstance(message, LifelineRequest):
+            self.sharing.lifelines.add_waiter(source)
+        elif isinstance(message, WorkTransfer):
             self.sharing.got(source, message)
             if not self._aborted:
                 self._push(self.sharing.bundles.take(source, message))
-        elif isinstance(message, Returns):
-            self._bundle_came(message)
-        elif isinstance(message, Post):
+        elif isinstance(message, BundleResults):
+            self._take_results(message)
+        elif isinstance(message, PinnedWork):
             if not self._aborted:
                 self.sharing.fed()
                 self.pinned.extend(message.parcels)
-        elif isinstance(message, Refuse):
+        elif isinstance(message, StealRefusal):
             self.sharing.refused()
-        elif isinstance(message, Results):
-            self._result_came(message.join, message.value)
-        elif isinstance(message, Down | Up):
+        elif isinstance(message, ItemResult):
+            self._take_result(message.join, message.value)
+        elif isinstance(message, TreeBroadcast | TreeReduction):
             self._round(source, message, now_s)
-        elif isinstance(message, Notice):
-            self._out.append(do.Notify(source, message.values))
-            self._send(source, Heard())  # after it: orders are carried out in turn
-        elif isinstance(message, Heard):
-            self.telling.answered(refused=message.refused)
-        elif isinstance(message, Token):
+        elif isinstance(message, NoticeBatch):
+            self._out.append(do.DeliverNotices(source, message.values))
+            self._send(source, NoticeReply())  # after it: instructions are executed in order
+        elif isinstance(message, NoticeReply):
+            self.notices.answered(refused=message.refused)
+        elif isinstance(message, SafraToken):
             self._send_all(self.detector.handle(source, message))
         else:
             self._abort(message.code, message.reason, source, now_s)
         self._advance(now_s)
 
     def wakeup_s(self) -> float | None:
-        """The time at which `tick` must be called although nothing happened, if any."""
+        """Return the time at which `tick` must be called if nothing else happens, if any."""
         phase = self.phase
-        due_s = self.ending.give_up_s
+        due_s = self.shutdown.give_up_s
         if phase != STOPPED:
             due_s = earlier(due_s, self.epochs.wakeup_s())
-            due_s = earlier(due_s, self.telling.wakeup_s())
+            due_s = earlier(due_s, self.notices.wakeup_s())
         if phase == WORKING:
             due_s = earlier(due_s, self.progress.wakeup_s())
             due_s = earlier(due_s, self.sharing.bundles.wakeup_s())
@@ -307,33 +314,33 @@ class Engine(Generic[I, R]):
                 due_s = earlier(due_s, self.detector.wakeup_s())
         elif phase == DRAINING:
             if self._is_settled:
-                due_s = earlier(due_s, self.ending.drain.wakeup_s())
+                due_s = earlier(due_s, self.shutdown.drain.wakeup_s())
             if self.rank == 0:
-                due_s = earlier(due_s, self.ending.drain_until_s)
+                due_s = earlier(due_s, self.shutdown.drain_until_s)
         elif phase == GATHERING:
-            due_s = earlier(due_s, self.ending.wakeup_s())
+            due_s = earlier(due_s, self.shutdown.wakeup_s())
         return due_s
 
     def is_hungry(self) -> bool:
-        """Another rank, or a worker of this one, waits for work. A hint, for any thread."""
-        # Asked for each directory: what is mostly false comes first.
+        """Return whether a worker of any rank waits for work. A hint, for any thread."""
+        # Called for each directory: the condition that is mostly false comes first.
         if not self.sharing.is_waited_for and len(self.running) >= self.workers:
             return False
         return not (len(self.queue) or self.pinned)
 
     @property
     def passive(self) -> bool:
-        """Nothing to do or awaited: only a basic message could make this rank send one."""
+        """Return whether only a basic message could make this rank send a basic message."""
         return self._idle and not self.epochs.awaited and not self.sharing.bundles.is_owing
 
     @property
     def _is_settled(self) -> bool:
-        """Whether nothing is awaited of other ranks: what this one began has come to its end."""
-        return self.passive and self.telling.settled and self.sharing.thief.asked is None
+        """Return whether everything that this rank started has ended, requests included."""
+        return self.passive and self.notices.settled and self.sharing.thief.asked is None
 
     @property
     def _is_dry(self) -> bool:
-        """Whether a worker here has nothing to do, and could have."""
+        """Return whether a worker here is idle and there is no item for it."""
         idle = len(self.running) < self.workers
         return idle and not (len(self.queue) or self.pinned or self._aborted)
 
@@ -347,7 +354,7 @@ class Engine(Generic[I, R]):
     def _children(
         self, ref: JoinRef | None, parcel: Parcel[I] | None, items: Iterable[I]
     ) -> list[Parcel[I]]:
-        """Parcels of the items that an item has made, which its join, if it has one, expects."""
+        """Return the items that an item has created as parcels, which its join, if any, expects."""
         parcels = [Parcel(item, ref) for item in items]
         self.activity.spawned += len(parcels)
         if ref is not None and parcels:
@@ -362,30 +369,30 @@ class Engine(Generic[I, R]):
     def _spill(self) -> None:
         for number, spilled in self.queue.spills:
             self.activity.spilled += len(spilled)
-            self._out.append(do.Spill(number, spilled))
+            self._out.append(do.SpillSegment(number, spilled))
         self.queue.spills.clear()
 
     def _resolve(self, parent: JoinRef | None, value: R) -> None:
-        """A result is final: hand it to whom it belongs."""
+        """Deliver a final result to the join that waits for it."""
         if parent is None:
             self._value = value if self._value is None else self._merge(self._value, value)
         elif parent.rank == self.rank:
-            self._result_came(parent.number, value)
+            self._take_result(parent.number, value)
         else:
-            self._send(parent.rank, Results(parent.number, value))
+            self._send(parent.rank, ItemResult(parent.number, value))
 
-    def _result_came(self, number: int, value: R, count: int = 1) -> None:
+    def _take_result(self, number: int, value: R, count: int = 1) -> None:
         if self._aborted:
             return
         self.joins.arrived(number, value, count)
-        self._perhaps_complete(number)
+        self._complete_if_done(number)
 
-    def _bundle_came(self, returns: Returns[R]) -> None:
+    def _take_results(self, returns: BundleResults[R]) -> None:
         if not self._aborted:
             for join, count, value in self.sharing.bundles.returned(returns):
-                self._result_came(join, value, count)
+                self._take_result(join, value, count)
 
-    def _perhaps_complete(self, number: int) -> None:
+    def _complete_if_done(self, number: int) -> None:
         join = self.joins.peek(number)
         if not join.complete:
             return
@@ -398,13 +405,13 @@ class Engine(Generic[I, R]):
                 self.sharing.bundles.complete(number, join.merged)
             return
         self.running[number] = join.parcel
-        self._out.append(do.Complete(number, join.parcel.item, join.own, join.merged))
+        self._out.append(do.CompleteItem(number, join.parcel.item, join.own, join.merged))
 
     def _dispatch(self) -> None:
-        """Hand items to the workers; run ahead only where thieves still find enough."""
+        """Start items, and start items in advance only while thieves still find enough."""
         settings, pinned = self.settings, self.pinned
         while len(self.running) < self.workers + settings.ahead:
-            thieves = self.size > 1 and len(self.queue) < _AHEAD_FROM and not pinned
+            thieves = self.size > 1 and len(self.queue) < _MIN_QUEUE_TO_RUN_AHEAD and not pinned
             if thieves and len(self.running) >= self.workers:
                 break
             parcel = pinned.popleft() if pinned else self.queue.pop()
@@ -413,17 +420,19 @@ class Engine(Generic[I, R]):
             ticket = self.joins.number()
             self.running[ticket] = parcel
             self.activity.items += 1
-            self._out.append(do.Start(ticket, parcel.item))
+            self._out.append(do.StartItem(ticket, parcel.item))
 
     # ---- rounds and phases -----------------------------------------------------
 
     def show_progress(self, now_s: float) -> None:
-        """On rank 0: hold a progress round now, of which `Show` comes."""
+        """On rank 0: hold a progress round now, which leads to `ShowProgress`."""
         if self.phase == WORKING:
             self._send_all(self.progress.ask(now_s))
             self._advance(now_s)
 
-    def _round(self, source: int, message: Down | Up[Any], now_s: float) -> None:
+    def _round(
+        self, source: int, message: TreeBroadcast | TreeReduction[Any], now_s: float
+    ) -> None:
         kind = message.kind
         if kind == PROGRESS:
             if self.phase == WORKING:
@@ -435,19 +444,19 @@ class Engine(Generic[I, R]):
                 self._send_all(self.detector.handle(source, message))
         elif kind == DRAIN:
             self._begin_draining()
-            self._send_all(self.ending.drain.handle(source, message))
-        elif kind == GATHER and isinstance(message, Down):
+            self._send_all(self.shutdown.drain.handle(source, message))
+        elif kind == GATHER and isinstance(message, TreeBroadcast):
             self._begin_gathering(now_s)
-        elif kind == GATHER and isinstance(message, Up):
-            self.ending.gather.handle(source, message)
-        elif isinstance(message, Down):
+        elif kind == GATHER and isinstance(message, TreeReduction):
+            self.shutdown.gather.handle(source, message)
+        elif isinstance(message, TreeBroadcast):
             for child in self.tree.children:
-                self._send(child, Down(STOP, 1, message.code))
+                self._send(child, TreeBroadcast(STOP, 1, message.code))
             self._stop(message.code, agreed=True)
 
     def _advance(self, now_s: float) -> None:
         if self.outbox:
-            self._tell(now_s)
+            self._send_notices(now_s)
         if self.phase == WORKING:
             if len(self.queue) or self.pinned:
                 self._dispatch()
@@ -457,57 +466,57 @@ class Engine(Generic[I, R]):
                 self._send_all(self.sharing.serve())
             segment = self.queue.fetch()
             if segment is not None:
-                self._out.append(do.Fetch(segment))
+                self._out.append(do.FetchSegment(segment))
             self._send_all(self.sharing.bundles.results(now_s))
             self._send_all(self.detector.advance(self.passive, now_s))
             if self.detector.terminated:
-                self._all_quiet(now_s)
+                self._end_quiescent(now_s)
             self._send_all(self.progress.advance(now_s))
             self._out += self.progress.news()
         if self.phase != STOPPED:
-            self._send_all(self.epochs.advance(self._idle, self.telling.heard, now_s))
+            self._send_all(self.epochs.advance(self._idle, self.notices.heard, now_s))
             self._out += self.epochs.orders()
         if self.phase == DRAINING:
             self._drain(now_s)
         if self.phase == GATHERING:
             self._gather(now_s)
         if self.phase != STOPPED:
-            overdue = self.ending.give_up_s is not None and now_s >= self.ending.give_up_s
+            overdue = self.shutdown.give_up_s is not None and now_s >= self.shutdown.give_up_s
             orphan = bool(self.lost) and not self.lost.isdisjoint(self.tree.ancestors)
             if overdue or (orphan and not self.running):
                 self._stop(worst((self.code, StoppedEarly.exit_code)), agreed=False)
 
     def _drain(self, now_s: float) -> None:
-        """No more work: drain what an abort may have left, and have the accounts gathered."""
+        """Drain the messages that an abort has left, then gather the accounts."""
         ends_well = self.rank == 0 and not self._aborted
         if not ends_well:
-            self._send_all(self.ending.drain.advance(self._is_settled, now_s))
-        drained = self.ending.drain.terminated and self.epochs.are_over(self._aborted, now_s)
-        over = ends_well or drained or self.lost or self.ending.gives_up(now_s)
+            self._send_all(self.shutdown.drain.advance(self._is_settled, now_s))
+        drained = self.shutdown.drain.terminated and self.epochs.are_over(self._aborted, now_s)
+        over = ends_well or drained or self.lost or self.shutdown.gives_up(now_s)
         if self.rank == 0 and over:
             self._begin_gathering(now_s)
 
     def _gather(self, now_s: float) -> None:
-        """Give the account; on rank 0, conclude when all have, and no message is left."""
-        ending, gather = self.ending, self.ending.gather
-        idle = not self.running and self.telling.settled and not self._owes_epoch(now_s)
+        """Give the account; on rank 0, conclude when all are in and no message is in flight."""
+        shutdown, gather = self.shutdown, self.shutdown.gather
+        idle = not self.running and self.notices.settled and not self._owes_epoch(now_s)
         idle = idle and (self._is_settled or self._aborted)
-        # Who has told all begins nothing, whatever it waits for.
-        self._send_all(ending.drain_after(gather.closed or self._is_settled, self.lost, now_s))
+        # A rank that has given its account starts nothing, whatever it waits for.
+        self._send_all(shutdown.drain_after(gather.closed or self._is_settled, self.lost, now_s))
         if self.rank == 0:
-            idle = idle and ending.is_drained(self.lost)
+            idle = idle and shutdown.is_drained(self.lost)
         self._send_all(gather.advance(self.lost, idle, now_s))
         if gather.total is not None:
             total, gather.total = gather.total, None
             self._out.append(do.Conclude(total, self._result))
 
-    def _all_quiet(self, now_s: float) -> None:
-        """Quiescence. Only unstructured work may end like this."""
+    def _end_quiescent(self, now_s: float) -> None:
+        """End the job because all ranks are passive; only unstructured work may end like this."""
         if not self.settings.structured:
             self._begin_draining()
             return
-        some = [join.parcel and join.parcel.item for join in islice(self.joins, 4)]
-        reason = f"all ranks are idle, but {len(self.joins)} joins of rank 0 are open: {some!r}"
+        examples = [join.parcel and join.parcel.item for join in islice(self.joins, 4)]
+        reason = f"all ranks are idle, but {len(self.joins)} joins of rank 0 are open: {examples!r}"
         self._abort(Defect.exit_code, reason, None, now_s)
 
     def _begin_draining(self) -> None:
@@ -517,31 +526,31 @@ class Engine(Generic[I, R]):
     def _begin_gathering(self, now_s: float) -> None:
         if self.phase in (WORKING, DRAINING):
             self.phase = GATHERING
-            self.ending.began_well = not self._aborted
-            self.ending.drain.give_up()
+            self.shutdown.began_well = not self._aborted
+            self.shutdown.drain.give_up()
             self.epochs.rest()
-            self._send_all(self.ending.gather.open())
+            self._send_all(self.shutdown.gather.open())
             if self._aborted:
-                self.ending.gather.hurry(now_s)
+                self.shutdown.gather.hurry(now_s)
 
     def _owes_epoch(self, now_s: float) -> bool:
-        """At rank 0: whether an abort has come too late for the drain to wait for its epoch."""
-        late = self._aborted and self.ending.began_well and not self.lost
+        """Return, on rank 0, whether an abort was too late for the drain to wait for its epoch."""
+        late = self._aborted and self.shutdown.began_well and not self.lost
         return self.rank == 0 and late and not self.epochs.are_over(True, now_s)
 
     def _stop(self, code: int, *, agreed: bool) -> None:
         self.phase = STOPPED
-        self.ending.give_up_s = None
-        self._out.append(do.Stop(code, agreed))
+        self.shutdown.give_up_s = None
+        self._out.append(do.StopRank(code, agreed))
 
     def _abort(self, code: int, reason: str, source: int | None, now_s: float) -> None:
         if self.phase == STOPPED:
             return
         if self.phase == GATHERING:
-            self.ending.gather.hurry(now_s)
-        self.ending.hurry(now_s)
-        if self.phase == GATHERING and self.ending.gather.closed:
-            return  # this rank's account is on its way, and nothing may follow it
+            self.shutdown.gather.hurry(now_s)
+        self.shutdown.hurry(now_s)
+        if self.phase == GATHERING and self.shutdown.gather.closed:
+            return  # this rank's account is in flight, and nothing may follow it
         if code != self.code or reason not in self.reasons:
             self.code = worst((self.code, code))
             self.reasons = (*self.reasons, reason)
@@ -554,10 +563,10 @@ class Engine(Generic[I, R]):
         self.pinned.clear()
         dropped = self.queue.clear()
         if dropped:
-            self._out.append(do.Discard(tuple(dropped)))
+            self._out.append(do.DiscardSegments(tuple(dropped)))
         self.epochs.forget()
         self.sharing.bundles.clear()
-        self._left_open = len(self.joins)
+        self._n_open_joins = len(self.joins)
         self._abandon_joins()
         self._seeded = True
         self._begin_draining()
@@ -566,31 +575,31 @@ class Engine(Generic[I, R]):
         # An item that still runs keeps its join until it has finished.
         for join in self.joins.abandon():
             if join.parcel is not None:
-                self._out.append(do.Abandon(join.parcel.item, join.own))
+                self._out.append(do.AbandonItem(join.parcel.item, join.own))
 
     # ---- accounts and sending --------------------------------------------------
 
-    def _own_account(self) -> Account[R]:
-        own = Account(
+    def _own_account(self) -> FinalAccount[R]:
+        own = FinalAccount(
             reports=(self._report(),),
             value=self._value,
             code=self.code,
             reasons=self.reasons,
-            open_joins=self._left_open,
+            open_joins=self._n_open_joins,
         )
-        return merge_accounts(own, Account(value=self._kept()), self._merge)
+        return merge_accounts(own, FinalAccount(value=self._contribution()), self._merge)
 
-    def _tell(self, now_s: float) -> None:
-        """Have notices leave, if it is time to."""
-        for values in self.telling.packs(now_s, hurry=self.phase > WORKING):
+    def _send_notices(self, now_s: float) -> None:
+        """Send notices that are due."""
+        for values in self.notices.packs(now_s, hurry=self.phase > WORKING):
             if self.rank == 0:
-                self._out.append(do.Notify(0, values))
-            elif not self.ending.gather.closed:  # later nobody would wait for them
-                self._send(0, Notice(values))
+                self._out.append(do.DeliverNotices(0, values))
+            elif not self.shutdown.gather.closed:  # nothing waits for later notices
+                self._send(0, NoticeBatch(values))
 
     def _send(self, dest: int, message: Message) -> None:
         if not isinstance(message, TREE):
-            self.ending.drain.sent()
+            self.shutdown.drain.sent()
         if isinstance(message, BASIC):
             self.detector.sent()
         self.activity.messages += 1

@@ -1,8 +1,7 @@
-"""What the engine asks of whoever drives it.
+"""The instructions of the engine to its driver.
 
-The engine does nothing itself: it is given events and hands out these. The
-driver (the runtime's loop, or the simulator) carries them out in order and
-comes back with the events that follow from them.
+The engine performs no I/O: it receives events and returns instructions. The driver (the runtime's
+loop, or the simulator) executes them in order and reports the events that follow from them.
 """
 
 from __future__ import annotations
@@ -11,25 +10,25 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pcircle.circle.messages import Account, Message, Parcel, Sums
+from pcircle.circle.messages import FinalAccount, Message, Parcel, ProgressSums
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send a message to another rank. Comes back as `receive` over there."""
+    """Send a message to another rank, where it is passed to `receive`."""
 
     dest: int
     message: Message
 
 
-class Start(msgspec.Struct, frozen=True):
-    """Process an item. Comes back as any number of `spawned`, then `finished`."""
+class StartItem(msgspec.Struct, frozen=True):
+    """Process an item. It is answered by any number of `spawned` events, then `finished`."""
 
     ticket: int
     item: Any
 
 
-class Complete(msgspec.Struct, frozen=True):
-    """All that an item spawned is done: run its completion. Comes back as `completed`."""
+class CompleteItem(msgspec.Struct, frozen=True):
+    """Run the completion of an item whose children are complete; answered by `finished`."""
 
     ticket: int
     item: Any
@@ -37,69 +36,69 @@ class Complete(msgspec.Struct, frozen=True):
     merged: Any
 
 
-class Spill(msgspec.Struct, frozen=True):
-    """Keep a segment of the queue elsewhere."""
+class SpillSegment(msgspec.Struct, frozen=True):
+    """Store a segment of the queue."""
 
     segment: int
     parcels: tuple[Parcel[Any], ...]
 
 
-class Fetch(msgspec.Struct, frozen=True):
-    """Read a segment back and forget it there. Comes back as `fetched`."""
+class FetchSegment(msgspec.Struct, frozen=True):
+    """Read a segment back and delete it from storage. Answered by `fetched`."""
 
     segment: int
 
 
-class Discard(msgspec.Struct, frozen=True):
-    """Forget segments: nobody will ask for them."""
+class DiscardSegments(msgspec.Struct, frozen=True):
+    """Delete segments that are no longer needed."""
 
     segments: tuple[int, ...]
 
 
-class Abandon(msgspec.Struct, frozen=True):
-    """The job stops early: undo what an item had begun and can't complete."""
+class AbandonItem(msgspec.Struct, frozen=True):
+    """Undo what an item began and can't complete, because the job stops early."""
 
     item: Any
     own: Any
 
 
-class Notify(msgspec.Struct, frozen=True):
-    """On rank 0: notices of a rank have come."""
+class DeliverNotices(msgspec.Struct, frozen=True):
+    """On rank 0: process the notices of a rank."""
 
     source: int
     values: tuple[Any, ...]
 
 
-class Show(msgspec.Struct, frozen=True):
-    """On rank 0: a progress round has ended."""
+class ShowProgress(msgspec.Struct, frozen=True):
+    """On rank 0: display the result of a progress round."""
 
-    sums: Sums
+    sums: ProgressSums
 
 
-class Seal(msgspec.Struct, frozen=True):
-    """Count what is done from now on to a later epoch, and bring to disk what was done.
+class SealEpoch(msgspec.Struct, frozen=True):
+    """Assign work that is done from now on to a later epoch, and flush earlier work to disk.
 
-    Comes back as `synced`.
+    Answered by `synced`.
     """
 
     epoch: int
 
 
-class Commit(msgspec.Struct, frozen=True):
-    """What all ranks did in this epoch and before is on disk."""
+class CommitEpoch(msgspec.Struct, frozen=True):
+    """Note that all work of all ranks up to this epoch is on disk."""
 
     epoch: int
 
 
 class Conclude(msgspec.Struct, frozen=True):
-    """On rank 0: all accounts are in. Comes back as `conclude` with the job's exit code."""
+    """On rank 0: all accounts have arrived. Answered by `conclude` with the job's exit code."""
 
-    account: Account[Any]
+    account: FinalAccount[Any]
     result: Any
 
 
-class Stop(msgspec.Struct, frozen=True):
-    """This rank is through. `agreed` is false if the others could not be heard."""
+class StopRank(msgspec.Struct, frozen=True):
+    """End this rank. `agreed` is false if the decision of rank 0 did not arrive."""
 
     code: int
     agreed: bool
@@ -107,16 +106,16 @@ class Stop(msgspec.Struct, frozen=True):
 
 Instruction: TypeAlias = (
     Send
-    | Start
-    | Complete
-    | Spill
-    | Fetch
-    | Discard
-    | Abandon
-    | Notify
-    | Show
-    | Seal
-    | Commit
+    | StartItem
+    | CompleteItem
+    | SpillSegment
+    | FetchSegment
+    | DiscardSegments
+    | AbandonItem
+    | DeliverNotices
+    | ShowProgress
+    | SealEpoch
+    | CommitEpoch
     | Conclude
-    | Stop
+    | StopRank
 )

@@ -1,7 +1,7 @@
-"""What must hold after every step, as functions that raise AssertionError.
+"""The invariants of the protocol, as functions that raise AssertionError.
 
-`check_rank` looks at one engine. `check_job` looks at all of them and at the
-messages between them, which only a simulator can.
+`check_rank` examines one engine. `check_job` examines all engines of a job and the messages between
+them, which only a simulator can see.
 """
 
 from __future__ import annotations
@@ -11,11 +11,20 @@ from typing import Any
 
 from pcircle.circle.engine import DRAINING, STOPPED, WORKING, Engine
 from pcircle.circle.joins import ROOT
-from pcircle.circle.messages import BASIC, TREE, Ask, Message, Refuse, Returns, Wait, Work
+from pcircle.circle.messages import (
+    BASIC,
+    TREE,
+    BundleResults,
+    LifelineRequest,
+    Message,
+    StealRefusal,
+    StealRequest,
+    WorkTransfer,
+)
 
 
 def check_rank(engine: Engine[Any, Any]) -> None:
-    """The invariants of one rank."""
+    """Check the invariants of one rank."""
     engine.queue.check()
     engine.joins.check()
     settings = engine.settings
@@ -37,28 +46,30 @@ def check_rank(engine: Engine[Any, Any]) -> None:
 def check_job(
     engines: Sequence[Engine[Any, Any]], in_flight: Iterable[tuple[int, int, Message]]
 ) -> None:
-    """The invariants across ranks: counters balance, requests and answers pair up.
+    """Check the invariants across ranks: counters balance, and each request has one answer.
 
-    `in_flight` has (source, dest, message) of everything sent and not received.
+    `in_flight` yields (source, destination, message) for everything sent and not received.
     """
     flying = list(in_flight)
     loose = sum(not isinstance(message, TREE) for _, _, message in flying)
-    sent = sum(engine.ending.drain.counted.sent for engine in engines)
-    received = sum(engine.ending.drain.counted.received for engine in engines)
+    sent = sum(engine.shutdown.drain.counted.sent for engine in engines)
+    received = sum(engine.shutdown.drain.counted.received for engine in engines)
     assert sent - received == loose, f"{sent} sent, {received} received, {loose} in flight"
     owed: dict[int, int] = {}
     for source, dest, message in flying:
-        if isinstance(message, Ask):
+        if isinstance(message, StealRequest):
             thief = source if message.thief is None else message.thief
             owed[thief] = owed.get(thief, 0) + 1
-        elif isinstance(message, Refuse) or (isinstance(message, Work) and message.is_answer):
+        elif isinstance(message, StealRefusal) or (
+            isinstance(message, WorkTransfer) and message.is_answer
+        ):
             owed[dest] = owed.get(dest, 0) + 1
     for engine in engines:
         expected = 1 if engine.sharing.thief.asked is not None else 0
         assert owed.get(engine.rank, 0) == expected, f"rank {engine.rank}'s request is lost"
     if not any(engine.reasons for engine in engines):
         _check_bundles(engines, flying)
-        _check_lines(engines, flying)
+        _check_lifelines(engines, flying)
     if engines[0].phase >= DRAINING and not engines[0].reasons:
         assert all(engine.passive or engine.reasons for engine in engines), "ended early"
         basic = [m for _, _, m in flying if isinstance(m, BASIC)]
@@ -70,25 +81,31 @@ def check_job(
 def _check_bundles(
     engines: Sequence[Engine[Any, Any]], flying: Sequence[tuple[int, int, Message]]
 ) -> None:
-    """What was given is on its way, or taken, or on its way back."""
+    """Check that each slot that was given is in flight, taken, or on its way back."""
     given = sum(engine.sharing.bundles.given for engine in engines)
     taken = sum(engine.sharing.bundles.taken for engine in engines)
     for _, _, message in flying:
-        if isinstance(message, Work) and message.bundle:
+        if isinstance(message, WorkTransfer) and message.bundle:
             taken += len(message.groups)
-        elif isinstance(message, Returns):
+        elif isinstance(message, BundleResults):
             taken += len(message.results)
     assert given == taken, f"{given} slots are given, {taken} are taken"
 
 
-def _check_lines(
+def _check_lifelines(
     engines: Sequence[Engine[Any, Any]], flying: Sequence[tuple[int, int, Message]]
 ) -> None:
-    """Who waits is known to wait, or will be, or gets work."""
-    coming = {(source, dest) for source, dest, message in flying if isinstance(message, Wait)}
-    coming |= {(dest, source) for source, dest, message in flying if isinstance(message, Work)}
+    """Check that each waiting rank is registered, about to be registered, or sent work."""
+    coming = {
+        (source, dest) for source, dest, message in flying if isinstance(message, LifelineRequest)
+    }
+    coming |= {
+        (dest, source) for source, dest, message in flying if isinstance(message, WorkTransfer)
+    }
     for engine in engines:
         for neighbour in engine.sharing.lifelines.waits_at:
-            known = engine.rank in engines[neighbour].sharing.lifelines.waiters
-            told = known or (engine.rank, neighbour) in coming
-            assert told, f"rank {engine.rank} waits at rank {neighbour}, which does not know"
+            is_waiter = engine.rank in engines[neighbour].sharing.lifelines.waiters
+            is_registered = is_waiter or (engine.rank, neighbour) in coming
+            assert is_registered, (
+                f"rank {engine.rank} waits at rank {neighbour}, which does not know"
+            )

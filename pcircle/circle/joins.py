@@ -1,12 +1,11 @@
-"""Fork-join bookkeeping: an item is complete when all it spawned is complete.
+"""Fork-join bookkeeping: an item is complete when everything that it spawned is complete.
 
-A join stands for an item that has spawned children. It waits on the rank that
-processed the item, counts the children out and their results in, wherever
-they ran, and merges the results as they come, so that its size does not grow
-with the number of children. The rank then runs the item's completion, and
-what that returns goes to the item's own parent. It is here and not in the
-runtime because counting messages in and out is protocol: the simulator
-searches it for lost and doubled results.
+A join stands for an item that has spawned children. It stays on the rank that processed the item,
+counts the children and their results, wherever they run, and merges results as they arrive, so that
+its size does not grow with the number of children. The rank then runs the item's completion, whose
+return value is the result for the item's own parent. Joins belong to the engine and not to the
+runtime, because matching results to children is part of the protocol: the simulator searches it for
+lost and duplicated results.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from typing import Generic
 from pcircle.circle.messages import I, JoinRef, Parcel, R
 
 ROOT = JoinRef(0, 0)
-"""The join of the seeds, on rank 0: when it is complete, the job is."""
+"""The join of the seeds, on rank 0. The job is complete when this join is."""
 
 
 class Join(Generic[I, R]):
-    """One item that waits for its children; without an item, what stands for one elsewhere.
+    """An item that waits for its children, or, without an item, the proxy of a remote join.
 
-    `own` is what processing the item itself returned; it never travels.
-    `merged` is None until the first child's result has come.
+    `own` is what processing the item itself returned; it never leaves this rank. `merged` is None
+    until the first result of a child arrives.
     """
 
     __slots__ = ("merged", "own", "parcel", "pending", "processed")
@@ -38,7 +37,7 @@ class Join(Generic[I, R]):
 
     @property
     def complete(self) -> bool:
-        """Nothing is waited for any more."""
+        """Return whether the item is processed and no result is outstanding."""
         return self.processed and not self.pending
 
 
@@ -58,16 +57,16 @@ class Joins(Generic[I, R]):
         return iter(self._open.values())
 
     def number(self) -> int:
-        """A new one, for an item that begins (its join, should it spawn, has its number)."""
+        """Return a new number, for an item that starts and for the join that it may need."""
         self._last += 1
         return self._last
 
     def items(self) -> Iterable[tuple[int, Join[I, R]]]:
-        """Numbers and joins."""
+        """Return pairs of number and join."""
         return self._open.items()
 
     def expect(self, number: int, parcel: Parcel[I] | None, children: int) -> None:
-        """The item of join `number` has spawned `children` more."""
+        """Record that the item of join `number` has spawned `children` more items."""
         join = self._open.get(number)
         if join is None:
             join = self._open[number] = Join(parcel)
@@ -75,7 +74,7 @@ class Joins(Generic[I, R]):
         join.pending += children
 
     def processed(self, number: int, own: object) -> Join[I, R] | None:
-        """The item itself is done; returns its join, or None if it never spawned."""
+        """Record that the item itself has run; return its join, or None if it never spawned."""
         join = self._open.get(number)
         if join is not None:
             join.processed = True
@@ -83,9 +82,9 @@ class Joins(Generic[I, R]):
         return join
 
     def arrived(self, number: int, value: R, count: int = 1) -> Join[I, R]:
-        """The merged result of `count` children has come; returns the join.
+        """Merge the result of `count` children and return the join.
 
-        KeyError if there is none such.
+        Raises KeyError if the join is not open, ValueError if it expects fewer results.
         """
         join = self._open[number]
         if join.pending < count:
@@ -95,15 +94,15 @@ class Joins(Generic[I, R]):
         return join
 
     def peek(self, number: int) -> Join[I, R]:
-        """An open join. KeyError if there is none such."""
+        """Return an open join; raises KeyError if it is not open."""
         return self._open[number]
 
     def close(self, number: int) -> Join[I, R]:
-        """Take a complete join out."""
+        """Remove a complete join and return it."""
         return self._open.pop(number)
 
     def abandon(self) -> list[Join[I, R]]:
-        """Take out all joins whose own item is not running any more."""
+        """Remove and return all joins whose own item is no longer running."""
         numbers = [number for number, join in self._open.items() if join.processed]
         return [self._open.pop(number) for number in numbers]
 

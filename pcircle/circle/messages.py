@@ -1,22 +1,20 @@
-"""The words that ranks exchange.
+"""The messages between ranks.
 
-Every message of the engine is one of these frozen structs; how they become
-bytes is the runtime's business (one msgspec decoder over their union, made
-for a task's own item and result types). They fall in three classes, and the
-classes matter more than the messages:
+Each message of the engine is a frozen struct. The runtime encodes them with one msgspec decoder for
+their union, made for the item and result types of a task. Messages belong to three classes:
 
 *basic*
-    `Work`, `Returns`, `Post` and `Results`: they make a passive rank active. Termination
-    counts them, and nothing else, as sent when the engine orders them and as
-    received when the engine consumes them.
+    `WorkTransfer`, `BundleResults`, `PinnedWork` and `ItemResult` make a passive rank active.
+    Termination detection counts these messages only: as sent when the engine orders them, as
+    received when it consumes them.
 *loose*
-    `Ask`, `Refuse`, `Wait`, `Notice`, `Heard`, `Token` and the basic ones: they travel between
-    any two ranks. Before the job ends they are drained, so that no message is
-    left in a network when its ranks are gone.
+    `StealRequest`, `StealRefusal`, `LifelineRequest`, `NoticeBatch`, `NoticeReply`, `SafraToken`
+    and the basic messages travel between any two ranks. They are drained before the job ends, so
+    that none remains in the network when its ranks have ended.
 *tree*
-    `Down`, `Up`, `Abort`: they travel along edges of the tree of ranks. An edge
-    keeps order, so the last one to travel (`Down` of the STOP round) finds it
-    empty.
+    `TreeBroadcast`, `TreeReduction` and `Abort` travel along the edges of the tree of ranks. An
+    edge keeps the order of its messages, so it is empty after the last one, the `TreeBroadcast` of
+    the STOP round.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 
 I = TypeVar("I")  # noqa: E741 - an item: a unit of work that can be stolen
-R = TypeVar("R")  # a result: what an item's processing comes to, mergeable
-N = TypeVar("N")  # a notice: what rank 0 should know at once
+R = TypeVar("R")  # a result of processing an item, mergeable
+N = TypeVar("N")  # a notice: a value that rank 0 needs without delay
 
-# Kinds of tree rounds, in the order in which a job's life uses them.
+# Kinds of tree rounds.
 PROGRESS = 0
 QUIESCE = 1
 DRAIN = 2
@@ -41,28 +39,28 @@ URGE = 7
 
 
 class JoinRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where an item's result goes: a join, on the rank that spawned the item."""
+    """The destination of an item's result: a join on the rank that spawned the item."""
 
     rank: int
     number: int
 
 
 class Parcel(msgspec.Struct, Generic[I], frozen=True, array_like=True):
-    """An item on its way through queues and between ranks.
+    """An item in queues and between ranks, with the join that awaits its result.
 
-    `parent` is None for items of unstructured work, whose results merge into
-    the account of whichever rank processed them.
+    `parent` is None for items of unstructured work, whose results merge into the account of the
+    rank that processes them.
     """
 
     item: I
     parent: JoinRef | None
 
 
-class Sums(msgspec.Struct, frozen=True, array_like=True):
-    """What a progress round adds up: integer counters, a weight, and coverage.
+class ProgressSums(msgspec.Struct, frozen=True, array_like=True):
+    """The values that a progress round adds up: integer counters, a weight, and coverage.
 
-    `weight` is the finished share of the job, 0 to 1. `ranks` is how many
-    ranks the sums cover, `stale` for how many of them the value is an old one.
+    `weight` is the finished share of the job, 0 to 1. `ranks` is the number of ranks that the sums
+    cover; the values of `stale` of them are from an earlier round.
     """
 
     counts: tuple[int, ...] = ()
@@ -70,33 +68,34 @@ class Sums(msgspec.Struct, frozen=True, array_like=True):
     ranks: int = 0
     stale: int = 0
 
-    def __add__(self, other: Sums) -> Sums:
+    def __add__(self, other: ProgressSums) -> ProgressSums:
         longer, shorter = self.counts, other.counts
         if len(longer) < len(shorter):
             longer, shorter = shorter, longer
         counts = tuple(map(sum, zip(longer, shorter, strict=False))) + longer[len(shorter) :]
-        return Sums(
+        return ProgressSums(
             counts, self.weight + other.weight, self.ranks + other.ranks, self.stale + other.stale
         )
 
 
-class Counted(msgspec.Struct, frozen=True, array_like=True):
-    """Messages sent and received by a set of ranks, as a quiescence wave sums them."""
+class MessageCounts(msgspec.Struct, frozen=True, array_like=True):
+    """The messages sent and received by a set of ranks, as a termination wave sums them."""
 
     sent: int = 0
     received: int = 0
 
-    def __add__(self, other: Counted) -> Counted:
-        return Counted(self.sent + other.sent, self.received + other.received)
+    def __add__(self, other: MessageCounts) -> MessageCounts:
+        return MessageCounts(self.sent + other.sent, self.received + other.received)
 
 
-class Account(msgspec.Struct, Generic[R], frozen=True, array_like=True):
-    """What a subtree of ranks hands up when the job ends.
+class FinalAccount(msgspec.Struct, Generic[R], frozen=True, array_like=True):
+    """The final account of a subtree of ranks.
 
-    `reports` are the ranks' encoded reports, one each, or one of all where there are many ranks
-    (`Settings.rank_rows`); `value` is the merged results of unstructured work, `code` the worst
-    exit code, `reasons` why, `silent` the ranks that did not answer in time, `open_joins` what is
-    left undone. Of reasons and silent ranks the first ones are kept, of more their number.
+    `reports` are the ranks' encoded reports, one per rank, or one for all ranks of a large job
+    (`Settings.rank_rows`). `value` is the merged result of unstructured work, `code` the worst exit
+    code, `reasons` its causes, `silent` the ranks that did not answer in time, `open_joins` the
+    number of joins that were open at an abort. `more_reasons` and `more_silent` count what exceeds
+    the limits on the lengths of `reasons` and `silent`.
     """
 
     reports: tuple[bytes, ...] = ()
@@ -109,31 +108,31 @@ class Account(msgspec.Struct, Generic[R], frozen=True, array_like=True):
     more_silent: int = 0
 
 
-class Ask(msgspec.Struct, frozen=True, tag="a", array_like=True):
-    """A thief asks a victim for work.
+class StealRequest(msgspec.Struct, frozen=True, tag="a", array_like=True):
+    """A thief's request for work.
 
-    With `onward` the one asked is to pass the request on to another node if it has nothing;
-    passed on, it has a `thief`, to whom the answer goes.
+    With `onward`, a victim without work passes the request on to another node. A request that was
+    passed on names the `thief` that receives the answer.
     """
 
     onward: bool = False
     thief: int | None = None
 
 
-class Refuse(msgspec.Struct, frozen=True, tag="n", array_like=True):
-    """A victim has nothing to give."""
+class StealRefusal(msgspec.Struct, frozen=True, tag="n", array_like=True):
+    """A victim has no work to give."""
 
 
-class Wait(msgspec.Struct, frozen=True, tag="l", array_like=True):
-    """A rank waits for work and will not ask: it is to be given some when there is any."""
+class LifelineRequest(msgspec.Struct, frozen=True, tag="l", array_like=True):
+    """A rank registers at a neighbour: it makes no more requests and will be sent work."""
 
 
-class Moved(msgspec.Struct, Generic[R], frozen=True, array_like=True):
-    """A group of items that have moved on: all that was left of a slot of another rank's bundle.
+class MovedSlot(msgspec.Struct, Generic[R], frozen=True, array_like=True):
+    """A transferred slot: the group of items that was all that remained of another rank's slot.
 
-    It is the group at this `place` of the `Work`. `Returns` for it go to that `rank`, with its
-    number of the `bundle` and the `slot`. `came` is what has come of the slot's other items, one
-    result at most.
+    It describes the group at index `place` of the `WorkTransfer`. The `BundleResults` for it are
+    sent to `rank`, with that rank's number of the `bundle` and the `slot`. `came` holds the merged
+    result of the slot's other items, if there is one.
     """
 
     place: int
@@ -143,104 +142,106 @@ class Moved(msgspec.Struct, Generic[R], frozen=True, array_like=True):
     came: tuple[R, ...] = ()
 
 
-class Work(msgspec.Struct, Generic[I, R], frozen=True, tag="w", array_like=True):
+class WorkTransfer(msgspec.Struct, Generic[I, R], frozen=True, tag="w", array_like=True):
     """A victim's share of its queue, grouped by the joins that the items belong to. Basic.
 
-    `Returns` for it has the victim's number of the `bundle`; 0 if the items have no joins. It is
-    the answer to an `Ask`, or has been pushed to somebody who waits. Of a large share it is a part,
-    and `rest` items are to come. Some groups may have `moved`.
+    The `BundleResults` for it carry `bundle`, a number of the victim; it is 0 if the items have no
+    joins. The message answers a `StealRequest`, or is pushed to a rank that waits. If it is a part
+    of a large share, `remaining` parcels follow. `moved` describes the groups that are transferred
+    slots.
     """
 
     bundle: int
     is_answer: bool
     groups: tuple[tuple[I, ...], ...]
-    rest: int = 0
-    moved: tuple[Moved[R], ...] = ()
+    remaining: int = 0
+    moved: tuple[MovedSlot[R], ...] = ()
 
 
-class Returns(msgspec.Struct, Generic[R], frozen=True, tag="b", array_like=True):
-    """What came of a bundle, or of a part: places of groups in it, and their results. Basic."""
+class BundleResults(msgspec.Struct, Generic[R], frozen=True, tag="b", array_like=True):
+    """Results of a bundle, possibly of a part: pairs of slot and merged result. Basic."""
 
     bundle: int
     results: tuple[tuple[int, R], ...]
 
 
-class Post(msgspec.Struct, Generic[I], frozen=True, tag="p", array_like=True):
-    """Items that only the rank they are sent to can process. Basic."""
+class PinnedWork(msgspec.Struct, Generic[I], frozen=True, tag="p", array_like=True):
+    """Items that only the receiving rank can process. Basic."""
 
     parcels: tuple[Parcel[I], ...]
 
 
-class Results(msgspec.Struct, Generic[R], frozen=True, tag="r", array_like=True):
+class ItemResult(msgspec.Struct, Generic[R], frozen=True, tag="r", array_like=True):
     """The result of an item that was posted. Basic."""
 
     join: int
     value: R
 
 
-class Notice(msgspec.Struct, Generic[N], frozen=True, tag="m", array_like=True):
-    """What rank 0 should know soon, such as failures of entries: a pack of it, in order.
+class NoticeBatch(msgspec.Struct, Generic[N], frozen=True, tag="m", array_like=True):
+    """A batch of values that rank 0 needs without delay, such as failures of entries, in order.
 
-    A rank sends the next one when it got `Heard` for the last, see `pcircle.circle.notices`.
+    A rank sends the next batch after the `NoticeReply` for the previous one; see
+    `pcircle.circle.notices`.
     """
 
     values: tuple[N, ...]
 
 
-class Heard(msgspec.Struct, frozen=True, tag="h", array_like=True):
-    """Rank 0 has dealt with a `Notice` of this rank, or `refused` to record it."""
+class NoticeReply(msgspec.Struct, frozen=True, tag="h", array_like=True):
+    """Rank 0 has processed a `NoticeBatch` of this rank, or could not record it (`refused`)."""
 
     refused: bool = False
 
 
-class Token(msgspec.Struct, frozen=True, tag="t", array_like=True):
-    """Safra's token: the sum of the message counts of the ranks it has visited."""
+class SafraToken(msgspec.Struct, frozen=True, tag="t", array_like=True):
+    """Safra's token: the sum of the message counts of the ranks that it has visited."""
 
     probe: int
     count: int
     black: bool
 
 
-class Down(msgspec.Struct, frozen=True, tag="d", array_like=True):
-    """A round opens. `code` and `reasons` are the decision that a STOP round carries."""
+class TreeBroadcast(msgspec.Struct, frozen=True, tag="d", array_like=True):
+    """The start of a round. In a STOP round `code` is the exit code of the job."""
 
     kind: int
     number: int
     code: int = 0
 
 
-class Up(msgspec.Struct, Generic[R], frozen=True, tag="u", array_like=True):
-    """A subtree's answer in a round: exactly one of the three values is used, by `kind`."""
+class TreeReduction(msgspec.Struct, Generic[R], frozen=True, tag="u", array_like=True):
+    """A subtree's answer in a round; `kind` determines which of the three values it carries."""
 
     kind: int
     number: int
-    sums: Sums | None = None
-    counted: Counted | None = None
-    account: Account[R] | None = None
+    sums: ProgressSums | None = None
+    counted: MessageCounts | None = None
+    account: FinalAccount[R] | None = None
 
 
 class Abort(msgspec.Struct, frozen=True, tag="x", array_like=True):
-    """Stop early, with this exit code, for this reason. Flooded along the tree."""
+    """Stop early with this exit code, for this reason. Broadcast along the tree."""
 
     code: int
     reason: str
 
 
 Message: TypeAlias = (
-    Ask
-    | Refuse
-    | Wait
-    | Work[Any, Any]
-    | Returns[Any]
-    | Post[Any]
-    | Results[Any]
-    | Notice[Any]
-    | Heard
-    | Token
-    | Down
-    | Up[Any]
+    StealRequest
+    | StealRefusal
+    | LifelineRequest
+    | WorkTransfer[Any, Any]
+    | BundleResults[Any]
+    | PinnedWork[Any]
+    | ItemResult[Any]
+    | NoticeBatch[Any]
+    | NoticeReply
+    | SafraToken
+    | TreeBroadcast
+    | TreeReduction[Any]
     | Abort
 )
 
-TREE = (Down, Up, Abort)
-BASIC = (Work, Returns, Post, Results)
+TREE = (TreeBroadcast, TreeReduction, Abort)
+BASIC = (WorkTransfer, BundleResults, PinnedWork, ItemResult)

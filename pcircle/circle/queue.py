@@ -1,18 +1,16 @@
-"""A rank's queue of parcels: worked on at one end, stolen from at the other.
+"""A rank's queue of parcels: the rank works at one end, thieves steal from the other.
 
-The own end is last-in first-out: depth first, so that a walk keeps the
-siblings of one path in memory and not the breadth of a tree. The steal end is
-first-in: what lies there is nearest the root and so the biggest. Both ends
-are in memory; past a threshold the *middle* is handed out as segments to be
-kept elsewhere, and asked for again, in order, when an end runs dry. A queue
-therefore holds at most about `1.5 x high` parcels in memory, whatever its
-length.
+The own end is last-in first-out: depth first, so that a walk keeps the siblings of one path in
+memory and not the breadth of a tree. The steal end is first-in first-out: its parcels are nearest
+the root and therefore the largest. Both ends are in memory. Beyond a threshold the *middle* is
+spilled as segments to external storage and read back, in order, when an end is empty. A queue
+therefore holds at most about `1.5 * high` parcels in memory, whatever its length.
 
     steal end                                                own end
     head (memory) | segment | segment | ... | segment | tail (memory)
 
-Pure bookkeeping: `spills` and `fetch` say what should be written or read;
-who does it, and how, is no business of the queue.
+This is pure bookkeeping: `spills` and `fetch` report what must be written or read; the caller does
+the I/O.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ from pcircle.circle.messages import I, Parcel
 
 
 class Queue(Generic[I]):
-    """Parcels with a spilling middle.
+    """Parcels, with a middle that spills.
 
-    `high` is the number of parcels that the own end may hold in memory before
-    a quarter of it, the part furthest from the end, moves to the middle.
+    `high` is the number of parcels that the own end may hold in memory. When it holds more, a
+    quarter of `high`, the part farthest from the end, moves to the middle.
     """
 
     def __init__(self, high: int = 512) -> None:
@@ -40,9 +38,9 @@ class Queue(Generic[I]):
         self._tail: deque[Parcel[I]] = deque()
         self._segments: deque[tuple[int, int]] = deque()  # (number, parcels), steal end first
         self._next_segment = 0
-        self._spilled = 0  # parcels in segments, that being fetched included
-        self._wanted = 0  # parcels at the steal end, by somebody who takes more than there are
-        self._most_wanted = 0
+        self._spilled = 0  # parcels in segments, including the segment being fetched
+        self._wanted = 0  # parcels requested at the steal end, more than are in memory
+        self._max_wanted = 0
         self._fetching: tuple[int, int, bool] | None = None  # (number, parcels, for the own end)
         self.spills: list[tuple[int, tuple[Parcel[I], ...]]] = []
 
@@ -51,21 +49,21 @@ class Queue(Generic[I]):
 
     @property
     def in_memory(self) -> int:
-        """Parcels that are held here, not in segments."""
+        """The number of parcels that are not in segments."""
         return len(self._head) + len(self._tail)
 
     @property
     def fetching(self) -> bool:
-        """Whether a segment is on its way back, so that an end may have to wait."""
+        """Return whether a segment is being read back, so that an end may have to wait."""
         return self._fetching is not None
 
     @property
     def segments_made(self) -> int:
-        """How many segments were ever spilled."""
+        """The number of segments spilled so far."""
         return self._next_segment
 
     def push(self, parcels: Iterable[Parcel[I]]) -> None:
-        """Add parcels at the own end; what is spilled by that is left in `spills`."""
+        """Add parcels at the own end; segments that this spills are appended to `spills`."""
         tail = self._tail
         tail.extend(parcels)
         while len(tail) > self._high:
@@ -81,7 +79,7 @@ class Queue(Generic[I]):
                 self.spills.append((number, tuple(moved)))
 
     def pop(self) -> Parcel[I] | None:
-        """Take from the own end. None if empty, or if a segment must be fetched first."""
+        """Remove and return the parcel at the own end; None if empty or not in memory."""
         if self._tail:
             return self._tail.pop()
         if self._segments or self._fetching:
@@ -89,7 +87,7 @@ class Queue(Generic[I]):
         return self._head.pop() if self._head else None
 
     def steal(self, count: int) -> list[Parcel[I]]:
-        """Take up to `count` from the steal end: what is there in memory, perhaps nothing."""
+        """Remove up to `count` parcels that are in memory at the steal end, possibly none."""
         self._wanted = 0
         count = min(count, self.stealable())
         head, tail = self._head, self._tail
@@ -97,22 +95,22 @@ class Queue(Generic[I]):
         return stolen + [tail.popleft() for _ in range(count - len(stolen))]
 
     def stealable(self) -> int:
-        """How many parcels `steal` could give now."""
+        """Return the number of parcels that `steal` could return now."""
         middle = self._segments or self._fetching
         return len(self._head) + (0 if middle else len(self._tail))
 
     def gathers(self, count: int) -> bool:
-        """Whether so many are still to be read back for the steal end, which then is begun."""
+        """Return whether `count` parcels need segments to be read first, and request them."""
         if len(self._head) >= count or not self._segments:
             return False
         self._wanted = count
-        self._most_wanted = max(self._most_wanted, count)  # it may be left, and a thief take less
+        self._max_wanted = max(self._max_wanted, count)  # the thief may take fewer
         return True
 
     def fetch(self) -> int | None:
-        """The segment that should be read back now, if any; it is then being fetched.
+        """Return the number of the segment to read back now, or None, and mark it as being read.
 
-        One at a time. The own end comes first, because somebody waits for it.
+        Only one segment is read at a time. The own end has priority, because a worker waits for it.
         """
         if self._fetching is not None or not self._segments:
             return None
@@ -128,7 +126,7 @@ class Queue(Generic[I]):
         return number
 
     def fetched(self, number: int, parcels: Iterable[Parcel[I]]) -> None:
-        """A segment is back in memory, or in `spills` again."""
+        """Return a segment's parcels to memory, or to `spills` if the own end has outgrown it."""
         if self._fetching is None or self._fetching[0] != number:
             raise ValueError(f"segment {number} was not asked for")
         _, count, own = self._fetching
@@ -137,7 +135,7 @@ class Queue(Generic[I]):
         if len(parcels) != count:
             raise ValueError(f"segment {number} came back with {len(parcels)} of {count} parcels")
         if own and self._segments and self._segments[-1][0] > number:
-            # The own end grew and spilled meanwhile: between these two it is the middle again.
+            # The own end has spilled newer segments in the meantime: this one is the middle again.
             older = sum(other < number for other, _ in self._segments)
             self._segments.insert(older, (number, count))
             self.spills.append((number, parcels))
@@ -149,9 +147,9 @@ class Queue(Generic[I]):
             self._head.extend(parcels)
 
     def clear(self) -> list[int]:
-        """Forget everything; returns the numbers of the segments that nobody will want.
+        """Drop everything and return the numbers of the segments that are no longer needed.
 
-        One that is being fetched is not among them: who reads it back forgets it anyway.
+        A segment that is being read is not included: the reader discards it.
         """
         dropped = [number for number, _ in self._segments]
         self._head.clear()
@@ -167,7 +165,7 @@ class Queue(Generic[I]):
         """Raise AssertionError unless the invariants hold."""
         coming = self._fetching[1] if self._fetching else 0
         assert self._spilled == coming + sum(count for _, count in self._segments)
-        assert len(self._head) <= (self._most_wanted // self._segment + 2) * self._segment
+        assert len(self._head) <= (self._max_wanted // self._segment + 2) * self._segment
         assert len(self._tail) <= self._high + self._segment
         assert all(count > 0 for _, count in self._segments)
         numbers = [number for number, _ in self._segments]

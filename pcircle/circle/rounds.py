@@ -1,13 +1,12 @@
-"""Rounds that must not wait forever: progress while the job runs, the accounts at its end.
+"""Rounds with deadlines: progress while the job runs, the accounts at its end.
 
-Both go down the tree of ranks as a `Down` and come back as merged `Up`s. Unlike
-a termination wave they have deadlines, because a rank that is stuck in a
-system call must silence neither the progress of the rest nor the end of the
-job. For progress a parent goes on with the last value that it had from the
-missing child, marked stale. For the final accounts of an aborted job it names
-the child as silent; a job that ends well waits for all of them, because none
-may be left out and nobody is in a hurry. A parent's patience shrinks with its
-depth, so that it answers its own parent while that one still listens.
+Both travel down the tree of ranks as `TreeBroadcast` and return as merged `TreeReduction` messages.
+Unlike termination waves they have deadlines, because a rank that is stuck in a system call must
+block neither the progress of other ranks nor the end of the job. In a progress round a parent uses
+the last value from the missing child, marked as stale. In the final round of an aborted job it
+lists the child as silent; a job that ends well waits for all accounts, because all are needed and
+there is no hurry. A parent's deadline shrinks with its depth, so that it can still answer its own
+parent in time.
 """
 
 from __future__ import annotations
@@ -15,9 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pcircle.circle.instructions import Instruction, Show
-from pcircle.circle.messages import GATHER, PROGRESS, Account, Counted, Down, Message, Sums, Up
-from pcircle.circle.topology import Tree
+from pcircle.circle.instructions import Instruction, ShowProgress
+from pcircle.circle.messages import (
+    GATHER,
+    PROGRESS,
+    FinalAccount,
+    Message,
+    MessageCounts,
+    ProgressSums,
+    TreeBroadcast,
+    TreeReduction,
+)
+from pcircle.circle.topology import TreePosition
 from pcircle.errors import worst
 from pcircle.guards import require
 
@@ -25,27 +33,27 @@ Outgoing = list[tuple[int, Message]]
 
 MAX_REASONS = 100
 MAX_SILENT = 1000
-"""How many of each an account names."""
+"""The numbers of reasons and of silent ranks that an account lists."""
 
 
 def earlier(a: float | None, b: float | None) -> float | None:
-    """The earlier of two times, of which either may be never."""
+    """Return the earlier of two times; None means never."""
     if a is None or b is None:
         return b if a is None else a
     return a if a < b else b
 
 
 def merge_accounts(
-    a: Account[Any], b: Account[Any], merge: Callable[[Any, Any], Any]
-) -> Account[Any]:
-    """The account of two sets of ranks together; `merge` is that of their values."""
+    a: FinalAccount[Any], b: FinalAccount[Any], merge: Callable[[Any, Any], Any]
+) -> FinalAccount[Any]:
+    """Return the account of two sets of ranks; `merge` merges their values."""
     if a.value is None or b.value is None:
         value = a.value if b.value is None else b.value
     else:
         value = merge(a.value, b.value)
     reasons = a.reasons + tuple(reason for reason in b.reasons if reason not in a.reasons)
     silent = a.silent + b.silent
-    return Account(
+    return FinalAccount(
         reports=a.reports + b.reports,
         value=value,
         code=worst((a.code, b.code)),
@@ -58,29 +66,33 @@ def merge_accounts(
 
 
 class ProgressRounds:
-    """Sums of counters, now and then, with what is missing marked stale.
+    """Periodic sums of the ranks' counters, with missing values marked as stale.
 
-    `measure` gives this rank's own counters. Rank 0 opens a round every
-    `period_s` (None: never) and has the sums of the latest one in `sums`.
+    `measure` returns this rank's own counters. Rank 0 opens a round every `period_s` (None: never);
+    `sums` is the result of the latest round.
     """
 
-    def __init__(self, tree: Tree, period_s: float | None, measure: Callable[[], Sums]) -> None:
-        self.sums: Sums | None = None
+    def __init__(
+        self, tree: TreePosition, period_s: float | None, measure: Callable[[], ProgressSums]
+    ) -> None:
+        self.sums: ProgressSums | None = None
         self.rounds = 0
-        self._shown: Sums | None = None
+        self._shown: ProgressSums | None = None
         self._tree = tree
         self._period_s = period_s
         self._measure = measure
         self._patience_s = (period_s or 1.0) * 0.8 * tree.patience()
         self._number = 0
         self._waiting: set[int] = set()
-        self._last: dict[int, Sums] = {}
+        self._last: dict[int, ProgressSums] = {}
         self._deadline_s: float | None = None  # of the open round
         self._due_s: float | None = 0.0 if period_s is not None and tree.parent is None else None
 
-    def handle(self, source: int, message: Down | Up[Any], now_s: float) -> Outgoing:
-        """A round opens, or a child answers, possibly too late for its round."""
-        if isinstance(message, Down):
+    def handle(
+        self, source: int, message: TreeBroadcast | TreeReduction[Any], now_s: float
+    ) -> Outgoing:
+        """Open a round, or process a child's answer, possibly too late for its round."""
+        if isinstance(message, TreeBroadcast):
             return self._open(message.number, now_s)
         self._last[source] = require(message.sums)
         if message.number == self._number:
@@ -88,22 +100,22 @@ class ProgressRounds:
         return self.advance(now_s)
 
     def ask(self, now_s: float) -> Outgoing:
-        """On rank 0: have a round now, whatever the period; one that is open will do."""
+        """On rank 0: start a round now, whatever the period, unless one is open."""
         if self._deadline_s is not None:
             return []
         self.rounds += 1
         return self._open(self._number + 1, now_s)
 
     def _open(self, number: int, now_s: float) -> Outgoing:
-        # A round that is still open here is given up: the parent has gone on.
+        # A round that is still open here is abandoned: the parent has moved on.
         self._number = number
         self._waiting = set(self._tree.children)
         self._deadline_s = now_s + self._patience_s
-        out: Outgoing = [(child, Down(PROGRESS, number)) for child in self._tree.children]
+        out: Outgoing = [(child, TreeBroadcast(PROGRESS, number)) for child in self._tree.children]
         return out + self.advance(now_s)
 
     def advance(self, now_s: float) -> Outgoing:
-        """Close the open round if all have answered or time is up; open the next if due."""
+        """Close the round if it is complete or overdue; open the next one if it is due."""
         if self._deadline_s is not None and (not self._waiting or now_s >= self._deadline_s):
             return self._close()
         if self._deadline_s is None and self._due_s is not None and now_s >= self._due_s:
@@ -120,92 +132,91 @@ class ProgressRounds:
             if last is None:
                 continue
             if child in self._waiting:
-                last = Sums(last.counts, last.weight, last.ranks, last.ranks)
+                last = ProgressSums(last.counts, last.weight, last.ranks, last.ranks)
             total = total + last
         if self._tree.parent is not None:
-            return [(self._tree.parent, Up(PROGRESS, self._number, sums=total))]
+            return [(self._tree.parent, TreeReduction(PROGRESS, self._number, sums=total))]
         self.sums = total
         return []
 
     def news(self) -> list[Instruction]:
-        """What is to be shown since the last call."""
+        """Return instructions to display sums that are new since the last call."""
         if self.sums is None or self.sums is self._shown:
             return []
         self._shown = self.sums
-        return [Show(self.sums)]
+        return [ShowProgress(self.sums)]
 
     def wakeup_s(self) -> float | None:
-        """When `advance` has something to do although nothing arrives."""
+        """Return the time of the next deadline or round, if any."""
         return self._deadline_s if self._deadline_s is not None else self._due_s
 
 
 class GatherRound:
-    """The one round that collects the ranks' accounts.
+    """The round that collects the ranks' accounts.
 
-    `account` gives this rank's own when it is asked for, which is when its
-    children's are there and it is idle; `merge` is that of their values. `counted`
-    gives the messages that it has sent and received by then, of which rank 0
-    has the sum in `counted_by_all`. A
-    child that is `lost`, or that does not answer within `patience_s` of
-    `hurry`, is named as silent; what lies below it is then unknown too.
+    `account` returns this rank's own account; it is called when the rank is idle and its children
+    have answered. `merge` merges the accounts' values. `counted` returns the number of messages
+    that the rank has sent and received; the property of that name adds the numbers of the ranks
+    below. A child that is `lost`, or that does not answer within `patience_s` after `hurry`, is
+    listed as silent; the state of the ranks below it is then unknown too.
     """
 
     def __init__(
         self,
-        tree: Tree,
+        tree: TreePosition,
         patience_s: float,
-        account: Callable[[], Account[Any]],
+        account: Callable[[], FinalAccount[Any]],
         merge: Callable[[Any, Any], Any],
-        counted: Callable[[], Counted] = Counted,
+        counted: Callable[[], MessageCounts] = MessageCounts,
     ) -> None:
-        self.total: Account[Any] | None = None
+        self.total: FinalAccount[Any] | None = None
         self._tree = tree
         self._account = account
         self._merge = merge
         self._counted = counted
-        self._counted_below = Counted()
+        self._counted_below = MessageCounts()
         self._patience_s = patience_s * tree.patience()
         self._begun = False
         self._open = False
         self._waiting: set[int] = set()
-        self._answers: list[Account[Any]] = []
+        self._answers: list[FinalAccount[Any]] = []
         self._deadline_s: float | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has given its account."""
+        """Return whether this rank has given its account."""
         return self._begun and not self._open
 
     @property
     def has_all(self) -> bool:
-        """Whether it is open here, and all children have answered."""
+        """Return whether the round is open here and all children have answered."""
         return self._open and not self._waiting
 
     @property
-    def counted(self) -> Counted:
-        """Of this rank now, and of those below that have answered as they were then."""
+    def counted(self) -> MessageCounts:
+        """The messages of this rank now, and of the ranks below when they answered."""
         return self._counted() + self._counted_below
 
     def open(self) -> Outgoing:
-        """Begin, here and below."""
+        """Open the round on this rank and below."""
         self._begun = self._open = True
         self._waiting = set(self._tree.children)
-        return [(child, Down(GATHER, 1)) for child in self._tree.children]
+        return [(child, TreeBroadcast(GATHER, 1)) for child in self._tree.children]
 
     def hurry(self, now_s: float) -> None:
-        """The job was aborted: from now on, patience has an end."""
+        """Set a deadline, because the job was aborted."""
         if self._deadline_s is None:
             self._deadline_s = now_s + self._patience_s
 
-    def handle(self, source: int, message: Up[Any]) -> None:
-        """A child's account has come."""
+    def handle(self, source: int, message: TreeReduction[Any]) -> None:
+        """Record a child's account."""
         if self._open and source in self._waiting:
             self._waiting.discard(source)
             self._answers.append(require(message.account))
-            self._counted_below += message.counted or Counted()
+            self._counted_below += message.counted or MessageCounts()
 
     def advance(self, lost: set[int], idle: bool, now_s: float) -> Outgoing:
-        """Close if neither a child nor this rank's own work is waited for, or no longer."""
+        """Close the round if no child and no work of this rank is pending, or at the deadline."""
         if not self._open:
             return []
         overdue = self._deadline_s is not None and now_s >= self._deadline_s
@@ -215,13 +226,15 @@ class GatherRound:
         total = self._account()
         for answer in self._answers:
             total = merge_accounts(total, answer, self._merge)
-        silent = Account[Any](silent=tuple(sorted(self._waiting)))
+        silent = FinalAccount[Any](silent=tuple(sorted(self._waiting)))
         total = merge_accounts(total, silent, self._merge)
         if self._tree.parent is not None:
-            return [(self._tree.parent, Up(GATHER, 1, counted=self.counted, account=total))]
+            return [
+                (self._tree.parent, TreeReduction(GATHER, 1, counted=self.counted, account=total))
+            ]
         self.total = total
         return []
 
     def wakeup_s(self) -> float | None:
-        """The end of this rank's patience."""
+        """Return this rank's deadline, if any."""
         return self._deadline_s if self._open else None

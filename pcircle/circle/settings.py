@@ -1,23 +1,23 @@
-"""What can be chosen about an engine, and what it counts of itself."""
+"""The engine's settings, and the counters of its activity."""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class Settings(msgspec.Struct, frozen=True):
-    """The engine's choices. Times in seconds.
+class EngineSettings(msgspec.Struct, frozen=True):
+    """The options of an engine; times are in seconds.
 
-    `workers` is how many items of this rank run at once, `ahead` how many
-    more it hands out early so that a worker need not wait for the next.
-    `victims` is "random", "nearest", or "auto": the nearest where there are near and far ones.
-    A dry rank asks `tries` times, then waits along its lifelines.
-    What came of a part of a bundle waits for the rest for `combine_s`.
-    `structured` says whether items have joins. A message has at most
-    `share_limit` parcels, and in a small job fewer, see `parcels_a_message`.
-    `progress_period_s` None means no progress rounds, `epoch_period_s` None no epochs.
-    `final_deadline_s` bounds the end of an aborted job. In a job of more than `rank_rows` ranks the
-    accounts have sums and distributions in place of a report of each rank.
+    `workers` is the number of items that this rank runs at once, `ahead` the number of items that
+    it starts in advance, so that a worker need not wait for the next one. `victims` is "random",
+    "nearest", or "auto", which means "nearest" where several nodes have several ranks. A rank
+    without work sends `tries` requests and then waits along its lifelines. The results of a bundle
+    wait for each other for at most `combine_s`. `structured` selects fork-join work, in which items
+    have joins. A message carries at most `share_limit` parcels, fewer in a small job (see
+    `pcircle.circle.stealing.parcels_per_message`). `progress_period_s` None disables progress
+    rounds, `epoch_period_s` None disables epochs. `final_deadline_s` limits how long an aborted job
+    takes to end. In a job of more than `rank_rows` ranks the final account contains sums and
+    distributions instead of a report for each rank.
     """
 
     workers: int = 1
@@ -38,7 +38,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Activity(msgspec.Struct):
-    """What a rank has done so far; the balance of a job is read from it."""
+    """Counters of a rank's activity, to assess how evenly a job is balanced."""
 
     items: int = 0
     spawned: int = 0

@@ -1,11 +1,10 @@
-"""Whom an idle rank asks, how often, and what share a victim gives.
+"""Work stealing: the choice of victims, the number of requests, and the share that a victim gives.
 
-After LaFon, Misra and Bringhurst, "On Distributed File Tree Walk of Parallel
-File Systems" (SC12): the random and the proximity-aware victim, the random
-and the equal split are two plug points here, so that their DRQS, DEQS and
-PA-DRQS are combinations. A rank has at most one request outstanding. After a few
-refusals it asks no more, see `pcircle.circle.lifelines`, so that idle ranks
-neither spin nor flood the ones that work.
+After LaFon, Misra and Bringhurst, "On Distributed File Tree Walk of Parallel File Systems" (SC12).
+The choice of the victim (random or proximity-aware) and the split (random or equal) are independent
+here, so that their DRQS, DEQS and PA-DRQS are combinations. A rank has at most one request
+outstanding. After a few refusals it makes no more requests and relies on its lifelines
+(`pcircle.circle.lifelines`), so that idle ranks neither spin nor flood the working ranks.
 """
 
 from __future__ import annotations
@@ -17,10 +16,18 @@ from typing import Generic, Protocol
 from pcircle.circle.bundles import Bundles
 from pcircle.circle.joins import Joins
 from pcircle.circle.lifelines import Lifelines
-from pcircle.circle.messages import Ask, I, Message, R, Refuse, Wait, Work
+from pcircle.circle.messages import (
+    I,
+    LifelineRequest,
+    Message,
+    R,
+    StealRefusal,
+    StealRequest,
+    WorkTransfer,
+)
 from pcircle.circle.queue import Queue
-from pcircle.circle.settings import Activity, Settings
-from pcircle.circle.topology import Nodes
+from pcircle.circle.settings import Activity, EngineSettings
+from pcircle.circle.topology import Locality
 
 Outgoing = list[tuple[int, Message]]
 
@@ -28,192 +35,190 @@ Split = Callable[[int, Random], int]
 
 
 def random_share(stealable: int, rng: Random) -> int:
-    """DRQS: a uniformly random share, from one parcel to all."""
+    """Return a uniformly random share, from one parcel to all (DRQS)."""
     return rng.randint(1, stealable)
 
 
 def equal_share(stealable: int, rng: Random) -> int:
-    """DEQS: half, rounded up: thief and victim have the same."""
+    """Return half of the parcels, rounded up, so that both ranks have as many (DEQS)."""
     return (stealable + 1) // 2
 
 
 SPLITS: dict[str, Split] = {"random": random_share, "equal": equal_share}
 
 
-class Victims(Protocol):
-    """Chooses whom to ask next."""
+class VictimPolicy(Protocol):
+    """The policy that chooses victims."""
 
-    def choose(self, rng: Random) -> tuple[int, Ask] | None:
-        """A rank and what it is to be asked, or None if there is nobody."""
+    def choose(self, rng: Random) -> tuple[int, StealRequest] | None:
+        """Return a victim and the request to send, or None if there is no victim."""
 
     def refused(self) -> bool:
-        """The request was refused. Whether that was a try; False if it was half of one."""
+        """Record a refusal; return whether it completes an attempt."""
 
     def served(self) -> None:
-        """The request brought work."""
+        """Record that a request brought work."""
 
     def outward(self, rng: Random) -> int | None:
-        """Who may have what a neighbour asked this rank for in vain, None if nobody."""
+        """Return a rank to pass a neighbour's request on to, or None."""
 
 
 class RandomVictims:
-    """DRQS: any other rank, uniformly."""
+    """DRQS: any other rank, chosen uniformly."""
 
     def __init__(self, rank: int, size: int) -> None:
         self._rank = rank
         self._size = size
 
-    def choose(self, rng: Random) -> tuple[int, Ask] | None:
-        """A uniformly random other rank."""
+    def choose(self, rng: Random) -> tuple[int, StealRequest] | None:
         if self._size == 1:
             return None
         other = rng.randrange(self._size - 1)
-        return other + (other >= self._rank), Ask()
+        return other + (other >= self._rank), StealRequest()
 
     def refused(self) -> bool:
-        """Random victims remember nothing."""
         return True
 
     def served(self) -> None:
-        """Random victims remember nothing."""
+        """Do nothing: random choices have no memory."""
 
     def outward(self, rng: Random) -> int | None:
-        """Random thieves ask for themselves."""
         return None
 
 
 class NearestVictims:
-    """PA-DRQS: first a rank of one's own node, then, through the node's leader, another node.
+    """PA-DRQS: first a rank of the same node, then, through its leader, one of another node.
 
-    Every rank works, the leader too. It gives what it has to a neighbour that asks it after
-    another one has refused, and otherwise passes the request on; the answer goes to the neighbour
-    itself. So requests leave a node only when ranks that are dry have looked around in it, and
-    only through one rank, and work travels once. (The leaders of LaFon et al. ask for themselves,
-    and their neighbours then ask them. In simulated jobs of 200 ranks on nodes of 32 that cost a
-    sixth of all time: what a leader got was gone before most had asked.)
+    Every rank works, including the leader. When a neighbour requests work from the leader after
+    another neighbour has refused, the leader gives what it has or else passes the request on; the
+    answer is sent directly to that neighbour. So requests leave a node only after ranks have
+    searched it, and only through one rank, and work travels once. (The leaders of LaFon et al.
+    steal for themselves, and their neighbours then steal from them. In simulated jobs of 200 ranks
+    on nodes of 32 that cost a sixth of the total time: the leader's work was gone before most
+    neighbours had requested it.)
     """
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Locality) -> None:
         self._nodes = nodes
         self._far = not nodes.has_local
 
-    def choose(self, rng: Random) -> tuple[int, Ask] | None:
-        """A rank of the own node; next, if it refused, one of another."""
+    def choose(self, rng: Random) -> tuple[int, StealRequest] | None:
+        """Return a rank of the own node or, after it refused, a rank of another node."""
         nodes = self._nodes
         if not self._far or not nodes.has_remote:
             near = nodes.near(rng)
             if near != nodes.leader or not nodes.has_remote:
-                return None if near is None else (near, Ask())
-            self._far = True  # to ask it twice would tell nothing new
+                return None if near is None else (near, StealRequest())
+            self._far = True  # the leader itself would refuse again: make it pass the request on
         far = nodes.far(rng) if nodes.is_leader else None
-        return (nodes.leader, Ask(onward=True)) if far is None else (far, Ask())
+        return (nodes.leader, StealRequest(onward=True)) if far is None else (far, StealRequest())
 
     def refused(self) -> bool:
-        """After a neighbour another node is asked: only both are a try."""
+        """Ask another node after a neighbour refused: both together are one attempt."""
         nodes = self._nodes
         was_near = not self._far
         self._far = nodes.has_remote and (was_near or not nodes.has_local)
         return not (was_near and self._far)
 
     def served(self) -> None:
-        """Got work: begin near again."""
+        """Start with the own node again."""
         self._far = not self._nodes.has_local
 
     def outward(self, rng: Random) -> int | None:
-        """Any rank of another node."""
         return self._nodes.far(rng)
 
 
-def victims_of(policy: str, nodes: Nodes) -> Victims:
-    """The policy of that name; "auto" is the nearest where there are near and far ranks."""
+def victims_of(policy: str, nodes: Locality) -> VictimPolicy:
+    """Return the policy of that name; "auto" is the nearest if several ranks share a node."""
     if policy == "nearest" or (policy == "auto" and nodes.are_shared):
         return NearestVictims(nodes)
     return RandomVictims(nodes.rank, nodes.size)
 
 
-_PAUSE_S = 0.25  # or up to half as much less, or more
-_ENOUGH = 16  # parcels for a rank
-_MESSAGES = 128  # in which the largest share goes
-_FEW = 64
+_PAUSE_S = 0.25  # varied at random by up to a half
+_PARCELS_PER_RANK = 16  # enough for a while
+_MAX_MESSAGES = 128  # of the largest share
+_MIN_PARCELS = 64  # limit per message of a small job
 
 
-def parcels_a_message(limit: int, ranks: int) -> int:
-    """How many parcels one message may have in a job of so many ranks.
+def parcels_per_message(limit: int, ranks: int) -> int:
+    """Return the maximum number of parcels in one message of a job of this number of ranks.
 
-    Few, as each may be a list of names and all of them are in memory several times while they
-    travel; but of a share that is meant for thousands of ranks not so few that the messages would
-    keep its taker from work.
+    Few parcels keep memory small, because each may be a list of names, and a message exists in
+    several copies while it travels. But a share for thousands of ranks needs large messages,
+    because receiving many small ones would delay the work.
     """
-    return min(limit, max(_FEW, _ENOUGH * ranks // _MESSAGES))
+    return min(limit, max(_MIN_PARCELS, _PARCELS_PER_RANK * ranks // _MAX_MESSAGES))
 
 
 class Thief:
     """One rank's requests for work.
 
-    It has so many `tries` when it runs dry, one after the other. Then it waits, and asks once more
-    whom its neighbours may not reach. After that, which is less than half a second, it is silent.
+    A rank without work makes `tries` attempts, one after the other. Then it waits, and makes one
+    more attempt after a pause, to reach ranks that its lifelines may not reach. After that, within
+    less than half a second, it is silent.
     """
 
-    def __init__(self, victims: Victims, tries: int, rng: Random) -> None:
-        self.asked: int | None = None  # who owes an answer, or has passed the request on
-        self.ask_at_s: float | None = None  # not before; None: not at all
-        self.waits = True  # at the start nobody but rank 0 has any work
-        self.tells = not tries  # and the neighbours need not be told at once
+    def __init__(self, victims: VictimPolicy, tries: int, rng: Random) -> None:
+        self.asked: int | None = None  # the rank that owes an answer, or passed the request on
+        self.ask_at_s: float | None = None  # earliest time of the next request; None: no request
+        self.waits = True  # at the start only rank 0 has work
+        self.registers = not tries  # registration at the neighbours may wait for the attempts
         self.victims = victims
         self._tries = self._left = tries
         self._has_paused = False
-        self._is_halfway = False  # a near one has refused, and a far one is to be asked
+        self._is_halfway = False  # a near rank has refused, a far rank is next
         self._rng = rng
 
-    def ask(self, now_s: float, lost: Container[int]) -> tuple[int, Ask] | None:
-        """Whom to ask now, and what; None if it is not the time, or nobody is there."""
+    def ask(self, now_s: float, lost: Container[int]) -> tuple[int, StealRequest] | None:
+        """Return the next victim and request, or None if it is too early or there is no victim."""
         if self.asked is not None or not self._tries:
             return None
         if self.waits and not self._is_halfway:
             if self.ask_at_s is None and not self._has_paused:
                 self.ask_at_s = now_s + _PAUSE_S * (0.5 + self._rng.random())
                 self._has_paused = True
-            self.tells = self.tells or self.ask_at_s is None
+            self.registers = self.registers or self.ask_at_s is None
             if self.ask_at_s is None or now_s < self.ask_at_s:
                 return None
         self.ask_at_s, self._is_halfway = None, False
         request = self.victims.choose(self._rng)
         if request is None or request[0] in lost:
-            self.waits = self.tells = True
+            self.waits = self.registers = True
             return None
         self.asked = request[0]
         return request
 
     def served(self) -> None:
-        """The request brought work."""
+        """Record that the request brought work."""
         self.asked = None
         self.victims.served()
 
     def fed(self) -> None:
-        """There is work, however it came."""
-        self.waits = self.tells = not self._tries
+        """Record that there is work, from whatever source."""
+        self.waits = self.registers = not self._tries
         self.ask_at_s, self._is_halfway = None, False
         self._left, self._has_paused = self._tries, False
 
     def refused(self) -> None:
-        """The request brought nothing."""
+        """Record that the request brought nothing."""
         self.asked = None
         self._is_halfway = not self.victims.refused()
         if not (self._is_halfway or self.waits):
             self._left -= 1
-            self.waits = self.tells = not self._left
+            self.waits = self.registers = not self._left
 
 
-class Sharing(Generic[I, R]):
-    """One rank's part in the sharing of work: what it asks for, gives, gets and gives back.
+class WorkSharing(Generic[I, R]):
+    """One rank's part in sharing work: what it requests, gives, receives and returns.
 
-    It takes from the `queue`, and its bundles have their proxies in `joins`.
+    It gives parcels of the `queue`; the proxies of its bundles are in `joins`.
     """
 
     def __init__(
         self,
-        place: Nodes,
-        settings: Settings,
+        place: Locality,
+        settings: EngineSettings,
         queue: Queue[I],
         joins: Joins[I, R],
         rng: Random,
@@ -221,49 +226,49 @@ class Sharing(Generic[I, R]):
         self.activity = Activity()
         self.lifelines = Lifelines(place.rank, place.size)
         self.bundles: Bundles[I, R] = Bundles(place.rank, joins, settings.combine_s)
-        # To ask those who are told anyway brings nothing.
-        others = place.size - 1 - len(self.lifelines.neighbours)
-        tries = settings.tries if others else 0
+        # Requests pay only if there are ranks other than the lifelines' neighbours.
+        unlinked = place.size - 1 - len(self.lifelines.neighbours)
+        tries = settings.tries if unlinked else 0
         self.thief = Thief(victims_of(settings.victims, place), tries, rng)
-        self.refuses = False  # since there was last something to give
+        self.refuses = False  # since this rank last had work to give
         self._queue = queue
         self._rng = rng
         self._split = SPLITS[settings.split]
-        self._share_limit = parcels_a_message(settings.share_limit, place.size)
-        self._most = max(self._share_limit, _ENOUGH * place.size)
-        self._taker = 0  # who is being served
-        self._rest = 0  # of its share, in parcels
-        self._announced: dict[int, int] = {}  # parcels, by who is to send them
+        self._share_limit = parcels_per_message(settings.share_limit, place.size)
+        self._max_share = max(self._share_limit, _PARCELS_PER_RANK * place.size)
+        self._receiver = 0  # the rank that is being served
+        self._remaining = 0  # parcels of its share still to be sent
+        self._announced: dict[int, int] = {}  # parcels that will follow, by sender
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether another rank would have work of this one. A hint, for any thread."""
+        """Return whether another rank wants work of this rank. A hint, for any thread."""
         return self.refuses or self.is_serving
 
     @property
     def is_serving(self) -> bool:
-        """Whether somebody is to be pushed work."""
-        return self.lifelines.has_waiters or self._rest > 0
+        """Return whether a waiting rank must be sent work."""
+        return self.lifelines.has_waiters or self._remaining > 0
 
     def seek(self, now_s: float, lost: Container[int]) -> Outgoing:
-        """A worker here has nothing to do: ask for work, or say once that this rank waits for it.
+        """Request work for an idle worker, or register this rank once as waiting.
 
-        Only then: who asks ahead takes the last items of ranks that ask back, and they travel to
-        and fro for as long as the workers are busy.
+        Requests must not be made ahead of time. Otherwise two ranks take each other's last items,
+        and these items travel back and forth as long as the workers are busy.
         """
         out: Outgoing = []
         self._announced.clear()
-        self._rest = 0
+        self._remaining = 0
         request = self.thief.ask(now_s, lost)
         if request is not None:
             self.activity.asked += 1
             out.append(request)
-        if self.thief.tells:
-            out += [(neighbour, Wait()) for neighbour in self.lifelines.tell(lost)]
+        if self.thief.registers:
+            out += [(neighbour, LifelineRequest()) for neighbour in self.lifelines.register(lost)]
         return out
 
-    def answer(self, source: int, ask: Ask, works: bool, lost: Container[int]) -> Outgoing:
-        """Another rank asks; `works` says whether there may be work at all."""
+    def answer(self, source: int, ask: StealRequest, works: bool, lost: Container[int]) -> Outgoing:
+        """Answer another rank's request; `works` is false if this rank can't have work."""
         thief = source if ask.thief is None else ask.thief
         if works and self._queue.stealable():
             share = self._split(len(self._queue), self._rng)
@@ -271,46 +276,48 @@ class Sharing(Generic[I, R]):
         self.refuses = works
         outward = self.thief.victims.outward(self._rng) if works and ask.onward else None
         if outward is None or outward in lost:
-            return [(thief, Refuse())]
-        return [(outward, Ask(thief=thief))]
+            return [(thief, StealRefusal())]
+        return [(outward, StealRequest(thief=thief))]
 
     def serve(self) -> Outgoing:
-        """All workers here are busy: push what is left to those who wait, half to each.
+        """Push the queue to waiting ranks, half to each, because all workers here are busy.
 
-        A large share goes in several messages, and what is to come counts as what is here: half of
-        it goes on to the next one, part by part. A share ends where each rank would have enough for
-        a while: what is more stays here, and may be on disk.
+        A large share is sent in several messages, and parcels that are announced count as present:
+        half of them is passed on to the next rank, part by part. A share is limited to what gives
+        each rank enough for a while; the remainder stays here, and may be on disk.
         """
         out: Outgoing = []
         queue = self._queue
         while queue.stealable():
-            all_of_it = len(queue) + sum(self._announced.values())
-            self._rest = min(self._rest, all_of_it)
-            if not self._rest:
+            total = len(queue) + sum(self._announced.values())
+            self._remaining = min(self._remaining, total)
+            if not self._remaining:
                 if not self.lifelines.has_waiters:
                     break
-                self._taker = self.lifelines.newest()
-                self._rest = min(equal_share(all_of_it, self._rng), self._most)
-            share = min(self._rest, self._share_limit)
+                self._receiver = self.lifelines.newest()
+                self._remaining = min(equal_share(total, self._rng), self._max_share)
+            share = min(self._remaining, self._share_limit)
             if queue.gathers(share):
                 break
-            self._rest -= min(share, queue.stealable())
-            out.append(self._give(self._taker, share, is_answer=False, rest=self._rest))
+            self._remaining -= min(share, queue.stealable())
+            out.append(
+                self._give(self._receiver, share, is_answer=False, remaining=self._remaining)
+            )
         return out
 
     def _give(
-        self, thief: int, count: int, *, is_answer: bool, rest: int = 0
+        self, thief: int, count: int, *, is_answer: bool, remaining: int = 0
     ) -> tuple[int, Message]:
         self.activity.given += 1
         self.lifelines.gave(thief)
         parcels = self._queue.steal(min(count, self._share_limit))
-        return thief, self.bundles.give(thief, parcels, is_answer=is_answer, rest=rest)
+        return thief, self.bundles.give(thief, parcels, is_answer=is_answer, remaining=remaining)
 
-    def got(self, source: int, work: Work[I, R]) -> None:
-        """Work has come; `bundles.take` makes parcels of it."""
+    def got(self, source: int, work: WorkTransfer[I, R]) -> None:
+        """Record work that has arrived; `bundles.take` turns it into parcels."""
         self.lifelines.got(source)
-        if work.rest:
-            self._announced[source] = work.rest
+        if work.remaining:
+            self._announced[source] = work.remaining
         else:
             self._announced.pop(source, None)
         if work.is_answer:
@@ -319,11 +326,11 @@ class Sharing(Generic[I, R]):
         self.activity.parcels_got += sum(map(len, work.groups))
 
     def fed(self) -> None:
-        """There is work, however it came."""
+        """Record that there is work, from whatever source."""
         self.refuses = False
         self.thief.fed()
 
     def refused(self) -> None:
-        """There was nothing."""
+        """Record a refusal."""
         self.thief.refused()
         self.activity.refused += 1

@@ -1,184 +1,171 @@
-"""How the ranks find out that all work is done, and why that is right.
+"""Termination detection: two algorithms, each with the argument for its correctness.
 
-The model. A rank is *passive* when its queue is empty (the spilled part
-included), no item of its own is running or waiting, and no completion is. A
-passive rank becomes active only by receiving a *basic* message (work or a
-result); only active ranks send basic messages, except that a passive rank
-never does. Messages take any time, and keep their order only per pair of
-ranks. The computation has *terminated* when every rank is passive and no
-basic message is in flight. That state is stable; the question is how to see
+The model. A rank is *passive* when its queue is empty (the spilled part included) and none of its
+items and completions is running or waiting. A passive rank becomes active only by receiving a
+*basic* message (work or a result), and only active ranks send basic messages. Messages take any
+time and keep their order only per pair of ranks. The computation has *terminated* when every rank
+is passive and no basic message is in flight. That state is stable; the question is how to observe
 it from inside, where no two ranks share a "now".
 
-Four counters (Mattern 1987, "Algorithms for distributed termination
-detection", section 4), as waves on the tree of ranks. Every rank counts the
-basic messages it ordered (sent) and consumed (received). A wave asks each
-rank for its counters; a rank answers when it is passive and all its children
-have answered, with the counters as they are *then*. Suppose two waves, the
-second opened after the first was closed at the root, with sums
-S1 = R1 = S2 = R2.
+Four counters (Mattern 1987, "Algorithms for distributed termination detection", section 4), as
+waves on the tree of ranks. Every rank counts the basic messages that it ordered (sent) and consumed
+(received). A wave collects the counters of all ranks; a rank answers when it is passive and all its
+children have answered, with the counters as they are *then*. Suppose that of two waves the second
+was opened after the first was closed at the root, with sums S1 = R1 = S2 = R2.
 
-  Let t be the moment the first wave was closed. Every rank's first report was
-  made before t, its second after t, and counters never fall. So
-  R1 <= R(t) <= S(t) <= S2: what was received by t is at least what the first
-  reports say, no message is received that was not sent, and what was sent by
-  t is at most what the second reports say. With R1 = S2, R(t) = S(t): at t no
-  basic message was in flight. And as S1 = S2 and R1 = R2 and counters never
-  fall, no rank's counters moved between its two reports. Each rank was
-  passive at its first report and has since received no basic message, so it
-  stayed passive until its second, t included. Hence at t the computation had
-  terminated.
+  Let t be the moment when the first wave was closed. Every rank's first report was
+  made before t and its second after t, and counters never decrease. So
+  R1 <= R(t) <= S(t) <= S2: at least the messages in the first reports were received
+  by t, no message is received that was not sent, and at most the messages in the
+  second reports were sent by t. With R1 = S2 follows R(t) = S(t): at t no basic
+  message was in flight. As S1 = S2 and R1 = R2 and counters never decrease, no rank's
+  counters changed between its two reports. Each rank was passive at its first report
+  and has since received no basic message, so it stayed passive until its second
+  report, t included. Hence at t the computation had terminated.
 
-Each premise is needed, and the tests have a mutant that drops each one:
+Each premise is necessary, and the tests have a mutant without it:
 
-  * the counters: all ranks may report passive while a work reply is in
-    flight to one that reported before it arrives;
-  * fresh reports: with a stale report in the second wave, a message may slip
-    between the two (received after the stale report and resent before t);
-  * waves that don't overlap: else there is no moment t between all the first
-    reports and all the second ones;
-  * passive means nothing is *running*: an item that runs may spawn, with no
-    message to give it away.
+* the counters: all ranks may report that they are passive while work is in flight to a rank that
+  reported before it arrives;
+* fresh reports: with a stale report in the second wave, a message may slip between the two
+  (received after the stale report and sent on before t);
+* waves that don't overlap: otherwise no moment t lies between all first reports and all second
+  reports;
+* passive means that nothing is *running*: an item that runs may spawn items without a message that
+  would reveal it.
 
-The cost is 2(P-1) messages and O(log P) time a wave. As reports wait until a
-rank is passive, a wave is not a poll: while somebody works, it stands still.
+A wave costs 2(P-1) messages and O(log P) time. As reports wait until a rank is passive, a wave is
+not a poll: while any rank is active, it does not proceed.
 
-The drain. When all work is done, messages may still be on their way: requests,
-refusals, who waits. None may be left, because the next job of the same ranks
-would get it. One wave of the same counters is enough for that, and the round
-that collects the accounts is one: only where it finds that messages are left
-others follow it, and rank 0 gives its own account, and concludes, when none is.
-(After an abort they come before it, since what of that is on
-its way must not meet ranks that have told all.) From when it
-drains a rank sends no counted message but answers, and notices to rank 0, which
-rank 0 answers; each message has one answer at most, sent in the same turn; and
-a rank reports when it drains, is passive and has heard the answers to its notices. It
-waits for the answer to its request, too, so that the first wave is seldom in vain; the argument
-needs no more than that nothing is begun.
+The drain. When all work is done, other messages may still be in flight: requests, refusals,
+registrations of waiting ranks. None may remain, because the next job of the same ranks would
+receive it. One wave of the same counters is enough for that, and the round that collects the
+accounts is such a wave. Further waves follow only if it finds messages in flight; rank 0 gives its
+own account, and concludes, when there are none. (After an abort the waves precede the accounts,
+because messages in flight must not reach ranks that have already given theirs.) Once a rank drains,
+the only counted messages that it sends are answers, and notices to rank 0, which rank 0 answers.
+Each message has at most one answer, sent in the same step. A rank reports when it drains, is
+passive and has received the answers to its notices. It also waits for the answer to its own
+request, so that the first wave rarely fails; the argument needs only that nothing new is started.
 
-  Take a chain: a message, its answer, the answer to that, and so on. An answer
-  is on the same side of its sender's report as the message that it answers. So
-  a chain adds to S - R of the wave: 1 if its first message was sent before its
-  sender's report, less 1 if its last one was received, and that before its
-  receiver's report. It adds 0 or 1 if it began before the report: 0 only if all
-  of it had arrived when the wave was closed. A chain that began after it is a
-  notice, and ends where it began: it adds 0. Nothing adds less than 0, and so
-  with S = R no chain of the first kind is in flight. One of the second kind is
-  waited for by the rank that began it, before it gives its account, and after
-  that there are none.
+  Consider a chain: a message, its answer, the answer to that, and so on. An answer
+  is on the same side of its sender's report as the message that it answers. So a
+  chain adds to S - R of the wave: 1 if its first message was sent before its sender's
+  report, less 1 if its last message was received, and that before its receiver's
+  report. It adds 0 or 1 if it began before the report: 0 only if all of it had
+  arrived when the wave was closed. A chain that began after the report starts with a
+  notice and ends at the rank where it began: it adds 0. No chain adds less than 0, so
+  with S = R no chain of the first kind is in flight. A rank waits for its chains of
+  the second kind before it gives its account, and starts none after that.
 
-With two answers to a message this would be wrong: two that were sent after a
-report and received before another one's would hide two that are in flight.
+With two answers per message this would be wrong: two answers that were sent after a report and
+received before another report would hide two messages in flight.
 
-Token ring (Dijkstra, Feijen, van Gasteren 1983; with Safra's counts, EWD 998,
-so that it is right for messages that take time). A token goes round from rank
-0 by P-1, P-2, ..., 1 back to 0; only passive ranks pass it on, adding their
-count of messages sent less received; a rank that received a message since it
-last passed the token is black and blackens it. Rank 0 concludes when it is
-passive and white, the token comes back white, and the counts sum to zero.
-EWD 998 has the invariant and its proof: (P0) the sum of counts is the number
-of messages in flight; and (P1) the ranks that the token has passed are passive
-and their counts sum to the token's, or (P2) the sum of the token's and the
-unpassed ranks' counts is positive, or (P3) an unpassed rank is black, or (P4)
-the token is. The published systems (libcircle) use rings; O(P) time a round is
-why it is the comparison here and not the default.
+Token ring (Dijkstra, Feijen, van Gasteren 1983; with Safra's counts, EWD 998, so that it is correct
+for messages that take time). A token travels from rank 0 through P-1, P-2, ..., 1 back to 0. Only
+passive ranks pass it on, adding their number of messages sent less received. A rank that has
+received a message since it last passed the token is black and blackens the token. Rank 0 concludes
+when it is passive and white, the token returns white, and the counts sum to zero. EWD 998 has the
+invariant and its proof: (P0) the sum of counts is the number of messages in flight; and (P1) the
+ranks that the token has passed are passive and their counts sum to the token's, or (P2) the sum of
+the token's and the unpassed ranks' counts is positive, or (P3) an unpassed rank is black, or (P4)
+the token is. Published systems (libcircle) use rings; their O(P) time per round is the reason why
+the ring is here for comparison and is not the default.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from pcircle.circle.messages import Counted, Down, Message, Token, Up
-from pcircle.circle.topology import Tree
+from pcircle.circle.messages import Message, MessageCounts, SafraToken, TreeBroadcast, TreeReduction
+from pcircle.circle.topology import TreePosition
 from pcircle.guards import require
 
 Outgoing = list[tuple[int, Message]]
 
 
 class Detector(Protocol):
-    """The contract of both strategies.
+    """The interface of both algorithms.
 
-    The engine calls `sent` and `received` for every counted message, hands
-    in what arrives, and calls `advance` after every event. `terminated`
-    becomes true on rank 0, once, and only if the computation has terminated;
-    and it does become true if the computation terminates and messages keep
-    arriving.
+    The engine calls `sent` and `received` for every counted message, passes in what arrives, and
+    calls `advance` after every event. `terminated` becomes true on rank 0, once, and only if the
+    computation has terminated; and it does become true if the computation terminates and messages
+    keep arriving.
     """
 
     terminated: bool
 
     def sent(self) -> None:
-        """A counted message was ordered."""
+        """Count a message that was ordered."""
 
     def received(self) -> None:
-        """A counted message was consumed."""
+        """Count a message that was consumed."""
 
     def handle(self, source: int, message: Message) -> Outgoing:
-        """A message of the detector's own has come: Down or Up of its kind, or Token."""
+        """Process a message of a wave of this detector, or the token."""
 
     def advance(self, passive: bool, now_s: float) -> Outgoing:
-        """Go on as far as possible. `passive` is this rank's state now."""
+        """Make all possible progress. `passive` is this rank's state now."""
 
     def wakeup_s(self) -> float | None:
-        """When `advance` should be called again although nothing happened."""
+        """Return when to call `advance` again if nothing else happens."""
 
 
-class Pace:
-    """How long rank 0 waits before it tries again: doubling, so that trying is cheap."""
+class Backoff:
+    """Exponential backoff between the attempts of rank 0, so that waiting is cheap."""
 
     def __init__(self, first_s: float = 0.0005, limit_s: float = 0.05) -> None:
         self._first_s = self._wait_s = first_s
         self._limit_s = limit_s
         self.due_s: float | None = None
 
-    def now(self) -> None:
-        """Nothing stands in the way: no waiting, and begin anew."""
+    def reset(self) -> None:
+        """Allow an attempt at once, and start again with the shortest delay."""
         self._wait_s = self._first_s
         self.due_s = None
 
-    def later(self, now_s: float) -> None:
-        """Wait, the next time longer."""
+    def defer(self, now_s: float) -> None:
+        """Delay the next attempt, and double the delay after it."""
         self.due_s = now_s + self._wait_s
         self._wait_s = min(self._limit_s, 2 * self._wait_s)
 
-    def ready(self, now_s: float) -> bool:
-        """Whether the wait is over."""
+    def is_due(self, now_s: float) -> bool:
+        """Return whether the delay is over."""
         return self.due_s is None or now_s >= self.due_s
 
 
-class Waves:
-    """Waves of counters on the tree, one after the other, until `_judge` ends them."""
+class CounterWaves:
+    """Waves of counters on the tree, one after the other, until `_closed` ends them."""
 
-    def __init__(self, tree: Tree, kind: int) -> None:
+    def __init__(self, tree: TreePosition, kind: int) -> None:
         self.terminated = False
-        self.counted = Counted()
+        self.counted = MessageCounts()
         self.waves = 0
         self._tree = tree
         self._kind = kind
-        self._number = 0  # of the open wave, or of the last one
+        self._number = 0  # of the open or the last wave
         self._open = False
         self._waiting: set[int] = set()  # children that have not answered
-        self._children = Counted()
-        self._pace = Pace()
+        self._children = MessageCounts()
+        self._backoff = Backoff()
 
     def sent(self) -> None:
-        """A counted message was ordered."""
-        self.counted = Counted(self.counted.sent + 1, self.counted.received)
+        self.counted = MessageCounts(self.counted.sent + 1, self.counted.received)
 
     def received(self) -> None:
-        """A counted message was consumed."""
-        self.counted = Counted(self.counted.sent, self.counted.received + 1)
+        self.counted = MessageCounts(self.counted.sent, self.counted.received + 1)
 
     def handle(self, source: int, message: Message) -> Outgoing:
-        """Down opens the wave here and below; Up closes it for one child."""
-        if isinstance(message, Down):
+        """Open a wave here and below, or record a child's answer."""
+        if isinstance(message, TreeBroadcast):
             return self._opened(message.number)
-        if isinstance(message, Up) and self._accepts(source, message.number):
+        if isinstance(message, TreeReduction) and self._accepts(source, message.number):
             self._waiting.discard(source)
             self._children = self._children + require(message.counted)
         return []
 
     def give_up(self) -> None:
-        """The open wave is not answered here any more."""
+        """Abandon the open wave: this rank does not answer it."""
         self._open = False
 
     def _accepts(self, source: int, number: int) -> bool:
@@ -188,18 +175,18 @@ class Waves:
         self._number = number
         self._open = True
         self._waiting = set(self._tree.children)
-        self._children = Counted()
-        return [(child, Down(self._kind, number)) for child in self._tree.children]
+        self._children = MessageCounts()
+        return [(child, TreeBroadcast(self._kind, number)) for child in self._tree.children]
 
     def _may_open(self, passive: bool, now_s: float) -> bool:
-        # Only after the last wave was closed, or the argument's moment t does not exist.
-        return passive and not self._open and self._pace.ready(now_s)
+        # The last wave must be closed, or the moment t of the argument does not exist.
+        return passive and not self._open and self._backoff.is_due(now_s)
 
     def _may_report(self, passive: bool) -> bool:
         return self._open and passive and not self._waiting
 
     def advance(self, passive: bool, now_s: float) -> Outgoing:
-        """Report if this rank is passive and its children have; at the root, conclude or reopen."""
+        """Report if this rank and its children are done; on the root, end or start a new wave."""
         out: Outgoing = []
         root = self._tree.parent is None
         if root and not self.terminated and self._may_open(passive, now_s):
@@ -210,43 +197,43 @@ class Waves:
         self._open = False
         total = self.counted + self._children
         if self._tree.parent is not None:
-            out.append((self._tree.parent, Up(self._kind, self._number, counted=total)))
+            out.append((self._tree.parent, TreeReduction(self._kind, self._number, counted=total)))
             return out
         self._closed(total, now_s)
-        if not self.terminated and self._pace.due_s is None:
+        if not self.terminated and self._backoff.due_s is None:
             out += self.advance(passive, now_s)
         return out
 
-    def _closed(self, total: Counted, now_s: float) -> None:
-        """The root has the sums of a wave: has all ended, and if not, when is the next one?"""
+    def _closed(self, total: MessageCounts, now_s: float) -> None:
+        """Decide on the root, from the sums of a wave, whether to end or to schedule another."""
         raise NotImplementedError
 
     def wakeup_s(self) -> float | None:
-        """When the root may open the next wave."""
-        return None if self._open or self.terminated else self._pace.due_s
+        """Return when the root may open the next wave."""
+        return None if self._open or self.terminated else self._backoff.due_s
 
 
-class FourCounter(Waves):
-    """Mattern's four counters: two waves that agree."""
+class FourCounter(CounterWaves):
+    """Mattern's four counters: terminated when two waves agree."""
 
-    _previous: Counted | None = None
+    _previous: MessageCounts | None = None
 
-    def _closed(self, total: Counted, now_s: float) -> None:
+    def _closed(self, total: MessageCounts, now_s: float) -> None:
         balanced = total.sent == total.received
         self.terminated = balanced and total == self._previous
         if balanced and total != self._previous:
-            self._pace.now()  # the confirming wave may follow at once
+            self._backoff.reset()  # the confirming wave may follow at once
         else:
-            self._pace.later(now_s)
+            self._backoff.defer(now_s)
         self._previous = total
 
 
-class Drain(Waves):
-    """One wave that balances, of ranks that begin nothing any more."""
+class DrainWaves(CounterWaves):
+    """A single wave of ranks that start nothing new: drained when its sums balance."""
 
-    def _closed(self, total: Counted, now_s: float) -> None:
+    def _closed(self, total: MessageCounts, now_s: float) -> None:
         self.terminated = total.sent == total.received
-        self._pace.later(now_s)
+        self._backoff.defer(now_s)
 
 
 class TokenRing:
@@ -258,27 +245,28 @@ class TokenRing:
         self._rank = rank
         self._size = size
         self._count = 0  # sent less received
-        self._black = True  # rank 0 must not conclude from the first, unstarted probe
-        self._token: Token | None = Token(0, 0, True) if rank == 0 else None
-        self._pace = Pace()
+        self._black = (
+            True  # rank 0 must not conclude from the initial token, which no rank has seen
+        )
+        self._token: SafraToken | None = SafraToken(0, 0, True) if rank == 0 else None
+        self._backoff = Backoff()
 
     def sent(self) -> None:
-        """A counted message was ordered."""
         self._count += 1
 
     def received(self) -> None:
-        """A counted message was consumed: this rank may have become active behind the token."""
+        """Count a message: this rank may have become active behind the token."""
         self._count -= 1
         self._black = True
 
     def handle(self, source: int, message: Message) -> Outgoing:
-        """The token has come."""
-        if isinstance(message, Token):
+        """Take the token."""
+        if isinstance(message, SafraToken):
             self._token = message
         return []
 
     def advance(self, passive: bool, now_s: float) -> Outgoing:
-        """Pass the token on if this rank holds it and is passive; at rank 0, judge it first."""
+        """Pass the token on if this rank holds it and is passive; on rank 0, judge it first."""
         token = self._token
         if token is None or not passive or self.terminated:
             return []
@@ -286,25 +274,25 @@ class TokenRing:
             self._token = None
             black = token.black or self._black
             self._black = False
-            onward = Token(token.probe, token.count + self._count, black)
+            onward = SafraToken(token.probe, token.count + self._count, black)
             return [(self._rank - 1, onward)]
-        if not self._pace.ready(now_s):
+        if not self._backoff.is_due(now_s):
             return []
         if token.probe and not token.black and not self._black and token.count + self._count == 0:
             self.terminated = True
             return []
         if self._size == 1:
-            self.terminated = True  # passive, and nobody else could send
+            self.terminated = True  # passive, and there is no other rank
             return []
         return self._probe(token, now_s)
 
-    def _probe(self, token: Token, now_s: float) -> Outgoing:
-        self._pace.later(now_s)
+    def _probe(self, token: SafraToken, now_s: float) -> Outgoing:
+        self._backoff.defer(now_s)
         self.probes += 1
         self._token = None
         self._black = False
-        return [(self._size - 1, Token(token.probe + 1, 0, False))]
+        return [(self._size - 1, SafraToken(token.probe + 1, 0, False))]
 
     def wakeup_s(self) -> float | None:
-        """When rank 0 may send the token round again."""
-        return self._pace.due_s if self._token is not None and not self.terminated else None
+        """Return when rank 0 may send the token again."""
+        return self._backoff.due_s if self._token is not None and not self.terminated else None

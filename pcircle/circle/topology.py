@@ -1,7 +1,7 @@
-"""Where ranks are: which share a node, and how they form a tree.
+"""The topology of a job: which ranks share a node, and the tree of ranks.
 
-Both are functions of which rank is on which node, which all ranks are told when
-a job begins: no message is needed.
+Both are functions of the mapping of ranks to nodes, which every rank receives when the job starts,
+so computing them takes no messages.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 
-class Places:
-    """On which node each rank is. It grows with their number: ranks of a process can share it."""
+class NodeMap:
+    """The node of each rank. Its size is O(ranks): ranks in one process can share it."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
         self.nodes = tuple(nodes)
@@ -21,18 +21,18 @@ class Places:
             self.ranks.setdefault(node, []).append(rank)
         self.firsts = tuple(ranks[0] for ranks in self.ranks.values())
         self.order = {node: place for place, node in enumerate(self.ranks)}
-        self.most = max(map(len, self.ranks.values()))
+        self.max_on_node = max(map(len, self.ranks.values()))
 
 
-class Tree:
-    """A rank's place in the tree of all ranks: rank 0 is the root.
+class TreePosition:
+    """A rank's position in the tree of all ranks, whose root is rank 0.
 
-    The first ranks of all nodes are a k-ary tree, and so are the ranks of each node, below its
-    first: what is summed up on the way crosses from node to node once for a node, not for a rank.
+    The first ranks of all nodes form a k-ary tree, and so do the ranks of each node below its first
+    rank: a value that is summed up the tree crosses between nodes once per node, not once per rank.
     Without `places` all ranks share a node.
     """
 
-    def __init__(self, rank: int, size: int, arity: int, places: Places | None = None) -> None:
+    def __init__(self, rank: int, size: int, arity: int, places: NodeMap | None = None) -> None:
         if arity < 1:
             raise ValueError("a tree has an arity of at least one")
         self.rank = rank
@@ -47,11 +47,11 @@ class Tree:
         self.ancestors = self._path(rank)
         self.parent = self.ancestors[0] if rank else None
         self.depth = len(self.ancestors)
-        most = size if places is None else places.most
-        self.height = self._depth(len(firsts) - 1) + self._depth(most - 1)
+        max_on_node = size if places is None else places.max_on_node
+        self.height = self._depth(len(firsts) - 1) + self._depth(max_on_node - 1)
 
     def _levels(self, rank: int) -> tuple[Sequence[int], int, Sequence[int]]:
-        """The first ranks of all nodes, the place of this one's among them, and all of its node."""
+        """Return the nodes' first ranks, the index of this node, and its ranks."""
         if self._places is None:
             return (0,), 0, range(self.size)
         node = self._places.nodes[rank]
@@ -75,24 +75,24 @@ class Tree:
         return (*near, *(firsts[i] for i in self._above(at)))
 
     def patience(self) -> float:
-        """The share of a time limit that this rank may wait for its children, 0 to 1.
+        """Return the share of a time limit that this rank may wait for its children, 0 to 1.
 
-        It shrinks by the same step with each level, so that a rank that gives
-        up can still answer its parent in time, however deep the tree is.
+        It decreases by the same step per level, so that a rank that gives up can still answer its
+        parent in time, however deep the tree is.
         """
         return 1 - self.depth / (self.height + 1)
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """Parent and children."""
+        """The parent and the children."""
         return self.children if self.parent is None else (self.parent, *self.children)
 
 
-class Nodes:
-    """Which ranks share a node with this one, and who speaks for each node."""
+class Locality:
+    """Which ranks share a node with this rank, and the leader of that node."""
 
-    def __init__(self, rank: int, nodes: Sequence[int] | Places) -> None:
-        places = nodes if isinstance(nodes, Places) else Places(nodes)
+    def __init__(self, rank: int, nodes: Sequence[int] | NodeMap) -> None:
+        places = nodes if isinstance(nodes, NodeMap) else NodeMap(nodes)
         self.rank = rank
         self.size = len(places.nodes)
         self._nodes = places.nodes
@@ -103,20 +103,20 @@ class Nodes:
         self.has_local = len(here) > 1
         self.has_remote = len(here) < self.size
         count = len(places.ranks)
-        self.are_shared = 1 < count < self.size  # several, and some by several ranks
+        self.are_shared = 1 < count < self.size  # several nodes, not all with a single rank
 
     def near(self, rng: Random) -> int | None:
-        """Another rank of this node, uniformly, None if there is none."""
+        """Return another rank of this node, chosen uniformly, or None."""
         if not self.has_local:
             return None
         other = rng.randrange(len(self._here) - 1)
         return self._here[other + (other >= self._place)]
 
     def far(self, rng: Random) -> int | None:
-        """A rank of another node, uniformly, None if there is none."""
+        """Return a rank of another node, chosen uniformly, or None."""
         if not self.has_remote:
             return None
-        # As one in the list of all ranks that leaves out this node's.
+        # Find the rank at index `far` of the list of all ranks without those of this node.
         far = rng.randrange(self.size - len(self._here))
         low, high = far, self.size - 1
         while low < high:

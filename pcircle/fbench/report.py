@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pcircle import __version__
-from pcircle.circle import Sums
+from pcircle.circle import ProgressSums
 from pcircle.errors import EntriesFailed, worst
 from pcircle.fbench.figures import TOGETHER, Figure, Measured, together
 from pcircle.fbench.plan import Plan
@@ -71,7 +71,7 @@ class Console(Observer[Measured]):
         self._plot = plot
         self._began_s = time.monotonic()
 
-    def status(self, sums: Sums) -> None:
+    def status(self, sums: ProgressSums) -> None:
         took = format_duration(time.monotonic() - self._began_s)
         Output(sys.stderr).line(f"fbench: running for {took}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from pcircle.circle import Sums
+from pcircle.circle import ProgressSums
 from pcircle.runtime import Work
 from pcircle.tool.counters import Entries
 from pcircle.ui.pace import Known
@@ -86,7 +86,7 @@ class Counters(Totals):
         self._began_s = time.perf_counter()
         self._protocol_s = time.thread_time() if first else None
 
-    def sums(self) -> Sums:
+    def sums(self) -> ProgressSums:
         """The counts for a progress round; on the main thread."""
         now = Totals.of(self.row())
         now.bytes, now.bytes_high = self.bytes & (1 << _HIGH_BITS) - 1, self.bytes >> _HIGH_BITS
@@ -95,7 +95,7 @@ class Counters(Totals):
         if self._protocol_s is not None:
             now.protocol_us = round((time.thread_time() - self._protocol_s) * 1e6)
         now.elapsed_us = round((time.perf_counter() - self._began_s) * 1e6)
-        return Sums(now.row(), self.weight, 1)
+        return ProgressSums(now.row(), self.weight, 1)
 
     def work(self) -> Work:
         """What was done so far: entries that were looked up, and directories that were read."""

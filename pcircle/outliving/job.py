@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from pcircle.circle.settings import Settings
+from pcircle.circle.settings import EngineSettings
 from pcircle.errors import RankLost, StoppedEarly
 from pcircle.outliving.told import Told
 from pcircle.runtime import Observer, Outcome, Program, Task, run_program
@@ -55,7 +55,7 @@ class Outlived(Protocol):
     def share(self, ranks: int) -> None: ...
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]: ...
     def observer(self, plan: bytes) -> Observer[Any]: ...
-    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> Settings: ...
+    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings: ...
 
 
 class _Ear(Observer[Any]):
@@ -135,7 +135,7 @@ class Outliving(Program):
             self._task.keeps_lists = True
         self._program.close()
 
-    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> Settings:
+    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings:
         return self._program.settings(observer, task)
 
     def observer(self, plan: bytes) -> Observer[Any]:

@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from pcircle.circle.settings import Settings
-from pcircle.circle.topology import Places, Tree
+from pcircle.circle.settings import EngineSettings
+from pcircle.circle.topology import NodeMap, TreePosition
 from pcircle.errors import (
     EXIT_OK,
     Defect,
@@ -82,9 +82,9 @@ class Program(ABC):
     def observer(self, plan: bytes) -> Observer[Any]:
         """On rank 0: who listens."""
 
-    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> Settings:
+    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings:
         """The engine's choices for this job."""
-        return Settings(
+        return EngineSettings(
             structured=task.structured,
             progress_period_s=None if observer is None else observer.period_s,
             epoch_period_s=task.epoch_period_s,
@@ -185,8 +185,8 @@ def _run(
 def _open(
     program: Program, transport: Transport, signals: Signals
 ) -> tuple[_Opening, list[Delivery | Lost]]:
-    places = Places(transport.nodes)
-    tree = Tree(transport.rank, transport.size, Settings().arity, places)
+    places = NodeMap(transport.nodes)
+    tree = TreePosition(transport.rank, transport.size, EngineSettings().arity, places)
     if transport.rank:
         payload, early = _hear(transport, tree, signals)
         opening = msgspec.msgpack.decode(payload, type=_Opening)
@@ -219,7 +219,7 @@ def _open(
 
 
 def _hear(
-    transport: Transport, tree: Tree, signals: Signals
+    transport: Transport, tree: TreePosition, signals: Signals
 ) -> tuple[bytes, list[Delivery | Lost]]:
     """Wait for the opening; what comes besides, from ranks that had theirs sooner, is kept.
 

@@ -20,32 +20,32 @@ import msgspec
 
 from pcircle.circle.engine import GATHERING, WORKING, Engine
 from pcircle.circle.instructions import (
-    Abandon,
-    Commit,
-    Complete,
+    AbandonItem,
+    CommitEpoch,
+    CompleteItem,
     Conclude,
-    Discard,
-    Fetch,
-    Notify,
-    Seal,
+    DeliverNotices,
+    DiscardSegments,
+    FetchSegment,
+    SealEpoch,
     Send,
-    Show,
-    Spill,
-    Start,
-    Stop,
+    ShowProgress,
+    SpillSegment,
+    StartItem,
+    StopRank,
 )
 from pcircle.circle.messages import (
-    Account,
-    Heard,
+    BundleResults,
+    FinalAccount,
+    ItemResult,
     Message,
-    Notice,
-    Post,
-    Results,
-    Returns,
-    Up,
-    Work,
+    NoticeBatch,
+    NoticeReply,
+    PinnedWork,
+    TreeReduction,
+    WorkTransfer,
 )
-from pcircle.circle.settings import Settings
+from pcircle.circle.settings import EngineSettings
 from pcircle.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
 from pcircle.guards import require
 from pcircle.runtime.defect import Mishaps
@@ -81,7 +81,7 @@ class Rank:
         self,
         transport: Transport,
         task: Task[Any, Any],
-        settings: Settings,
+        settings: EngineSettings,
         observer: Observer[Any] | None,
         early: Sequence[Delivery | Lost] = (),
         limit: TimeLimit | None = None,
@@ -114,7 +114,7 @@ class Rank:
             nodes=transport.nodes,
             measure=task.measure,
             report=self._report,
-            kept=lambda: self._kept,
+            contribution=lambda: self._kept,
         )
         self._engine.workers = self._pool.threads
         most = max_threads(transport.nodes, transport.rank)
@@ -123,18 +123,18 @@ class Rank:
         self._line = self._new_line()
         self._act: dict[type, Any] = {
             Send: self._send,
-            Start: self._start,
-            Complete: self._complete,
-            Spill: self._keep,
-            Fetch: self._fetch,
-            Discard: self._discard,
-            Abandon: self._abandon,
-            Notify: self._notify,
-            Show: self._show,
-            Seal: self._seal,
-            Commit: self._commit,
+            StartItem: self._start,
+            CompleteItem: self._complete,
+            SpillSegment: self._keep,
+            FetchSegment: self._fetch,
+            DiscardSegments: self._discard,
+            AbandonItem: self._abandon,
+            DeliverNotices: self._notify,
+            ShowProgress: self._show,
+            SealEpoch: self._seal,
+            CommitEpoch: self._commit,
             Conclude: self._conclude,
-            Stop: self._stop,
+            StopRank: self._stop,
         }
 
     # What a rank works with; `pcircle.testing` has its own, which are played from a seed.
@@ -255,7 +255,7 @@ class Rank:
             name = type(self._task).__name__
             text = f"{name} spawns, returns or notes what is not of the types it says: {error}"
             self._fail(TypeError(text), f"handling a message of rank {source}")
-            return Notice(()) if msgspec.msgpack.decode(payload)[0] == "m" else Post(())
+            return NoticeBatch(()) if msgspec.msgpack.decode(payload)[0] == "m" else PinnedWork(())
 
     def _ended(self, ticket: int, item: Any, phase: str, future: PoolFuture[Any]) -> None:
         error = future.error()
@@ -294,7 +294,7 @@ class Rank:
             self._late.append(self._explain(error, "merging the results of ranks"))
             return a
 
-    def _amended(self, account: Account[Any]) -> Account[Any]:
+    def _amended(self, account: FinalAccount[Any]) -> FinalAccount[Any]:
         """An account as it leaves this rank: of many ranks, their reports are summed up.
 
         With what went wrong while it was made: it is too late for an abort.
@@ -325,21 +325,21 @@ class Rank:
                     self._fail(error, "recording notices")
             answers, self._answers = self._answers, []
             for answer in answers:
-                self._deliver(msgspec.structs.replace(answer, message=Heard(self._refuses)))
+                self._deliver(msgspec.structs.replace(answer, message=NoticeReply(self._refuses)))
             self._perform()
-        telling = self._engine.telling
-        if not (self._refuses or telling.is_refused):
-            self._engine.outbox.recorded(telling.heard)
+        notices = self._engine.notices
+        if not (self._refuses or notices.is_refused):
+            self._engine.outbox.recorded(notices.heard)
 
     def _send(self, send: Send) -> None:
-        if isinstance(send.message, Heard):
+        if isinstance(send.message, NoticeReply):
             self._answers.append(send)  # until what was told is on disk
         else:
             self._deliver(send)
 
     def _deliver(self, send: Send) -> None:
         message = send.message
-        if isinstance(message, Up) and message.account is not None:
+        if isinstance(message, TreeReduction) and message.account is not None:
             message = msgspec.structs.replace(message, account=self._amended(message.account))
         try:
             if not self._are_portable:
@@ -356,20 +356,20 @@ class Rank:
 
     def _encode_failed(self, message: Message, error: Exception) -> bytes:
         """What is sent instead of values that can't travel: the job ends for them."""
-        if isinstance(message, Up) and message.account is not None:
+        if isinstance(message, TreeReduction) and message.account is not None:
             self._late.append(self._explain(error, "sending a result to another rank"))
             account = self._amended(msgspec.structs.replace(message.account, value=None))
             return self._codec.encode(msgspec.structs.replace(message, account=account))
-        what = "a result" if isinstance(message, Results | Returns) else "items"
-        if isinstance(message, Work) and message.moved:
+        what = "a result" if isinstance(message, ItemResult | BundleResults) else "items"
+        if isinstance(message, WorkTransfer) and message.moved:
             what = "items, or what has come of others,"
         self._fail(error, f"sending {what} to another rank")
-        return self._codec.encode(Post(()))  # which counts as the other one would have
+        return self._codec.encode(PinnedWork(()))  # which counts as the other one would have
 
     def _is_stopping(self) -> bool:
         return self._stopping
 
-    def _start(self, start: Start) -> None:
+    def _start(self, start: StartItem) -> None:
         future = self._pool.submit(self._process, start.item, Context(start.ticket, self._line))
         future.then(partial(self._ended, start.ticket, start.item, "processing"))
 
@@ -377,7 +377,7 @@ class Rank:
         # An item that was handed out ahead need not begin when the job stops.
         return None if self._stopping else self._parts.context().process(item, context)
 
-    def _complete(self, complete: Complete) -> None:
+    def _complete(self, complete: CompleteItem) -> None:
         item = complete.item
         context: Context[Any] = Context(complete.ticket, self._line)
         future = self._pool.submit(self._join, item, complete.own, complete.merged, context)
@@ -386,14 +386,14 @@ class Rank:
     def _join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
         return self._parts.context().join(item, own, merged, context)
 
-    def _keep(self, spill: Spill) -> None:
+    def _keep(self, spill: SpillSegment) -> None:
         try:
             self._spill.keep(spill.segment, self._codec.pack(spill.parcels))
         except OSError as error:
             reason = f"cannot write the queue to the temporary directory: {error}"
             self._engine.abort(StoppedEarly.exit_code, reason, _now_s())
 
-    def _fetch(self, fetch: Fetch) -> None:
+    def _fetch(self, fetch: FetchSegment) -> None:
         if self._engine.reasons or self._stopping:
             return  # nobody wants it, and it may be what could not be kept just now
         try:
@@ -404,10 +404,10 @@ class Rank:
             return
         self._engine.fetched(fetch.segment, self._codec.unpack(data), _now_s())
 
-    def _discard(self, discard: Discard) -> None:
+    def _discard(self, discard: DiscardSegments) -> None:
         self._spill.close()
 
-    def _abandon(self, abandon: Abandon) -> None:
+    def _abandon(self, abandon: AbandonItem) -> None:
         future = self._pool.submit(self._undo, abandon.item, abandon.own)
         future.then(partial(self._abandoned, abandon.item))
 
@@ -419,7 +419,7 @@ class Rank:
         if error is not None:
             self._fail(error, f"abandoning {item!r}")
 
-    def _seal(self, seal: Seal) -> None:
+    def _seal(self, seal: SealEpoch) -> None:
         self._task.seal(seal.epoch)
         future = self._syncer.submit(self._task.sync, seal.epoch)
         future.then(partial(self._synced, seal.epoch))
@@ -432,7 +432,7 @@ class Rank:
             self._engine.synced(epoch, _now_s())
         self._perform()
 
-    def _commit(self, commit: Commit) -> None:
+    def _commit(self, commit: CommitEpoch) -> None:
         future = self._syncer.submit(self._task.commit, commit.epoch)
         future.then(partial(self._committed, commit.epoch))
 
@@ -442,7 +442,7 @@ class Rank:
             self._fail(error, f"committing epoch {epoch}")
         self._perform()
 
-    def _notify(self, notify: Notify) -> None:
+    def _notify(self, notify: DeliverNotices) -> None:
         if self._observer is not None:
             try:
                 values, lines = zip(*notify.values, strict=True)
@@ -454,7 +454,7 @@ class Rank:
                 self._fail(error, "telling of notices")
             self._has_notices = True
 
-    def _show(self, show: Show) -> None:
+    def _show(self, show: ShowProgress) -> None:
         if self._observer is not None:
             try:
                 self._observer.show(show.sums)
@@ -489,7 +489,7 @@ class Rank:
         outcome = Outcome(code, reasons, silent, reports, result, summary)
         self._engine.conclude(self._tell(outcome), _now_s())
 
-    def _stop(self, stop: Stop) -> None:
+    def _stop(self, stop: StopRank) -> None:
         self._code = stop.code
         self._unheard = self._unheard or not (stop.agreed or self._engine.lost)
         if not stop.agreed and self._observer is not None:
@@ -588,7 +588,7 @@ def _without_echoes(reasons: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _left_out(account: Account[Any]) -> Iterator[str]:
+def _left_out(account: FinalAccount[Any]) -> Iterator[str]:
     """How much of an account has not been told, since there was too much of it."""
     if account.more_reasons:
         yield f"up to {account.more_reasons} more reasons"

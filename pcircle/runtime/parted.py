@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from pcircle.circle import Sums
+from pcircle.circle import ProgressSums
 from pcircle.runtime.task import Task, Work
 
 I = TypeVar("I")  # noqa: E741 - item
@@ -22,7 +22,7 @@ R = TypeVar("R")  # result
 class Counting(Protocol):
     """The counters of a part."""
 
-    def sums(self) -> Sums:
+    def sums(self) -> ProgressSums:
         """The counts for a progress round, of one rank."""
 
     def work(self) -> Work:
@@ -55,11 +55,11 @@ class PartedTask(Task[I, R]):
         self.parts.append(part)
         return part
 
-    def measure(self) -> Sums:
+    def measure(self) -> ProgressSums:
         """See `Task.measure`."""
         if len(self.parts) == 1:
             return self.counted.sums()
-        sums = sum((part.counted.sums() for part in self.parts), Sums())
+        sums = sum((part.counted.sums() for part in self.parts), ProgressSums())
         return msgspec.structs.replace(sums, ranks=1)
 
     def figures(self, counts: tuple[int, ...]) -> Mapping[str, int]:

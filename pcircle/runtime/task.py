@@ -32,7 +32,7 @@ from typing import (
 
 import msgspec
 
-from pcircle.circle import Sums
+from pcircle.circle import ProgressSums
 from pcircle.transport._exit import say
 
 if TYPE_CHECKING:  # only jobs of very many ranks have one
@@ -254,9 +254,9 @@ class Task(ABC, Generic[I, R]):
         """
         return None
 
-    def measure(self) -> Sums:
+    def measure(self) -> ProgressSums:
         """This rank's counters for the progress rounds; called on the main thread."""
-        return Sums(ranks=1)
+        return ProgressSums(ranks=1)
 
     def figures(self, counts: tuple[int, ...]) -> Mapping[str, int]:
         """What a summary of many ranks tells of one that has counted this, by name.
@@ -351,10 +351,10 @@ class Observer(Generic[R]):
     period_s: float | None = None
     """Seconds between progress rounds; None: none are held."""
 
-    def show(self, sums: Sums) -> None:
+    def show(self, sums: ProgressSums) -> None:
         """A progress round has ended."""
 
-    def status(self, sums: Sums) -> None:
+    def status(self, sums: ProgressSums) -> None:
         """Somebody has asked how far the job is; this is the round that was held for that."""
 
     def suspend(self) -> None:

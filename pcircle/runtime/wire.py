@@ -15,21 +15,21 @@ import msgspec
 
 from pcircle.circle.messages import (
     Abort,
-    Account,
-    Ask,
-    Down,
-    Heard,
+    BundleResults,
+    FinalAccount,
+    ItemResult,
+    LifelineRequest,
     Message,
-    Notice,
+    NoticeBatch,
+    NoticeReply,
     Parcel,
-    Post,
-    Refuse,
-    Results,
-    Returns,
-    Token,
-    Up,
-    Wait,
-    Work,
+    PinnedWork,
+    SafraToken,
+    StealRefusal,
+    StealRequest,
+    TreeBroadcast,
+    TreeReduction,
+    WorkTransfer,
 )
 
 _PICKLED = 1  # the code of what is pickled among MessagePack's own kinds of values
@@ -105,9 +105,9 @@ class Codec:
         """Not the values as MessagePack has them: it makes lists of tuples."""
         if not self._results:
             message = with_results(message, self._whole)
-        if isinstance(message, Post):
-            return self._encode(Post(self._wrapped(message.parcels)))
-        if isinstance(message, Work) and not self._items:
+        if isinstance(message, PinnedWork):
+            return self._encode(PinnedWork(self._wrapped(message.parcels)))
+        if isinstance(message, WorkTransfer) and not self._items:
             groups = tuple(tuple(map(self._whole, group)) for group in message.groups)
             return self._encode(msgspec.structs.replace(message, groups=groups))
         return self._encode(message)
@@ -120,16 +120,16 @@ class Codec:
 def with_results(message: Message, change: Callable[[Any], Any]) -> Message:
     """A message with each result in it changed."""
     replace = msgspec.structs.replace
-    if isinstance(message, Results):
-        return Results(message.join, change(message.value))
-    if isinstance(message, Returns):
+    if isinstance(message, ItemResult):
+        return ItemResult(message.join, change(message.value))
+    if isinstance(message, BundleResults):
         results = tuple((slot, change(value)) for slot, value in message.results)
-        return Returns(message.bundle, results)
-    if isinstance(message, Work):
+        return BundleResults(message.bundle, results)
+    if isinstance(message, WorkTransfer):
         moved = tuple(replace(each, came=tuple(map(change, each.came))) for each in message.moved)
         return replace(message, moved=moved) if moved else message
-    if isinstance(message, Up) and message.account is not None:
-        account: Account[Any] = message.account
+    if isinstance(message, TreeReduction) and message.account is not None:
+        account: FinalAccount[Any] = message.account
         if account.value is not None:
             return replace(message, account=replace(account, value=change(account.value)))
     return message
@@ -138,18 +138,18 @@ def with_results(message: Message, change: Callable[[Any], Any]) -> Message:
 def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, Any]:
     """Decoders of messages and of parcels. TypeError if msgspec has no use for a type."""
     union = Union[  # noqa: UP007 - its members are known only at run time
-        Ask,
-        Refuse,
-        Wait,
-        Work[item_type, result_type],
-        Returns[result_type],
-        Post[item_type],
-        Results[result_type],
-        Notice[tuple[notice_type, bytes]],
-        Heard,
-        Token,
-        Down,
-        Up[result_type],
+        StealRequest,
+        StealRefusal,
+        LifelineRequest,
+        WorkTransfer[item_type, result_type],
+        BundleResults[result_type],
+        PinnedWork[item_type],
+        ItemResult[result_type],
+        NoticeBatch[tuple[notice_type, bytes]],
+        NoticeReply,
+        SafraToken,
+        TreeBroadcast,
+        TreeReduction[result_type],
         Abort,
     ]
     parcels = tuple[Parcel[item_type], ...]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from pcircle.circle import Settings
+from pcircle.circle import EngineSettings
 from pcircle.errors import Interrupted, StoppedEarly
 from pcircle.runtime.task import Task
 from pcircle.testing.diagnosis import diagnosed
@@ -169,7 +169,7 @@ class _Judge:
         if not run.code:
             self._ended_well(run, expected)
         late_s = run.seconds - (run.stopped_s or 0.0)
-        if late_s > Settings().final_deadline_s:
+        if late_s > EngineSettings().final_deadline_s:
             text = (
                 f"the job took {late_s:.0f} s to stop: an item that takes long must look at "
                 "context.stopping now and then, and return"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import product
 from random import Random
 
-from pcircle.circle import Settings
+from pcircle.circle import EngineSettings
 from pcircle.transport._sim import Conditions, Stall
 
 # All combinations of the engine's choices; a seed's position in them is its number.
@@ -29,10 +29,10 @@ def draw_nodes(rng: Random, ranks: int) -> tuple[int, ...]:
     return tuple(rank % count for rank in range(ranks))
 
 
-def draw_settings(rng: Random, seed: int, ranks: int) -> Settings:
+def draw_settings(rng: Random, seed: int, ranks: int) -> EngineSettings:
     """The engine's choices; `seed` picks the policies, all combinations in turn."""
     victims, split, termination, structured, arity = POLICIES[seed % len(POLICIES)]
-    return Settings(
+    return EngineSettings(
         workers=rng.choice((1, 1, 2, 3)),
         ahead=rng.choice((0, 1, 1, 2)),
         structured=structured,

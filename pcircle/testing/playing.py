@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from pcircle.circle import Settings
+from pcircle.circle import EngineSettings
 from pcircle.errors import Defect, worst
 from pcircle.runtime.task import Task
 from pcircle.testing.crew import Crew, Here, virtual_time
@@ -86,7 +86,7 @@ class Machine(msgspec.Struct, frozen=True):
     """What is drawn for a case."""
 
     nodes: tuple[int, ...]
-    settings: Settings
+    settings: EngineSettings
     conditions: Conditions
     item_s: float
     threads: int
@@ -222,7 +222,7 @@ class Job(Generic[R]):
     def _rng(self, what: str) -> Random:
         return Random(f"{what} {self._case.seed} {self._case.ranks}")
 
-    def _settings(self, tasks: Sequence[Task[Any, R]], drawn: Machine) -> Settings:
+    def _settings(self, tasks: Sequence[Task[Any, R]], drawn: Machine) -> EngineSettings:
         """The engine's choices, as far as the task leaves them open."""
         first = tasks[0]
         for task in tasks:

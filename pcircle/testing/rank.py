@@ -8,7 +8,7 @@ from random import Random
 from signal import SIGINT
 from typing import Any
 
-from pcircle.circle import Settings
+from pcircle.circle import EngineSettings
 from pcircle.circle.instructions import Send
 from pcircle.errors import Defect
 from pcircle.runtime.defect import Tracebacks
@@ -87,7 +87,7 @@ class SimRank(Rank):
         self,
         crew: Crew,
         task: Task[Any, Any],
-        settings: Settings,
+        settings: EngineSettings,
         ears: Ears | None,
         watch: Watch,
         rng: Random,

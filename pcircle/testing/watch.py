@@ -15,18 +15,18 @@ import msgspec
 from pcircle.circle import Message, Parcel
 from pcircle.circle.messages import (
     Abort,
-    Ask,
-    Down,
-    Heard,
-    Notice,
-    Post,
-    Refuse,
-    Results,
-    Returns,
-    Token,
-    Up,
-    Wait,
-    Work,
+    BundleResults,
+    ItemResult,
+    LifelineRequest,
+    NoticeBatch,
+    NoticeReply,
+    PinnedWork,
+    SafraToken,
+    StealRefusal,
+    StealRequest,
+    TreeBroadcast,
+    TreeReduction,
+    WorkTransfer,
 )
 from pcircle.runtime.task import Task
 from pcircle.runtime.wire import Codec
@@ -35,16 +35,16 @@ MAX_STEPS = 1_000_000
 _MAX_SHOWN = 120
 
 _KINDS: dict[type, str] = {
-    Ask: "asks for work",
-    Refuse: "has no work to give",
-    Wait: "waits for work",
-    Returns: "sends results",
-    Results: "sends a result",
-    Notice: "tells notices",
-    Heard: "has heard the notices",
-    Token: "passes the token",
-    Down: "a round goes down",
-    Up: "a round goes up",
+    StealRequest: "asks for work",
+    StealRefusal: "has no work to give",
+    LifelineRequest: "waits for work",
+    BundleResults: "sends results",
+    ItemResult: "sends a result",
+    NoticeBatch: "tells notices",
+    NoticeReply: "has heard the notices",
+    SafraToken: "passes the token",
+    TreeBroadcast: "a round goes down",
+    TreeReduction: "a round goes up",
     Abort: "has all stop",
 }
 
@@ -60,9 +60,9 @@ def short(value: object) -> str:
 
 def described(message: Message) -> str:
     """A message in a trace."""
-    if isinstance(message, Work):
+    if isinstance(message, WorkTransfer):
         return f"sends {_counted(sum(map(len, message.groups)))}"
-    if isinstance(message, Post):
+    if isinstance(message, PinnedWork):
         return f"posts {_counted(len(message.parcels))}"
     return _KINDS[type(message)]
 
@@ -169,11 +169,11 @@ class Inspector:
         return self._codec.unpack(data)[0].item
 
     def _pack_result(self, value: Any) -> bytes:
-        return self._codec.encode(Results(0, value))
+        return self._codec.encode(ItemResult(0, value))
 
     def _unpack_result(self, data: bytes) -> Any:
         message = self._codec.message(data)
-        return message.value if isinstance(message, Results) else None
+        return message.value if isinstance(message, ItemResult) else None
 
     def _sent(self, what: str, value: Any, pack: Callable[[Any], bytes]) -> bytes:
         try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pcircle.circle import Sums
+from pcircle.circle import ProgressSums
 from pcircle.errors import Defect, StoppedEarly, worst
 from pcircle.runtime import Observer, Outcome, RankReport
 from pcircle.runtime.defect import write_report
@@ -252,10 +252,10 @@ class Console(Observer[R]):
         self.log_failed = True
         self.note(f"{self.tool}: cannot write the {what}: {error.strerror}")
 
-    def show(self, sums: Sums) -> None:
+    def show(self, sums: ProgressSums) -> None:
         self._progress.update(self._view(sums))
 
-    def status(self, sums: Sums) -> None:
+    def status(self, sums: ProgressSums) -> None:
         self.note(f"{self.tool}: {progress.line(self._view(sums))}")
 
     def suspend(self) -> None:
@@ -264,7 +264,7 @@ class Console(Observer[R]):
     def resume(self, stopped_s: float) -> None:
         self.began_s += stopped_s
 
-    def _view(self, sums: Sums) -> progress.ProgressView:
+    def _view(self, sums: ProgressSums) -> progress.ProgressView:
         """What is known at this moment."""
         now = self.counted(sums.counts)
         return self._pace.view(

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pcircle.circle import Sums
+from pcircle.circle import ProgressSums
 from pcircle.counting import Counting
 from pcircle.runtime import Work
 from pcircle.ui.pace import Known
@@ -63,9 +63,9 @@ class Measured:
         """Entries with which something went wrong."""
         return self.failed
 
-    def sums(self: Walked) -> Sums:
+    def sums(self: Walked) -> ProgressSums:
         """The counts for a progress round."""
-        return Sums(self.row(), self.weight, 1)
+        return ProgressSums(self.row(), self.weight, 1)
 
     def work(self: Sized) -> Work:
         """What was done so far, in names; so many bytes count as one."""

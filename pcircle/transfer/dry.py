@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any, ClassVar
 
-from pcircle.circle import Sums
+from pcircle.circle import ProgressSums
 from pcircle.copying import target
 from pcircle.copying.collisions import Collision
 from pcircle.copying.existing import Existing, file_stays, is_same_special
@@ -119,7 +119,7 @@ class DryTask(Task[Item, Done]):
     def merge(self, a: Done, b: Done) -> Done:
         return a
 
-    def measure(self) -> Sums:
+    def measure(self) -> ProgressSums:
         return self.counters.sums()
 
     def figures(self, counts: tuple[int, ...]) -> dict[str, int]:

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from pcircle.circle import Settings
+from pcircle.circle import EngineSettings
 from pcircle.entry import command
 from pcircle.runtime import Observer, Program, Task
 
 _usual = Program.settings
 
 
-def settings(self: Program, observer: Observer[Any] | None, task: Task[Any, Any]) -> Settings:
+def settings(self: Program, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings:
     """The tool's own, with `rank_rows` as asked for."""
     return msgspec.structs.replace(_usual(self, observer, task), rank_rows=int(ROWS))
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from pcircle.circle import Engine, Settings, Sums
-from pcircle.circle.messages import Ask
+from pcircle.circle import Engine, EngineSettings, ProgressSums
+from pcircle.circle.messages import StealRequest
 from pcircle.errors import IntegrityError, NoSpace
 from pcircle.runtime import Context, Observer, Outcome, Program, Task, run, run_program
 from tests.runtime.flood import Flood
@@ -285,9 +285,9 @@ class Failing(Grow):
         self._perhaps("merge")
         return super().merge(a, b)
 
-    def measure(self) -> Sums:
+    def measure(self) -> ProgressSums:
         self._perhaps("measure")
-        return Sums((1 << 70,)) if self._where == "report" else super().measure()
+        return ProgressSums((1 << 70,)) if self._where == "report" else super().measure()
 
 
 class FailingLoose(Failing):
@@ -437,7 +437,7 @@ class Listener(Observer[Any]):
             mishap("defect")
         self._notices += values
 
-    def show(self, sums: Sums) -> None:
+    def show(self, sums: ProgressSums) -> None:
         mishap("defect")
 
     def conclude(self, outcome: Outcome[Any]) -> int:
@@ -479,7 +479,7 @@ class Tool(Program):
     def observer(self, plan: bytes) -> Observer[Any]:
         return Listener(self._raises)
 
-    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> Settings:
+    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings:
         return msgspec.structs.replace(super().settings(observer, task), **self._changes)
 
 
@@ -538,7 +538,7 @@ class Watched(Grow):
         send, folder = Engine._send, self._folder
 
         def noting(engine: Engine[Any, Any], dest: int, message: Any) -> None:
-            if isinstance(message, Ask):
+            if isinstance(message, StealRequest):
                 line = f"{engine.rank} {dest} {int(message.onward)} {message.thief}\n"
                 with open(folder / f"asked-{engine.rank}", "a") as file:
                     file.write(line)

@@ -10,8 +10,16 @@ from typing import Any
 
 import msgspec
 
-from pcircle.circle import Settings
-from pcircle.circle.messages import Ask, Down, Refuse, Returns, Up, Wait, Work
+from pcircle.circle import EngineSettings
+from pcircle.circle.messages import (
+    BundleResults,
+    LifelineRequest,
+    StealRefusal,
+    StealRequest,
+    TreeBroadcast,
+    TreeReduction,
+    WorkTransfer,
+)
 from pcircle.scale import kinds
 from pcircle.scale.job import Task
 from pcircle.scale.machine import Machine, Policy
@@ -25,10 +33,10 @@ from tests.sim.work import Forest, Item
 MACHINE = Machine(ranks_per_node=32, near_s=5e-6, far_s=3e-5, jitter=0.5, message_s=2e-5)
 KINDS = ("ask", "refuse", "answer", "push", "wait", "returns", "quiesce", "drain", "gather", "stop")
 _BY_TYPE: dict[Any, int] = {
-    Ask: kinds.ASK,
-    Refuse: kinds.REFUSE,
-    Wait: kinds.WAIT,
-    Returns: kinds.RETURNS,
+    StealRequest: kinds.ASK,
+    StealRefusal: kinds.REFUSE,
+    LifelineRequest: kinds.WAIT,
+    BundleResults: kinds.RETURNS,
 }
 
 
@@ -100,14 +108,14 @@ class _Counting(Network):
 
 
 def _kind(message: Any) -> int:
-    if isinstance(message, Work):
+    if isinstance(message, WorkTransfer):
         return kinds.ANSWER if message.is_answer else kinds.PUSH
-    if isinstance(message, Down | Up):
+    if isinstance(message, TreeBroadcast | TreeReduction):
         return kinds.QUIESCE + message.kind - 1
     return _BY_TYPE[type(message)]
 
 
-def real(ranks: int, tree: Tree, settings: Settings, seed: int = 0) -> Outcome:
+def real(ranks: int, tree: Tree, settings: EngineSettings, seed: int = 0) -> Outcome:
     """The engine's."""
     forest = planted(tree)
     case = Case(

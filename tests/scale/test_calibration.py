@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from pcircle.circle import Settings
+from pcircle.circle import EngineSettings
 from pcircle.scale.machine import Policy
 from tests.conftest import SOAK
 from tests.scale.calibrating import grown, model, real, together
@@ -41,7 +41,7 @@ def test_the_model_agrees_with_the_engine(
     played, modelled = [], []
     for seed in range(seeds):
         tree = grown(shape, ranks * per_rank, seed)
-        played.append(real(ranks, tree, Settings(victims=victims), seed))
+        played.append(real(ranks, tree, EngineSettings(victims=victims), seed))
         for other in range(MODELS_PER_RUN):
             drawn = MODELS_PER_RUN * seed + other
             modelled.append(model(ranks, tree, Policy(victims=victims), drawn))

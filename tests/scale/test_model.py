@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from pcircle.circle import Settings, engine, stealing
-from pcircle.circle.topology import Places
-from pcircle.circle.topology import Tree as EngineTree
+from pcircle.circle import EngineSettings, engine, stealing
+from pcircle.circle.topology import NodeMap
+from pcircle.circle.topology import TreePosition as EngineTree
 from pcircle.scale.ending import RankTree, Rounds
 from pcircle.scale.ideal import ideal_s
 from pcircle.scale.job import Figures, Task, play
@@ -106,16 +106,16 @@ def test_the_same_seed_is_the_same_job() -> None:
 
 
 def test_the_defaults_are_those_of_the_engine() -> None:
-    policy, settings = Policy(), Settings()
+    policy, settings = Policy(), EngineSettings()
     for name in ("ahead", "arity", "victims", "queue_high", "share_limit", "tries", "combine_s"):
         assert getattr(policy, name) == getattr(settings, name)
-    assert policy.ahead_from == engine._AHEAD_FROM
-    assert policy.enough == stealing._ENOUGH
+    assert policy.ahead_from == engine._MIN_QUEUE_TO_RUN_AHEAD
+    assert policy.enough == stealing._PARCELS_PER_RANK
     sizes = (1, 2, 500, 1000, 5000, 10_000, 100_000)
     for ranks, limit in itertools.product(sizes, (1, 64, 100, 1024)):
         asked = Policy(share_limit=limit)
         simulation = Simulation(task("flat", 10).tree(1), ranks, ETHERNET, asked, 1)
-        assert simulation.share_limit == stealing.parcels_a_message(limit, ranks)
+        assert simulation.share_limit == stealing.parcels_per_message(limit, ranks)
 
 
 @pytest.mark.parametrize("per_node", [1, 3, 64, 5000])
@@ -123,7 +123,7 @@ def test_the_defaults_are_those_of_the_engine() -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 9, 10, 63, 100, 1000])
 def test_the_tree_of_ranks_is_that_of_the_engine(ranks: int, arity: int, per_node: int) -> None:
     tree = RankTree(ranks, arity, per_node)
-    places = Places([rank // per_node for rank in range(ranks)])
+    places = NodeMap([rank // per_node for rank in range(ranks)])
     real = [EngineTree(rank, ranks, arity, places) for rank in range(ranks)]
     assert tree.parents.tolist() == [-1, *(each.parent for each in real[1:])]
     assert [tree.children(rank) for rank in range(ranks)] == [list(each.children) for each in real]

@@ -11,7 +11,7 @@ from random import Random
 
 import msgspec
 
-from pcircle.circle import Settings
+from pcircle.circle import EngineSettings
 from pcircle.testing.drawing import draw_nasty, draw_nodes, draw_settings, draw_slow
 from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.sim.grove import Walk
@@ -46,7 +46,7 @@ class Case(msgspec.Struct, frozen=True):
     family: str
     seed: int
     nodes: tuple[int, ...]
-    settings: Settings
+    settings: EngineSettings
     forest: Forest
     conditions: Conditions
     aborts: tuple[AbortAt, ...] = ()

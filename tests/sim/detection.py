@@ -14,9 +14,9 @@ from random import Random
 
 from pcircle.circle.messages import Message
 from pcircle.circle.termination import Detector, Outgoing
-from pcircle.circle.topology import Tree
+from pcircle.circle.topology import TreePosition
 
-MakeDetector = Callable[[Tree], Detector]
+MakeDetector = Callable[[TreePosition], Detector]
 # How many steps the end may take after all work is done, per rank: some waves, some probes.
 PATIENCE = 400
 
@@ -29,7 +29,7 @@ class Game:
         size = rng.choice((1, 2, 3, 3, 4, 4, 5, 6, 9))
         arity = rng.choice((1, 2, 8))
         self.size = size
-        self.detectors = [make(Tree(rank, size, arity)) for rank in range(size)]
+        self.detectors = [make(TreePosition(rank, size, arity)) for rank in range(size)]
         self.active = [rng.random() < 0.5 for _ in range(size)]
         # None stands for a basic message.
         self.channels: dict[tuple[int, int], deque[Message | None]] = {}

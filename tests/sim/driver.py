@@ -15,38 +15,38 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pcircle.circle import Account, Engine, Message, Parcel, Sums
+from pcircle.circle import Engine, FinalAccount, Message, Parcel, ProgressSums
 from pcircle.circle.engine import STOPPED
 from pcircle.circle.instructions import (
-    Abandon,
-    Commit,
-    Complete,
+    AbandonItem,
+    CommitEpoch,
+    CompleteItem,
     Conclude,
-    Discard,
-    Fetch,
+    DeliverNotices,
+    DiscardSegments,
+    FetchSegment,
     Instruction,
-    Notify,
-    Seal,
+    SealEpoch,
     Send,
-    Show,
-    Spill,
-    Start,
-    Stop,
+    ShowProgress,
+    SpillSegment,
+    StartItem,
+    StopRank,
 )
 from pcircle.circle.messages import (
     Abort,
-    Ask,
-    Down,
-    Heard,
-    Notice,
-    Post,
-    Refuse,
-    Results,
-    Returns,
-    Token,
-    Up,
-    Wait,
-    Work,
+    BundleResults,
+    ItemResult,
+    LifelineRequest,
+    NoticeBatch,
+    NoticeReply,
+    PinnedWork,
+    SafraToken,
+    StealRefusal,
+    StealRequest,
+    TreeBroadcast,
+    TreeReduction,
+    WorkTransfer,
 )
 from pcircle.errors import StoppedEarly, worst
 from pcircle.transport._sim import SimTransport
@@ -57,18 +57,18 @@ from tests.sim.work import NOTHING, Item, Result, expected, merge, own_result
 
 # What travels, with the types of this work's items and results.
 WIRE = (
-    Ask
-    | Refuse
-    | Wait
-    | Work[Item, Result]
-    | Returns[Result]
-    | Post[Item]
-    | Results[Result]
-    | Notice[int]
-    | Heard
-    | Token
-    | Down
-    | Up[Result]
+    StealRequest
+    | StealRefusal
+    | LifelineRequest
+    | WorkTransfer[Item, Result]
+    | BundleResults[Result]
+    | PinnedWork[Item]
+    | ItemResult[Result]
+    | NoticeBatch[int]
+    | NoticeReply
+    | SafraToken
+    | TreeBroadcast
+    | TreeReduction[Result]
     | Abort
 )
 # An item whose step after step changes nothing spins: a real rank would burn its processor.
@@ -93,8 +93,8 @@ class Record:
         self.begun: dict[Any, int] = {}  # joins that were opened: how often they ended
         self.notices: list[tuple[int, int]] = []  # who told, and what
         self.noted: list[tuple[int, int]] = []
-        self.shows: list[tuple[float, Sums]] = []
-        self.account: Account[Any] | None = None
+        self.shows: list[tuple[float, ProgressSums]] = []
+        self.account: FinalAccount[Any] | None = None
         self.result: Result | None = None
         self.concluded_s: float | None = None
         self.abort_codes: list[int] = []  # asked of ranks that had not given their accounts
@@ -122,7 +122,7 @@ class Player:
         self.items = 0
         self.numbers = 0
         self.epoch = 1
-        self._awaiting: list[tuple[int, Start, list[Any]]] = []
+        self._awaiting: list[tuple[int, StartItem, list[Any]]] = []
         self.trace: Callable[[str], None] | None = None
         self.engine: Engine[Any, Any] = engine_type(
             rank,
@@ -131,19 +131,19 @@ class Player:
             rng=Random(f"{case.family} {case.seed} {rank}"),
             settings=case.settings,
             nodes=case.nodes,
-            measure=lambda: Sums((self.items, self.numbers), float(self.items), 1),
+            measure=lambda: ProgressSums((self.items, self.numbers), float(self.items), 1),
             report=lambda: b"%d" % self.items,
         )
         self.store: dict[int, tuple[Parcel[Item], ...]] = {}
         self.working = 0
-        self._waiting: deque[Start] = deque()
-        self._held: list[tuple[Start, list[Item]]] = []
+        self._waiting: deque[StartItem] = deque()
+        self._held: list[tuple[StartItem, list[Item]]] = []
         self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._steps = 0
         self._aborts = [abort for abort in case.aborts if abort.rank == rank]
         self._now_s = 0.0
-        self._stop: Stop | None = None
+        self._stop: StopRank | None = None
         self._taken: list[Instruction] = []  # and not carried out yet
         self._has_given = False  # its account, after which an abort is too late
         self._idle_steps = 0
@@ -191,7 +191,7 @@ class Player:
                 engine.rank_lost(arrival.rank, arrival.reason, now_s)
             else:
                 message: Any = arrival.payload
-                self._unheard = self._unheard and not isinstance(message, Heard)
+                self._unheard = self._unheard and not isinstance(message, NoticeReply)
                 engine.receive(arrival.source, message, now_s)
         timers = self._timers
         if not arrivals and not (timers and timers[0][0] <= now_s):
@@ -236,24 +236,24 @@ class Player:
         self._has_given = self._has_given or _gives_account(instruction)
         if isinstance(instruction, Send):
             message: Message = instruction.message
-            if isinstance(message, Notice):
+            if isinstance(message, NoticeBatch):
                 assert not self._unheard, "a second pack of notices is sent before rank 0 has heard"
                 self._unheard = True
             t.send(instruction.dest, message)
-        elif isinstance(instruction, Start):
+        elif isinstance(instruction, StartItem):
             self._waiting.append(instruction)
             self._begin_items()
-        elif isinstance(instruction, Complete):
+        elif isinstance(instruction, CompleteItem):
             self._complete(instruction)
-        elif isinstance(instruction, Spill | Fetch | Discard):
+        elif isinstance(instruction, SpillSegment | FetchSegment | DiscardSegments):
             self._segments(instruction)
-        elif isinstance(instruction, Abandon):
+        elif isinstance(instruction, AbandonItem):
             self._join_ended(instruction.item, instruction.own)
-        elif isinstance(instruction, Notify):
+        elif isinstance(instruction, DeliverNotices):
             self.record.notices += [(instruction.source, value) for value in instruction.values]
-        elif isinstance(instruction, Show):
+        elif isinstance(instruction, ShowProgress):
             self.record.shows.append((self._now_s, instruction.sums))
-        elif isinstance(instruction, Seal | Commit):
+        elif isinstance(instruction, SealEpoch | CommitEpoch):
             self._epochs(instruction)
         elif isinstance(instruction, Conclude):
             self._conclude(instruction)
@@ -262,9 +262,9 @@ class Player:
 
     # ---- epochs ----------------------------------------------------------------------------------
 
-    def _epochs(self, instruction: Seal | Commit) -> None:
+    def _epochs(self, instruction: SealEpoch | CommitEpoch) -> None:
         disks, epoch = self.record.disks, instruction.epoch
-        if isinstance(instruction, Commit):
+        if isinstance(instruction, CommitEpoch):
             disks.mark(epoch)
             self._check_notices(epoch)
             self._tell_of(epoch)
@@ -287,7 +287,7 @@ class Player:
 
     def _tell_of(self, epoch: int) -> None:
         """As of a journal that can't be written; also after all work, up to the account."""
-        if self.case.notice_every and not self.engine.ending.gather.closed:
+        if self.case.notice_every and not self.engine.shutdown.gather.closed:
             self.record.noted.append((self.engine.rank, -epoch))
             self.engine.outbox.add(-epoch, self.case.notice_bytes)
 
@@ -359,14 +359,14 @@ class Player:
         """The child that is made by an item's completion, where there are any."""
         return self.case.forest.kept_back(item) if self.case.settings.structured else None
 
-    def _is_held(self, start: Start) -> bool:
+    def _is_held(self, start: StartItem) -> bool:
         return self.case.settings.structured and self.case.forest.is_held(start.item)
 
-    def _is_awaiting(self, start: Start) -> bool:
+    def _is_awaiting(self, start: StartItem) -> bool:
         """Whether what an item is held for is a commit."""
         return self.case.settings.epoch_period_s is not None and self._is_held(start)
 
-    def _spawn(self, start: Start, children: list[Item]) -> None:
+    def _spawn(self, start: StartItem, children: list[Item]) -> None:
         forest, engine = self.case.forest, self.engine
         free = [child for child in children if not forest.is_posted(child)]
         for child in children:
@@ -375,7 +375,7 @@ class Player:
         if free:
             engine.spawned(start.ticket, free, self._now_s)
 
-    def _resume(self, start: Start, children: list[Item]) -> None:
+    def _resume(self, start: StartItem, children: list[Item]) -> None:
         self.engine.resumed(start.ticket, children, NOTHING, self._now_s)
 
     def _resume_held(self) -> None:
@@ -383,7 +383,7 @@ class Player:
         for start, children in held:
             self._resume(start, children)
 
-    def _finish(self, start: Start, rest: list[Item], spawned: bool) -> None:
+    def _finish(self, start: StartItem, rest: list[Item], spawned: bool) -> None:
         self.working -= 1
         number = start.item[0]
         self.items += 1
@@ -416,7 +416,7 @@ class Player:
         engine.finished(start.ticket, own_result(start.item), self._now_s)
         self._begin_items()
 
-    def _complete(self, complete: Complete) -> None:
+    def _complete(self, complete: CompleteItem) -> None:
         item, kept = complete.item, self._kept_back(complete.item)
         first = kept is not None and complete.own == own_result(item)
         begin, end = item[0] + 1, item[1]
@@ -457,11 +457,11 @@ class Player:
         assert own == whole, f"{item} came back with another's own result, {own}"
         self.record.begun[item] += 1
 
-    def _segments(self, instruction: Spill | Fetch | Discard) -> None:
-        if isinstance(instruction, Spill):
+    def _segments(self, instruction: SpillSegment | FetchSegment | DiscardSegments) -> None:
+        if isinstance(instruction, SpillSegment):
             assert instruction.segment not in self.store, "a segment is spilled twice"
             self.store[instruction.segment] = instruction.parcels
-        elif isinstance(instruction, Discard):
+        elif isinstance(instruction, DiscardSegments):
             for segment in instruction.segments:
                 del self.store[segment]
         else:
@@ -485,7 +485,7 @@ class Player:
     def close(self) -> None:
         """The job is over."""
 
-    def _stopped(self, t: SimTransport, stop: Stop) -> Outcome:
+    def _stopped(self, t: SimTransport, stop: StopRank) -> Outcome:
         self.record.cut_short += [parcel.item for parcel in self.engine.running.values()]
         assert self.engine.phase == STOPPED
         account = self.record.account
@@ -502,5 +502,8 @@ class Player:
 def _gives_account(instruction: Instruction) -> bool:
     """Whether a rank says with it what it has done, for good."""
     if isinstance(instruction, Send):
-        return isinstance(instruction.message, Up) and instruction.message.account is not None
+        return (
+            isinstance(instruction.message, TreeReduction)
+            and instruction.message.account is not None
+        )
     return isinstance(instruction, Conclude)

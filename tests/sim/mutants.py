@@ -18,35 +18,35 @@ from pcircle.circle.messages import (
     DRAIN,
     EPOCH,
     QUIESCE,
-    Ask,
-    Counted,
-    Down,
+    BundleResults,
+    LifelineRequest,
     Message,
-    Moved,
+    MessageCounts,
+    MovedSlot,
     Parcel,
-    Returns,
-    Up,
-    Wait,
-    Work,
+    StealRequest,
+    TreeBroadcast,
+    TreeReduction,
+    WorkTransfer,
 )
-from pcircle.circle.notices import Flow
-from pcircle.circle.termination import Drain, FourCounter, Outgoing, TokenRing
-from pcircle.circle.topology import Tree
+from pcircle.circle.notices import NoticeSender
+from pcircle.circle.termination import DrainWaves, FourCounter, Outgoing, TokenRing
+from pcircle.circle.topology import TreePosition
 
 
 class IdleFlags(FourCounter):
     """Two waves that all ranks answered, whatever the counters say."""
 
-    def _closed(self, total: Counted, now_s: float) -> None:
+    def _closed(self, total: MessageCounts, now_s: float) -> None:
         self.terminated = self._previous is not None
         self._previous = total
-        self._pace.now()
+        self._backoff.reset()
 
 
 class StaleReports(FourCounter):
     """A wave is answered with what the rank had to say when it was last idle before it opened."""
 
-    _stale: Counted | None = None
+    _stale: MessageCounts | None = None
 
     def advance(self, passive: bool, now_s: float) -> Outgoing:
         if self._open and self._stale is not None and not self._waiting:
@@ -63,15 +63,15 @@ class StaleReports(FourCounter):
 class OverlappingWaves(FourCounter):
     """The second wave opens with the first: there is no moment between their reports."""
 
-    def __init__(self, tree: Tree, kind: int) -> None:
+    def __init__(self, tree: TreePosition, kind: int) -> None:
         super().__init__(tree, kind)
         # Of each open wave: the children that have not answered, and what the others counted.
-        self._both: dict[int, tuple[set[int], list[Counted]]] = {}
+        self._both: dict[int, tuple[set[int], list[MessageCounts]]] = {}
 
     def handle(self, source: int, message: Message) -> Outgoing:
-        if isinstance(message, Down):
+        if isinstance(message, TreeBroadcast):
             return self._opened(message.number)
-        if isinstance(message, Up) and message.counted is not None:
+        if isinstance(message, TreeReduction) and message.counted is not None:
             waiting, counts = self._both[message.number]
             waiting.discard(source)
             counts.append(message.counted)
@@ -80,12 +80,12 @@ class OverlappingWaves(FourCounter):
     def _opened(self, number: int) -> Outgoing:
         self._number = number
         self._both[number] = (set(self._tree.children), [])
-        return [(child, Down(QUIESCE, number)) for child in self._tree.children]
+        return [(child, TreeBroadcast(QUIESCE, number)) for child in self._tree.children]
 
     def advance(self, passive: bool, now_s: float) -> Outgoing:
         out: Outgoing = []
         parent = self._tree.parent
-        if parent is None and not self._both and passive and self._pace.ready(now_s):
+        if parent is None and not self._both and passive and self._backoff.is_due(now_s):
             self._previous = None
             out += self._opened(self._number + 1) + self._opened(self._number + 1)
         for number, (waiting, counts) in sorted(self._both.items()):
@@ -96,11 +96,11 @@ class OverlappingWaves(FourCounter):
             if parent is None:
                 self._closed(total, now_s)
             else:
-                out.append((parent, Up(QUIESCE, number, counted=total)))
+                out.append((parent, TreeReduction(QUIESCE, number, counted=total)))
         return out
 
     def wakeup_s(self) -> float | None:
-        return None if self._both or self.terminated else self._pace.due_s
+        return None if self._both or self.terminated else self._backoff.due_s
 
 
 class NoCounts(TokenRing):
@@ -179,7 +179,9 @@ class WithForgottenChild(Engine[Any, Any]):
         super().__init__(*arguments, **named)
         self.sharing.bundles.give = self._give  # type: ignore[method-assign]
 
-    def _give(self, thief: int, parcels: Iterable[Parcel[Any]], **named: Any) -> Work[Any, Any]:
+    def _give(
+        self, thief: int, parcels: Iterable[Parcel[Any]], **named: Any
+    ) -> WorkTransfer[Any, Any]:
         parcels = list(parcels)
         for parcel in parcels:
             if parcel.parent is not None and parcel.parent.number:
@@ -193,12 +195,12 @@ class WithUncountedWaits(Engine[Any, Any]):
 
     def _send(self, dest: int, message: Message) -> None:
         super()._send(dest, message)
-        if isinstance(message, Wait):
-            self.ending.drain.counted = self.ending.drain.counted + Counted(-1, 0)
+        if isinstance(message, LifelineRequest):
+            self.shutdown.drain.counted = self.shutdown.drain.counted + MessageCounts(-1, 0)
 
     def receive(self, source: int, message: Message, now_s: float) -> None:
-        if isinstance(message, Wait):
-            self.ending.drain.counted = self.ending.drain.counted + Counted(0, -1)
+        if isinstance(message, LifelineRequest):
+            self.shutdown.drain.counted = self.shutdown.drain.counted + MessageCounts(0, -1)
         super().receive(source, message, now_s)
 
 
@@ -249,9 +251,9 @@ class LateRounds(EpochRounds):
 class OverlappingRounds(EpochRounds):
     """Opens a round while the last is open, and takes any answer for one to it."""
 
-    def handle(self, source: int, message: Down | Up[Any]) -> Outgoing:
-        if isinstance(message, Up) and message.kind == EPOCH:
-            message = Up(EPOCH, self.sealed)
+    def handle(self, source: int, message: TreeBroadcast | TreeReduction[Any]) -> Outgoing:
+        if isinstance(message, TreeReduction) and message.kind == EPOCH:
+            message = TreeReduction(EPOCH, self.sealed)
         return super().handle(source, message)
 
     def advance(self, idle: bool, heard: int, now_s: float) -> Outgoing:
@@ -308,7 +310,7 @@ class WithHastyDrain(Engine[Any, Any]):
 
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
-        self.telling = HastyFlow(self.outbox, self.rank, self.size)
+        self.notices = HastyFlow(self.outbox, self.rank, self.size)
 
 
 class WithHastyAccounts(Engine[Any, Any]):
@@ -316,10 +318,10 @@ class WithHastyAccounts(Engine[Any, Any]):
 
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
-        self.telling = FlowHastyAtLast(self)
+        self.notices = FlowHastyAtLast(self)
 
 
-class FlowHastyAtLast(Flow):
+class FlowHastyAtLast(NoticeSender):
     """Says that all is told as soon as its engine's accounts are gathered."""
 
     def __init__(self, engine: Engine[Any, Any]) -> None:
@@ -336,13 +338,13 @@ class WithOneSidedDrain(Engine[Any, Any]):
 
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
-        self.ending.drain = OneSidedDrain(self.tree, DRAIN)
+        self.shutdown.drain = OneSidedDrain(self.tree, DRAIN)
 
 
-class OneSidedDrain(Drain):
+class OneSidedDrain(DrainWaves):
     """All have answered: that is enough."""
 
-    def _closed(self, total: Counted, now_s: float) -> None:
+    def _closed(self, total: MessageCounts, now_s: float) -> None:
         self.terminated = True
 
 
@@ -360,10 +362,10 @@ class WithUndrainedEnd(Engine[Any, Any]):
 
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
-        self.ending.is_drained = lambda *_: True  # type: ignore[method-assign]
+        self.shutdown.is_drained = lambda *_: True  # type: ignore[method-assign]
 
 
-class HastyFlow(Flow):
+class HastyFlow(NoticeSender):
     """Says that all is told, and has what is left wait for more."""
 
     @property
@@ -379,10 +381,10 @@ class WithoutAnswers(Engine[Any, Any]):
 
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
-        self.telling = EagerFlow(self.outbox, self.rank, self.size)
+        self.notices = EagerFlow(self.outbox, self.rank, self.size)
 
 
-class EagerFlow(Flow):
+class EagerFlow(NoticeSender):
     """Takes every pack for answered."""
 
     def packs(self, now_s: float, *, hurry: bool) -> Iterator[tuple[Any, ...]]:
@@ -394,7 +396,7 @@ class WithForgottenLines(Engine[Any, Any]):
     """Who waits is forgotten when another one asks."""
 
     def receive(self, source: int, message: Message, now_s: float) -> None:
-        if isinstance(message, Ask):
+        if isinstance(message, StealRequest):
             for waiter in self.sharing.lifelines.waiters:
                 self.sharing.lifelines._waiters.pop(waiter)
         super().receive(source, message, now_s)
@@ -403,11 +405,11 @@ class WithForgottenLines(Engine[Any, Any]):
 class WithHastyProxies(Engine[Any, Any]):
     """A proxy is complete when all but one of its results have come."""
 
-    def _perhaps_complete(self, number: int) -> None:
+    def _complete_if_done(self, number: int) -> None:
         join = self.joins.peek(number)
         if join.parcel is None and number and join.pending == 1 and join.merged is not None:
             join.pending = 0
-        super()._perhaps_complete(number)
+        super()._complete_if_done(number)
 
 
 class WithDoubledReturns(Engine[Any, Any]):
@@ -418,9 +420,9 @@ class WithDoubledReturns(Engine[Any, Any]):
         self._returned: dict[tuple[int, int], tuple[tuple[int, Any], ...]] = {}
 
     def _send(self, dest: int, message: Message) -> None:
-        if isinstance(message, Returns):
+        if isinstance(message, BundleResults):
             before = self._returned.get((dest, message.bundle), ())
-            message = Returns(message.bundle, before + message.results)
+            message = BundleResults(message.bundle, before + message.results)
             self._returned[dest, message.bundle] = message.results
         super()._send(dest, message)
 
@@ -432,7 +434,7 @@ class _Moving(Engine[Any, Any]):
         super().__init__(*arguments, **named)
         self.sharing.bundles._move = self._move  # type: ignore[method-assign]
 
-    def _move(self, proxy: int, place: int) -> Moved[Any]:
+    def _move(self, proxy: int, place: int) -> MovedSlot[Any]:
         bundles = self.sharing.bundles
         return type(bundles)._move(bundles, proxy, place)
 
@@ -440,14 +442,14 @@ class _Moving(Engine[Any, Any]):
 class WithLostValues(_Moving):
     """A slot moves on without what has come of it."""
 
-    def _move(self, proxy: int, place: int) -> Moved[Any]:
+    def _move(self, proxy: int, place: int) -> MovedSlot[Any]:
         return msgspec.structs.replace(super()._move(proxy, place), came=())
 
 
 class WithDoubledValues(_Moving):
     """What has come of a slot goes along where it moves to, and back as well."""
 
-    def _move(self, proxy: int, place: int) -> Moved[Any]:
+    def _move(self, proxy: int, place: int) -> MovedSlot[Any]:
         bundles = self.sharing.bundles
         taken, slot = bundles._slots[proxy]
         moved = super()._move(proxy, place)

@@ -11,7 +11,7 @@ import pytest
 
 from pcircle.circle.messages import QUIESCE
 from pcircle.circle.termination import FourCounter, TokenRing
-from pcircle.circle.topology import Tree
+from pcircle.circle.topology import TreePosition
 from tests.sim.detection import Game, MakeDetector
 from tests.sim.mutants import IdleFlags, NoBlackening, NoCounts, OverlappingWaves, StaleReports
 from tests.sim.seeds import played
@@ -69,7 +69,7 @@ def test_every_mutant_is_deceived(make: MakeDetector) -> None:
 def test_a_wave_costs_two_messages_an_edge() -> None:
     """The price that the docstring names, for a job of nothing."""
     size, messages = 30, 0
-    detectors = [FourCounter(Tree(rank, size, 3), QUIESCE) for rank in range(size)]
+    detectors = [FourCounter(TreePosition(rank, size, 3), QUIESCE) for rank in range(size)]
     waiting = [(0, dest, message) for dest, message in detectors[0].advance(True, 0.0)]
     for rank in range(1, size):
         assert detectors[rank].advance(True, 0.0) == []

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from pcircle.circle import Settings
+from pcircle.circle import EngineSettings
 from pcircle.circle.instructions import Send
-from pcircle.circle.messages import EPOCH, GATHER, PROGRESS, QUIESCE, Up
+from pcircle.circle.messages import EPOCH, GATHER, PROGRESS, QUIESCE, TreeReduction
 from pcircle.guards import require
 from pcircle.testing.drawing import POLICIES
 from pcircle.transport._sim import Conditions, Kill, Stall
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.sim
 
 def case(ranks: int, *, size: int = 200, **changes: Any) -> Case:
     """A job on a kind network, but for what is changed."""
-    settings = Settings(**changes.pop("settings", {}))
+    settings = EngineSettings(**changes.pop("settings", {}))
     forest = Forest(size=size, fan=5, item_s=changes.pop("item_s", 0.01))
     conditions = Conditions(**changes.pop("conditions", {}))
     return Case("promise", 0, (0,) * ranks, settings, forest, conditions, **changes)
@@ -69,7 +69,7 @@ def test_rounds_come_from_each_node_once(monkeypatch: pytest.MonkeyPatch) -> Non
     carry_out = Player._carry_out
 
     def counted(player: Player, transport: Any, instruction: Any) -> None:
-        if isinstance(instruction, Send) and isinstance(instruction.message, Up):
+        if isinstance(instruction, Send) and isinstance(instruction.message, TreeReduction):
             is_far = nodes[player.engine.rank] != nodes[instruction.dest]
             sent[instruction.message.kind, instruction.message.number] += is_far
         carry_out(player, transport, instruction)
@@ -138,7 +138,7 @@ def test_accounts_mostly_tell_that_no_message_is_left() -> None:
     job = case(48, settings={"arity": 8}, conditions={"near_s": 1e-3})
     flat = msgspec.structs.replace(job, forest=Forest(size=48, seeds=48, item_s=0.01))
     runs = [play(msgspec.structs.replace(flat, seed=seed)) for seed in range(20)]
-    waves = sum(run.engines[0].ending.drain.waves for run in runs)
+    waves = sum(run.engines[0].shutdown.drain.waves for run in runs)
     assert 0 < waves < len(runs) / 2, "as long as the accounts came behind them there were 24"
 
 
@@ -190,19 +190,19 @@ def test_what_is_noted_after_the_account_does_not_keep_the_job() -> None:
     for seed in range(40):
         run = Run(msgspec.structs.replace(job, seed=seed))
         for engine in run.engines[1:]:
-            engine.ending.gather.advance = _noting(engine)  # type: ignore[method-assign]
-        waves += run.play().engines[0].ending.drain.waves
+            engine.shutdown.gather.advance = _noting(engine)  # type: ignore[method-assign]
+        waves += run.play().engines[0].shutdown.drain.waves
     assert waves
 
 
 def _noting(engine: Any) -> Any:
     """Puts something into a rank's outbox right after its account, as a task with threads may."""
-    advance = engine.ending.gather.advance
+    advance = engine.shutdown.gather.advance
 
     def noting(*arguments: Any) -> Any:
-        was_closed = engine.ending.gather.closed
+        was_closed = engine.shutdown.gather.closed
         out = advance(*arguments)
-        if engine.ending.gather.closed and not was_closed:
+        if engine.shutdown.gather.closed and not was_closed:
             engine.outbox.add(0, 1)
         return out
 

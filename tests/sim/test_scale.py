@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.circle import Settings
+from pcircle.circle import EngineSettings
 from pcircle.transport._sim import Conditions
 from tests.conftest import SOAK
 from tests.sim.cases import Case
@@ -32,7 +32,7 @@ def cluster(ranks: int, directories: int, **choices: Any) -> Case:
         family="scale",
         seed=0,
         nodes=tuple(rank // CORES_PER_NODE for rank in range(ranks)),
-        settings=Settings(progress_period_s=1.0, **choices),
+        settings=EngineSettings(progress_period_s=1.0, **choices),
         forest=Forest(salt=7, size=directories, fan=32, item_s=0.1),
         conditions=Conditions(near_s=5e-6, far_s=3e-5, step_s=2e-5),
         limit_s=1e6,

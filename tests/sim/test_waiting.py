@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.circle import Engine, Settings
+from pcircle.circle import Engine, EngineSettings
 from pcircle.circle import instructions as do
 from pcircle.circle.messages import Message
 from tests.sim import mutants
@@ -23,7 +23,7 @@ class Pair:
     """Two ranks, of which the first finishes what it has only when the second has stolen."""
 
     def __init__(self, engine_type: type[Engine[Any, Any]]) -> None:
-        settings = Settings(tries=0, ahead=0)
+        settings = EngineSettings(tries=0, ahead=0)
         self.engines = [
             engine_type(rank, 2, merge=add, rng=Random(rank), settings=settings) for rank in (0, 1)
         ]
@@ -58,9 +58,9 @@ class Pair:
         now_s = self.now_s
         if isinstance(instruction, do.Send):
             self.flying.append((engine.rank, instruction.dest, instruction.message))
-        elif isinstance(instruction, do.Start):
+        elif isinstance(instruction, do.StartItem):
             self._run(engine, instruction.ticket, instruction.item)
-        elif isinstance(instruction, do.Complete):
+        elif isinstance(instruction, do.CompleteItem):
             self.done.append(instruction.item)
             if self.done == ["X"]:  # the first time: again, when what it posts has run
                 engine.posted(instruction.ticket, 1, ["X is there"], now_s)

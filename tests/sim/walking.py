@@ -22,21 +22,21 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from pcircle.circle import Engine
-from pcircle.circle.instructions import Complete, Conclude, Start
+from pcircle.circle.instructions import CompleteItem, Conclude, StartItem
 from pcircle.circle.messages import (
     Abort,
-    Ask,
-    Down,
-    Heard,
-    Notice,
-    Post,
-    Refuse,
-    Results,
-    Returns,
-    Token,
-    Up,
-    Wait,
-    Work,
+    BundleResults,
+    ItemResult,
+    LifelineRequest,
+    NoticeBatch,
+    NoticeReply,
+    PinnedWork,
+    SafraToken,
+    StealRefusal,
+    StealRequest,
+    TreeBroadcast,
+    TreeReduction,
+    WorkTransfer,
 )
 from pcircle.runtime import Context
 from pcircle.testing.stepwise import Stepwise
@@ -79,18 +79,18 @@ Item = Tree | Batch | Check
 Slots = dict[int, Part]
 
 WIRE = (
-    Ask
-    | Refuse
-    | Wait
-    | Work[Item, Slots]
-    | Returns[Slots]
-    | Post[Item]
-    | Results[Slots]
-    | Notice[int]
-    | Heard
-    | Token
-    | Down
-    | Up[Slots]
+    StealRequest
+    | StealRefusal
+    | LifelineRequest
+    | WorkTransfer[Item, Slots]
+    | BundleResults[Slots]
+    | PinnedWork[Item]
+    | ItemResult[Slots]
+    | NoticeBatch[int]
+    | NoticeReply
+    | SafraToken
+    | TreeBroadcast
+    | TreeReduction[Slots]
     | Abort
 )
 
@@ -406,7 +406,7 @@ class WalkPlayer(Player):
 
     def await_commit(self, context: Context[Any], check: Check) -> None:
         """Hold an item until what it has done is on disk, and can be read again."""
-        self._awaiting.append((self.epoch, Start(context.ticket, None), [check]))
+        self._awaiting.append((self.epoch, StartItem(context.ticket, None), [check]))
         context.hold(self.epoch)
 
     def read_again(self, number: int) -> None:
@@ -442,7 +442,9 @@ class WalkPlayer(Player):
             else:
                 self._work(start, partial(self._process, start.item, context))
 
-    def _work(self, start: Start, work: Callable[[Hand], Any], *, joining: bool = False) -> None:
+    def _work(
+        self, start: StartItem, work: Callable[[Hand], Any], *, joining: bool = False
+    ) -> None:
         hand = self._free.pop() if self._free else Hand(self, self._walker_type)
 
         def ended(value: Any) -> None:
@@ -488,7 +490,7 @@ class WalkPlayer(Player):
         visitor.end(context, ())
         return {slot: visitor.since(part) for slot, part in done.items()}
 
-    def _item_ended(self, start: Start, value: Any, *, joining: bool = False) -> None:
+    def _item_ended(self, start: StartItem, value: Any, *, joining: bool = False) -> None:
         if not joining:
             self.working -= 1
             self.record.reached["open when it stops"] += isinstance(value, list) and bool(
@@ -500,7 +502,7 @@ class WalkPlayer(Player):
         if not joining:
             self._begin_items()
 
-    def _complete(self, complete: Complete) -> None:
+    def _complete(self, complete: CompleteItem) -> None:
         item, own, merged = complete.item, complete.own, complete.merged
         self._join_ended(item, own)
         context: Context[Any] = Context(complete.ticket, self)
@@ -508,7 +510,7 @@ class WalkPlayer(Player):
         def join(hand: Hand) -> Any:
             return self._join(hand, item, own, merged, context)
 
-        self._work(Start(complete.ticket, item), join, joining=True)
+        self._work(StartItem(complete.ticket, item), join, joining=True)
 
     def _join_ended(self, item: Any, own: Any) -> None:
         self.record.begun[item] += 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pcircle.circle.bundles import Bundles
 from pcircle.circle.joins import Joins
-from pcircle.circle.messages import JoinRef, Moved, Parcel, Returns, Work
+from pcircle.circle.messages import BundleResults, JoinRef, MovedSlot, Parcel, WorkTransfer
 
 
 class Side:
@@ -82,10 +82,10 @@ def test_a_complete_slot_waits_for_the_others_but_not_for_long() -> None:
     assert thief.bundles.is_owing
     assert thief.bundles.results(10.0) == []
     assert thief.bundles.wakeup_s() == 10.25
-    assert thief.bundles.results(10.25) == [(0, Returns(1, ((0, 5),)))]
+    assert thief.bundles.results(10.25) == [(0, BundleResults(1, ((0, 5),)))]
     assert not thief.bundles.is_owing
     thief.done(other)
-    assert thief.bundles.results(10.3) == [(0, Returns(1, ((1, 6),)))]
+    assert thief.bundles.results(10.3) == [(0, BundleResults(1, ((1, 6),)))]
     assert thief.bundles.taken == 0
 
 
@@ -95,7 +95,7 @@ def test_a_whole_bundle_comes_back_at_once() -> None:
     work = victim.bundles.give(1, [Parcel(item, ref) for item in (1, 2, 3)], is_answer=True)
     for parcel in thief.bundles.take(0, work):
         thief.done(parcel)
-    assert thief.bundles.results(0.0) == [(0, Returns(1, ((0, 6),)))]
+    assert thief.bundles.results(0.0) == [(0, BundleResults(1, ((0, 6),)))]
 
 
 def test_all_that_is_left_of_a_slot_moves_on_with_what_has_come_of_it() -> None:
@@ -106,15 +106,15 @@ def test_all_that_is_left_of_a_slot_moves_on_with_what_has_come_of_it() -> None:
     second.done(one)
     second.done(alone)
     work = second.bundles.give(2, [two, three], is_answer=False)
-    assert work == Work(1, False, ((2, 4),), 0, (Moved(0, 0, 1, 0, (1,)),))
+    assert work == WorkTransfer(1, False, ((2, 4),), 0, (MovedSlot(0, 0, 1, 0, (1,)),))
     assert (second.bundles.given, len(second.joins)) == (0, 0)
     # What is left of the bundle waits for nothing any more.
-    assert second.bundles.results(0.0) == [(0, Returns(1, ((1, 8),)))]
+    assert second.bundles.results(0.0) == [(0, BundleResults(1, ((1, 8),)))]
     assert second.bundles.taken == 0
     for parcel in third.bundles.take(1, work):
         third.done(parcel)
     (dest, returns), *rest = third.bundles.results(0.0)
-    assert (dest, returns, rest) == (0, Returns(1, ((0, 7),)), [])
+    assert (dest, returns, rest) == (0, BundleResults(1, ((0, 7),)), [])
     assert list(first.bundles.returned(returns)) == [(ref.number, 3, 7)]
 
 
@@ -128,7 +128,7 @@ def test_slots_of_one_bundle_that_move_together_come_back_together() -> None:
     third.done(one)
     assert third.bundles.results(0.0) == []
     third.done(two)
-    assert third.bundles.results(0.0) == [(0, Returns(1, ((1, 1), (2, 2))))]
+    assert third.bundles.results(0.0) == [(0, BundleResults(1, ((1, 1), (2, 2))))]
 
 
 def test_a_part_of_a_slot_and_what_is_the_thiefs_own_come_back_through_who_gave_them() -> None:
@@ -200,6 +200,6 @@ def pass_on(sides: list[Side]) -> None:
 def test_items_without_joins_owe_nothing() -> None:
     victim, thief = Side(0), Side(1)
     work = victim.bundles.give(1, [Parcel(4, None), Parcel(5, None)], is_answer=True)
-    assert work == Work(0, True, ((4, 5),))
+    assert work == WorkTransfer(0, True, ((4, 5),))
     assert list(thief.bundles.take(0, work)) == [Parcel(4, None), Parcel(5, None)]
     assert (victim.bundles.given, thief.bundles.taken, len(thief.joins)) == (0, 0, 0)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pcircle.circle import Sums
+from pcircle.circle import ProgressSums
 from pcircle.counting import Counting
 from pcircle.tool.counters import Entries, reported
 
@@ -32,7 +32,7 @@ def test_one_line_declares_a_counter() -> None:
     counters.folded += 5
     counters.weight = 0.5
     assert counters.names == (*Entries.names, "folded")
-    assert counters.sums() == Sums(counters.row(), 0.5, 1)
+    assert counters.sums() == ProgressSums(counters.row(), 0.5, 1)
     assert Folded.of(counters.row()) == counters
     assert Folded.total([counters.row(), counters.row()]) == Folded(files=6, folded=14)
     assert reported(Report, counters) == {"files": 3, "folded": 7}

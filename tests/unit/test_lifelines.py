@@ -69,9 +69,9 @@ def test_who_waits_is_served_once_and_tells_again() -> None:
     assert not giver.has_waiters
     taker.got(0)
     assert taker.waits_at == frozenset()
-    assert taker.tell(()) == [0]
-    assert taker.tell(()) == [], "once"
-    giver.told(1)
+    assert taker.register(()) == [0]
+    assert taker.register(()) == [], "once"
+    giver.add_waiter(1)
     assert giver.newest() == 1
 
 
@@ -81,7 +81,7 @@ def test_the_newest_is_served_first() -> None:
         assert lines.newest() == rank
         lines.gave(rank)
     for rank in (2, 8, 2):
-        lines.told(rank)
+        lines.add_waiter(rank)
     assert lines.waiters == (8, 2)
 
 
@@ -89,8 +89,8 @@ def test_the_lost_are_not_told() -> None:
     lines = Lifelines(0, 8)
     for rank in (1, 2, 4):
         lines.got(rank)
-    assert lines.tell({2}) == [1, 4]
-    assert lines.tell(()) == [2]
+    assert lines.register({2}) == [1, 4]
+    assert lines.register(()) == [2]
 
 
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 9))
@@ -103,7 +103,7 @@ def test_who_waits_is_known_or_will_be(seed: int, size: int) -> None:
         rank = rng.randrange(size)
         lines, move = ranks[rank], rng.choice(("tell", "push", "answer", "arrive", "arrive"))
         if move == "tell":
-            for other in lines.tell(()):
+            for other in lines.register(()):
                 edges.setdefault((rank, other), deque()).append("wait")
         elif move in ("push", "answer") and (move == "answer" or lines.has_waiters):
             other = lines.newest() if move == "push" else rng.choice(lines.neighbours)
@@ -112,7 +112,7 @@ def test_who_waits_is_known_or_will_be(seed: int, size: int) -> None:
         elif move == "arrive" and any(edges.values()):
             source, dest = rng.choice([edge for edge, flying in edges.items() if flying])
             if edges[source, dest].popleft() == "wait":
-                ranks[dest].told(source)
+                ranks[dest].add_waiter(source)
             else:
                 ranks[dest].got(source)
         for waits, each in enumerate(ranks):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pcircle.circle import Engine
-from pcircle.circle.instructions import Start
+from pcircle.circle.instructions import StartItem
 from pcircle.runtime.line import KEPT_ITEMS, WorkerLine
 from pcircle.runtime.task import Context
 from pcircle.workers.pool import PoolFuture, WorkerPool
@@ -37,7 +37,7 @@ class Rank:
 
     def begin(self) -> PoolFuture[Any]:
         self.engine.seed([1], 0.0)
-        (start,) = [each for each in self.engine.take() if isinstance(each, Start)]
+        (start,) = [each for each in self.engine.take() if isinstance(each, StartItem)]
         return self.pool.submit(self._make, Context(start.ticket, self.line))
 
     def _make(self, context: Context[int]) -> None:

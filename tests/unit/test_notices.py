@@ -10,9 +10,9 @@ import pytest
 
 from pcircle.circle import Engine
 from pcircle.circle.notices import (
+    MAX_IN_FLIGHT_BYTES,
     PACK_BYTES,
-    TOGETHER_BYTES,
-    Flow,
+    NoticeSender,
     Outbox,
     age_s,
     pack_bytes,
@@ -25,13 +25,13 @@ from pcircle.workers.pool import WorkerPool
 ENCODE = msgspec.msgpack.Encoder().encode
 
 
-def _packs(flow: Flow, now_s: float, *, hurry: bool = False) -> list[tuple[int, ...]]:
+def _packs(flow: NoticeSender, now_s: float, *, hurry: bool = False) -> list[tuple[int, ...]]:
     return list(flow.packs(now_s, hurry=hurry))
 
 
 def test_the_first_leaves_at_once_and_others_wait_for_more() -> None:
     outbox = Outbox()
-    flow = Flow(outbox, 1, 4)
+    flow = NoticeSender(outbox, 1, 4)
     assert (flow.wakeup_s(), flow.settled) == (None, True)
     outbox.add(0, 100)
     assert _packs(flow, 5.0) == [(0,)]
@@ -46,7 +46,7 @@ def test_the_first_leaves_at_once_and_others_wait_for_more() -> None:
 
 def test_a_full_pack_leaves_early_and_no_other_before_it_was_heard() -> None:
     outbox = Outbox()
-    flow = Flow(outbox, 1, 4)
+    flow = NoticeSender(outbox, 1, 4)
     for number in range(10):
         outbox.add(number, PACK_BYTES // 2)
     assert _packs(flow, 1.0) == [(0, 1)]
@@ -58,7 +58,7 @@ def test_a_full_pack_leaves_early_and_no_other_before_it_was_heard() -> None:
 
 def test_nothing_waits_for_more_at_the_end() -> None:
     outbox = Outbox()
-    flow = Flow(outbox, 1, 4)
+    flow = NoticeSender(outbox, 1, 4)
     outbox.add(0, 1)
     assert _packs(flow, 1.0) == [(0,)]
     flow.answered()
@@ -71,7 +71,7 @@ def test_nothing_waits_for_more_at_the_end() -> None:
 
 def test_rank_0_answers_itself() -> None:
     outbox = Outbox()
-    flow = Flow(outbox, 0, 4)
+    flow = NoticeSender(outbox, 0, 4)
     for number in range(3):
         outbox.add(number, PACK_BYTES)
     assert _packs(flow, 1.0) == [(0,), (1,), (2,)]
@@ -80,7 +80,7 @@ def test_rank_0_answers_itself() -> None:
 
 def test_what_is_larger_than_a_pack_leaves_alone() -> None:
     outbox = Outbox()
-    flow = Flow(outbox, 1, 4)
+    flow = NoticeSender(outbox, 1, 4)
     outbox.add(0, 10 * PACK_BYTES)
     outbox.add(1, 1)
     assert _packs(flow, 1.0) == [(0,)]
@@ -89,7 +89,7 @@ def test_what_is_larger_than_a_pack_leaves_alone() -> None:
 
 def test_all_packs_on_their_way_are_bounded_together() -> None:
     for ranks in (1, 2, 100, 1000, 2048):
-        assert ranks * pack_bytes(ranks) <= TOGETHER_BYTES
+        assert ranks * pack_bytes(ranks) <= MAX_IN_FLIGHT_BYTES
     assert 10_000 * pack_bytes(10_000) < 100 << 20
     assert all(ranks / age_s(ranks) < 5001 for ranks in (1, 1000, 100_000))
 

@@ -7,7 +7,14 @@ import operator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.circle.messages import GATHER, PROGRESS, Account, Down, Sums, Up
+from pcircle.circle.messages import (
+    GATHER,
+    PROGRESS,
+    FinalAccount,
+    ProgressSums,
+    TreeBroadcast,
+    TreeReduction,
+)
 from pcircle.circle.rounds import (
     MAX_REASONS,
     MAX_SILENT,
@@ -16,19 +23,19 @@ from pcircle.circle.rounds import (
     earlier,
     merge_accounts,
 )
-from pcircle.circle.topology import Tree
+from pcircle.circle.topology import TreePosition
 
 counts = st.lists(st.integers(0, 1 << 60), max_size=5).map(tuple)
 # Weights that add up without rounding, so that any order gives the same.
 sums = st.builds(
-    Sums,
+    ProgressSums,
     counts,
     st.integers(0, 64).map(lambda share: share / 64),
     st.integers(0, 9),
     st.integers(0, 9),
 )
 accounts = st.builds(
-    Account[int],
+    FinalAccount[int],
     st.lists(st.binary(max_size=3), max_size=3).map(tuple),
     st.none() | st.integers(0, 9),
     st.sampled_from((0, 1, 4, 70, 130)),
@@ -43,10 +50,12 @@ def padded(numbers: tuple[int, ...], length: int) -> list[int]:
 
 
 @given(a=sums, b=sums, c=sums)
-def test_sums_add_up_in_any_order_whatever_their_lengths(a: Sums, b: Sums, c: Sums) -> None:
+def test_sums_add_up_in_any_order_whatever_their_lengths(
+    a: ProgressSums, b: ProgressSums, c: ProgressSums
+) -> None:
     assert a + b == b + a
     assert (a + b) + c == a + (b + c)
-    assert a + Sums() == a
+    assert a + ProgressSums() == a
     length = max(len(a.counts), len(b.counts))
     wanted = map(operator.add, padded(a.counts, length), padded(b.counts, length))
     assert list((a + b).counts) == list(wanted)
@@ -54,12 +63,14 @@ def test_sums_add_up_in_any_order_whatever_their_lengths(a: Sums, b: Sums, c: Su
 
 
 @given(a=accounts, b=accounts, c=accounts)
-def test_accounts_merge_in_any_grouping(a: Account[int], b: Account[int], c: Account[int]) -> None:
-    def merged(x: Account[int], y: Account[int]) -> Account[int]:
+def test_accounts_merge_in_any_grouping(
+    a: FinalAccount[int], b: FinalAccount[int], c: FinalAccount[int]
+) -> None:
+    def merged(x: FinalAccount[int], y: FinalAccount[int]) -> FinalAccount[int]:
         return merge_accounts(x, y, operator.add)
 
     assert merged(merged(a, b), c) == merged(a, merged(b, c))
-    assert merged(a, Account()) == a
+    assert merged(a, FinalAccount()) == a
     values = [account.value for account in (a, b) if account.value is not None]
     assert merged(a, b).value == (sum(values) if values else None)
     assert set(merged(a, b).reasons) == {*a.reasons, *b.reasons}
@@ -75,24 +86,26 @@ def test_earlier_of_two_times_of_which_either_may_be_never() -> None:
 
 
 def root(children: int = 2, period_s: float = 1.0) -> ProgressRounds:
-    return ProgressRounds(Tree(0, children + 1, 8), period_s, lambda: Sums((1,), 0.0, 1))
+    return ProgressRounds(
+        TreePosition(0, children + 1, 8), period_s, lambda: ProgressSums((1,), 0.0, 1)
+    )
 
 
-def answer(number: int, count: int, ranks: int = 1, stale: int = 0) -> Up[object]:
-    return Up(PROGRESS, number, sums=Sums((count,), 0.0, ranks, stale))
+def answer(number: int, count: int, ranks: int = 1, stale: int = 0) -> TreeReduction[object]:
+    return TreeReduction(PROGRESS, number, sums=ProgressSums((count,), 0.0, ranks, stale))
 
 
 def test_a_round_is_over_when_all_have_answered() -> None:
     rounds = root()
     assert rounds.wakeup_s() == 0.0
-    assert rounds.advance(5.0) == [(1, Down(PROGRESS, 1)), (2, Down(PROGRESS, 1))]
+    assert rounds.advance(5.0) == [(1, TreeBroadcast(PROGRESS, 1)), (2, TreeBroadcast(PROGRESS, 1))]
     assert rounds.handle(1, answer(1, 10), 5.1) == []
     assert rounds.sums is None
     rounds.handle(2, answer(1, 100), 5.2)
-    assert rounds.sums == Sums((111,), 0.0, 3, 0)
+    assert rounds.sums == ProgressSums((111,), 0.0, 3, 0)
     assert rounds.wakeup_s() == 6.0
     assert rounds.advance(5.9) == []
-    assert rounds.advance(6.0) == [(1, Down(PROGRESS, 2)), (2, Down(PROGRESS, 2))]
+    assert rounds.advance(6.0) == [(1, TreeBroadcast(PROGRESS, 2)), (2, TreeBroadcast(PROGRESS, 2))]
 
 
 def test_who_is_late_counts_with_its_last_value_marked_stale() -> None:
@@ -106,13 +119,13 @@ def test_who_is_late_counts_with_its_last_value_marked_stale() -> None:
     assert late_s is not None
     assert 1.1 < late_s < 2.0
     rounds.advance(late_s)
-    assert rounds.sums == Sums((121,), 0.0, 6, 4)
+    assert rounds.sums == ProgressSums((121,), 0.0, 6, 4)
     # Its answer comes in the end: not in its round any more, but in the next.
     rounds.handle(2, answer(2, 200, ranks=4), late_s + 0.01)
     rounds.advance(2.0)
     rounds.handle(1, answer(3, 30), 2.1)
     rounds.advance(2.99)
-    assert rounds.sums == Sums((231,), 0.0, 6, 4)
+    assert rounds.sums == ProgressSums((231,), 0.0, 6, 4)
 
 
 def test_who_has_never_answered_is_not_covered() -> None:
@@ -120,7 +133,7 @@ def test_who_has_never_answered_is_not_covered() -> None:
     rounds.advance(0.0)
     rounds.handle(1, answer(1, 10), 0.1)
     rounds.advance(0.99)
-    assert rounds.sums == Sums((11,), 0.0, 2, 0)
+    assert rounds.sums == ProgressSums((11,), 0.0, 2, 0)
 
 
 def test_staleness_from_below_is_handed_up() -> None:
@@ -128,33 +141,35 @@ def test_staleness_from_below_is_handed_up() -> None:
     rounds.advance(0.0)
     rounds.handle(1, answer(1, 10, ranks=3, stale=2), 0.1)
     rounds.handle(2, answer(1, 100), 0.2)
-    assert rounds.sums == Sums((111,), 0.0, 5, 2)
+    assert rounds.sums == ProgressSums((111,), 0.0, 5, 2)
 
 
 def test_a_rank_below_gives_up_before_its_parent_and_answers_late_rounds_too() -> None:
-    tree = Tree(1, 20, 2)
-    below = ProgressRounds(tree, 1.0, lambda: Sums((1,), 0.0, 1))
+    tree = TreePosition(1, 20, 2)
+    below = ProgressRounds(tree, 1.0, lambda: ProgressSums((1,), 0.0, 1))
     assert below.wakeup_s() is None
-    opened = below.handle(0, Down(PROGRESS, 1), 10.0)
-    assert opened == [(child, Down(PROGRESS, 1)) for child in tree.children]
-    above = ProgressRounds(Tree(0, 20, 2), 1.0, Sums)
+    opened = below.handle(0, TreeBroadcast(PROGRESS, 1), 10.0)
+    assert opened == [(child, TreeBroadcast(PROGRESS, 1)) for child in tree.children]
+    above = ProgressRounds(TreePosition(0, 20, 2), 1.0, ProgressSums)
     above.advance(10.0)
     own_s, parents_s = below.wakeup_s(), above.wakeup_s()
     assert own_s is not None
     assert parents_s is not None
     assert own_s < parents_s
-    assert below.advance(own_s) == [(0, Up(PROGRESS, 1, sums=Sums((1,), 0.0, 1)))]
+    assert below.advance(own_s) == [
+        (0, TreeReduction(PROGRESS, 1, sums=ProgressSums((1,), 0.0, 1)))
+    ]
     # The parent's next round finds this one's still open: it begins anew.
-    below.handle(0, Down(PROGRESS, 2), 11.0)
-    below.handle(0, Down(PROGRESS, 3), 11.1)
+    below.handle(0, TreeBroadcast(PROGRESS, 2), 11.0)
+    below.handle(0, TreeBroadcast(PROGRESS, 3), 11.1)
     below.handle(tree.children[0], answer(2, 5), 11.15)
     below.handle(tree.children[0], answer(3, 6), 11.2)
     (out,) = below.handle(tree.children[1], answer(3, 7), 11.3)
-    assert out == (0, Up(PROGRESS, 3, sums=Sums((14,), 0.0, 3)))
+    assert out == (0, TreeReduction(PROGRESS, 3, sums=ProgressSums((14,), 0.0, 3)))
 
 
 def test_no_period_no_rounds() -> None:
-    rounds = ProgressRounds(Tree(0, 3, 2), None, Sums)
+    rounds = ProgressRounds(TreePosition(0, 3, 2), None, ProgressSums)
     assert rounds.wakeup_s() is None
     assert rounds.advance(1e9) == []
 
@@ -163,24 +178,24 @@ def test_no_period_no_rounds() -> None:
 
 
 def gathering(rank: int = 0, size: int = 3) -> GatherRound:
-    own = Account[int](reports=(b"%d" % rank,), value=1)
-    return GatherRound(Tree(rank, size, 8), 2.0, lambda: own, operator.add)
+    own = FinalAccount[int](reports=(b"%d" % rank,), value=1)
+    return GatherRound(TreePosition(rank, size, 8), 2.0, lambda: own, operator.add)
 
 
-def account(rank: int) -> Up[int]:
-    return Up(GATHER, 1, account=Account(reports=(b"%d" % rank,), value=10**rank))
+def account(rank: int) -> TreeReduction[int]:
+    return TreeReduction(GATHER, 1, account=FinalAccount(reports=(b"%d" % rank,), value=10**rank))
 
 
 def test_a_job_that_ends_well_waits_for_every_account() -> None:
     gather = gathering()
-    assert gather.open() == [(1, Down(GATHER, 1)), (2, Down(GATHER, 1))]
+    assert gather.open() == [(1, TreeBroadcast(GATHER, 1)), (2, TreeBroadcast(GATHER, 1))]
     gather.handle(1, account(1))
     assert gather.advance(set(), True, 1e9) == []
     assert gather.wakeup_s() is None
     assert gather.total is None
     gather.handle(2, account(2))
     gather.advance(set(), True, 1e9)
-    assert gather.total == Account(reports=(b"0", b"1", b"2"), value=111)
+    assert gather.total == FinalAccount(reports=(b"0", b"1", b"2"), value=111)
     assert gather.closed
 
 
@@ -189,15 +204,15 @@ def test_a_rank_that_still_runs_something_is_not_ready_for_its_own() -> None:
     gather.open()
     assert gather.advance(set(), False, 0.0) == []
     ((dest, message),) = gather.advance(set(), True, 1.0)
-    assert (dest, message.account) == (0, Account(reports=(b"2",), value=1))  # type: ignore[union-attr]
+    assert (dest, message.account) == (0, FinalAccount(reports=(b"2",), value=1))  # type: ignore[union-attr]
 
 
 def test_an_account_names_only_so_many() -> None:
     """However many ranks have reasons of their own, or are silent, an account stays as it is."""
-    total = Account[int]()
+    total = FinalAccount[int]()
     for rank in range(MAX_SILENT + 7):
         reasons = (f"rank {rank} has no space", "stopped")
-        total = merge_accounts(total, Account(reasons=reasons, silent=(rank,)), operator.add)
+        total = merge_accounts(total, FinalAccount(reasons=reasons, silent=(rank,)), operator.add)
     assert total.silent == tuple(range(MAX_SILENT))
     assert total.more_silent == 7
     assert total.reasons[:2] == ("rank 0 has no space", "stopped")

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.circle.messages import Ask
+from pcircle.circle.messages import StealRequest
 from pcircle.circle.stealing import (
     SPLITS,
     NearestVictims,
     RandomVictims,
     Thief,
-    Victims,
+    VictimPolicy,
     equal_share,
     random_share,
     victims_of,
 )
-from pcircle.circle.topology import Nodes
+from pcircle.circle.topology import Locality
 
 seeds = st.integers(0, 10_000)
 
@@ -57,7 +57,7 @@ def test_a_thief_tries_so_often_and_then_waits() -> None:
 @pytest.mark.parametrize("fed", [False, True])
 def test_a_thief_that_waits_asks_once_more_and_then_is_silent(fed: bool) -> None:
     thief, now_s, times_s = Thief(RandomVictims(1, 9), 1, Random(4)), 5.0, []
-    assert not thief.tells, "at the start it is known"
+    assert not thief.registers, "at the start it is known"
     if fed:
         thief.fed()
         assert thief.ask(now_s, ()) is not None
@@ -70,13 +70,13 @@ def test_a_thief_that_waits_asks_once_more_and_then_is_silent(fed: bool) -> None
     (asked_s,) = times_s
     assert 5.1 < asked_s < 5.4
     assert thief.ask(now_s + 100, ()) is None
-    assert thief.tells
+    assert thief.registers
     thief.fed()
-    assert not thief.tells
+    assert not thief.registers
     assert thief.ask(now_s + 100, ()) is not None, "what it had wakes it"
 
 
-def whom(victims: Victims, rng: Random) -> int:
+def whom(victims: VictimPolicy, rng: Random) -> int:
     """Whom it asks next."""
     request = victims.choose(rng)
     assert request is not None
@@ -97,14 +97,14 @@ def test_random_victims_are_all_others_and_never_oneself(
 
 def test_nobody_to_ask_alone() -> None:
     assert RandomVictims(0, 1).choose(Random(0)) is None
-    assert NearestVictims(Nodes(0, [0])).choose(Random(0)) is None
+    assert NearestVictims(Locality(0, [0])).choose(Random(0)) is None
 
 
 @given(nodes=st.lists(st.integers(0, 4), min_size=2, max_size=30), seed=seeds)
 def test_there_is_always_somebody_to_ask(nodes: list[int], seed: int) -> None:
     rng = Random(seed)
     for rank in range(len(nodes)):
-        victims = NearestVictims(Nodes(rank, nodes))
+        victims = NearestVictims(Locality(rank, nodes))
         for _ in range(10):
             assert whom(victims, rng) != rank
             victims.refused()
@@ -113,7 +113,7 @@ def test_there_is_always_somebody_to_ask(nodes: list[int], seed: int) -> None:
 def test_only_leaders_ask_other_nodes() -> None:
     nodes, rng = [0, 0, 0, 1, 1, 1], Random(3)
     for rank in (1, 2, 4, 5):
-        victims = NearestVictims(Nodes(rank, nodes))
+        victims = NearestVictims(Locality(rank, nodes))
         for _ in range(30):
             assert nodes[whom(victims, rng)] == nodes[rank]
             victims.refused()
@@ -121,11 +121,11 @@ def test_only_leaders_ask_other_nodes() -> None:
 
 def test_leader_asks_near_first_then_out_then_near_again() -> None:
     nodes, rng = [0, 0, 0, 1, 1], Random(3)
-    victims = NearestVictims(Nodes(0, nodes))
+    victims = NearestVictims(Locality(0, nodes))
     for last_answer in ("work", "refusal"):
         assert whom(victims, rng) in (1, 2)
         assert not victims.refused(), "the next request is to follow at once"
-        assert victims.choose(rng) in ((3, Ask()), (4, Ask()))
+        assert victims.choose(rng) in ((3, StealRequest()), (4, StealRequest()))
         if last_answer == "work":
             victims.served()
         else:
@@ -135,32 +135,32 @@ def test_leader_asks_near_first_then_out_then_near_again() -> None:
 
 def test_others_ask_their_leader_to_pass_it_on() -> None:
     nodes, rng = [0, 1, 1, 1, 0], Random(3)
-    victims = NearestVictims(Nodes(3, nodes))
+    victims = NearestVictims(Locality(3, nodes))
     firsts = set()
     for _ in range(30):
         first = victims.choose(rng)
-        assert first in ((2, Ask()), (1, Ask(onward=True)))
+        assert first in ((2, StealRequest()), (1, StealRequest(onward=True)))
         firsts.add(first)
-        if first == (2, Ask()):
+        if first == (2, StealRequest()):
             assert not victims.refused()
-            assert victims.choose(rng) == (1, Ask(onward=True))
+            assert victims.choose(rng) == (1, StealRequest(onward=True))
         assert victims.refused(), "the leader has asked for us: now it is time to wait"
     assert len(firsts) == 2
-    leader = NearestVictims(Nodes(1, nodes))
+    leader = NearestVictims(Locality(1, nodes))
     assert {leader.outward(rng) for _ in range(50)} == {0, 4}
 
 
 def test_on_one_node_nothing_goes_outward() -> None:
-    victims, rng = NearestVictims(Nodes(1, [0, 0, 0])), Random(5)
+    victims, rng = NearestVictims(Locality(1, [0, 0, 0])), Random(5)
     for _ in range(5):
-        assert victims.choose(rng) in ((0, Ask()), (2, Ask()))
+        assert victims.choose(rng) in ((0, StealRequest()), (2, StealRequest()))
         assert victims.refused()
-    assert NearestVictims(Nodes(0, [0, 0, 0])).outward(rng) is None
+    assert NearestVictims(Locality(0, [0, 0, 0])).outward(rng) is None
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_rank_alone_on_its_node_always_asks_outward(rank: int) -> None:
-    victims = NearestVictims(Nodes(rank, [0, 1]))
+    victims = NearestVictims(Locality(rank, [0, 1]))
     for _ in range(4):
         assert whom(victims, Random(0)) == 1 - rank
         assert victims.refused()
@@ -181,6 +181,6 @@ def test_rank_alone_on_its_node_always_asks_outward(rank: int) -> None:
 def test_the_nearest_are_preferred_where_there_are_near_and_far_ones(
     nodes: list[int], policy: type
 ) -> None:
-    assert type(victims_of("auto", Nodes(0, nodes))) is policy
-    assert type(victims_of("random", Nodes(0, nodes))) is RandomVictims
-    assert type(victims_of("nearest", Nodes(0, nodes))) is NearestVictims
+    assert type(victims_of("auto", Locality(0, nodes))) is policy
+    assert type(victims_of("random", Locality(0, nodes))) is RandomVictims
+    assert type(victims_of("nearest", Locality(0, nodes))) is NearestVictims

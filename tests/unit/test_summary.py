@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.circle.messages import GATHER, Account, Up
+from pcircle.circle.messages import GATHER, FinalAccount, TreeReduction
 from pcircle.circle.rounds import MAX_REASONS, MAX_SILENT, merge_accounts
-from pcircle.circle.topology import Tree
+from pcircle.circle.topology import TreePosition
 from pcircle.fprof.counters import Totals
 from pcircle.runtime import RankReport
 from pcircle.runtime.summary import (
@@ -100,23 +100,23 @@ def test_the_account_of_any_number_of_ranks_is_as_large_as_that_of_many() -> Non
 
 def account_of(ranks: int) -> bytes:
     rng = Random(1)
-    accounts: dict[int, Account[int]] = {}
+    accounts: dict[int, FinalAccount[int]] = {}
     for rank in reversed(range(ranks)):
         own = report(rank, rng)
         figures = Totals.figures(own.counts) | own.figures()
         summary = Summary.of(rank, own.counts, figures)
-        total = Account[int]((msgspec.msgpack.encode(summary),))
-        for child in Tree(rank, ranks, 8).children:
+        total = FinalAccount[int]((msgspec.msgpack.encode(summary),))
+        for child in TreePosition(rank, ranks, 8).children:
             total = merge_accounts(total, accounts.pop(child), int.__add__)
         packed = msgspec.msgpack.encode(merged(unpacked(total.reports)))
         accounts[rank] = msgspec.structs.replace(total, reports=(packed,))
     (summary,) = unpacked(accounts[0].reports)
     assert summary.ranks == ranks
-    return msgspec.msgpack.encode(Up[int](GATHER, 1, account=accounts[0]))
+    return msgspec.msgpack.encode(TreeReduction[int](GATHER, 1, account=accounts[0]))
 
 
 def test_reasons_and_silent_ranks_have_an_end() -> None:
     """What the worst of jobs adds to an account."""
     reasons = tuple(f"rank {rank}: {'x' * 100}" for rank in range(MAX_REASONS))
-    total = Account[int](reasons=reasons, silent=tuple(range(10**6, 10**6 + MAX_SILENT)))
+    total = FinalAccount[int](reasons=reasons, silent=tuple(range(10**6, 10**6 + MAX_SILENT)))
     assert len(msgspec.msgpack.encode(merge_accounts(total, total, int.__add__))) < 20 << 10

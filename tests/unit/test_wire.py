@@ -19,24 +19,24 @@ from pcircle.circle.messages import (
     QUIESCE,
     STOP,
     Abort,
-    Account,
-    Ask,
-    Counted,
-    Down,
-    Heard,
+    BundleResults,
+    FinalAccount,
+    ItemResult,
     JoinRef,
-    Moved,
-    Notice,
+    LifelineRequest,
+    MessageCounts,
+    MovedSlot,
+    NoticeBatch,
+    NoticeReply,
     Parcel,
-    Post,
-    Refuse,
-    Results,
-    Returns,
-    Sums,
-    Token,
-    Up,
-    Wait,
-    Work,
+    PinnedWork,
+    ProgressSums,
+    SafraToken,
+    StealRefusal,
+    StealRequest,
+    TreeBroadcast,
+    TreeReduction,
+    WorkTransfer,
 )
 from pcircle.fs.scan import encoded
 from pcircle.runtime import RankReport, Task
@@ -62,27 +62,31 @@ PARCELS = tuple(
     for number, item in enumerate(ITEMS)
 )
 MESSAGES = [
-    Ask(),
-    Ask(onward=True),
-    Ask(thief=3),
-    Refuse(),
-    Wait(),
-    Work(3, True, (ITEMS[:4], ITEMS[4:])),
-    Work(0, False, (ITEMS,), 2**40),
-    Work(4, False, (ITEMS[:1],), 0, (Moved(0, 7, 2**50, 3, (Done({3: items.Part((1, 2), 4)}),)),)),
-    Work(4, False, (ITEMS[:1],), 0, (Moved(0, 7, 2**50, 3),)),
-    Post(PARCELS),
-    Returns(2**50, ((0, Done({3: items.Part((1, 2), 4)})), (7, Done(cause=FAILURE)))),
-    Results(7, Done({3: items.Part((1, 2), 4), -1: items.NOTHING})),
-    Results(2**50, Done(cause=FAILURE)),
-    Notice(((FAILURE, b"a line"), (Remark(b"a", "is odd"), b""))),
-    Heard(),
-    Token(3, -5, True),
-    Down(STOP, 1, 143),
-    Up(PROGRESS, 4, sums=Sums((1, 2, 2**60), 0.5, 8, 1)),
-    Up(QUIESCE, 4, counted=Counted(2**40, 3)),
-    Up(GATHER, 1, account=Account((b"\xff",), Done(cause=FAILURE), 4, ("why",), (3, 5), 2)),
-    Up(GATHER, 1, account=Account[Any]()),
+    StealRequest(),
+    StealRequest(onward=True),
+    StealRequest(thief=3),
+    StealRefusal(),
+    LifelineRequest(),
+    WorkTransfer(3, True, (ITEMS[:4], ITEMS[4:])),
+    WorkTransfer(0, False, (ITEMS,), 2**40),
+    WorkTransfer(
+        4, False, (ITEMS[:1],), 0, (MovedSlot(0, 7, 2**50, 3, (Done({3: items.Part((1, 2), 4)}),)),)
+    ),
+    WorkTransfer(4, False, (ITEMS[:1],), 0, (MovedSlot(0, 7, 2**50, 3),)),
+    PinnedWork(PARCELS),
+    BundleResults(2**50, ((0, Done({3: items.Part((1, 2), 4)})), (7, Done(cause=FAILURE)))),
+    ItemResult(7, Done({3: items.Part((1, 2), 4), -1: items.NOTHING})),
+    ItemResult(2**50, Done(cause=FAILURE)),
+    NoticeBatch(((FAILURE, b"a line"), (Remark(b"a", "is odd"), b""))),
+    NoticeReply(),
+    SafraToken(3, -5, True),
+    TreeBroadcast(STOP, 1, 143),
+    TreeReduction(PROGRESS, 4, sums=ProgressSums((1, 2, 2**60), 0.5, 8, 1)),
+    TreeReduction(QUIESCE, 4, counted=MessageCounts(2**40, 3)),
+    TreeReduction(
+        GATHER, 1, account=FinalAccount((b"\xff",), Done(cause=FAILURE), 4, ("why",), (3, 5), 2)
+    ),
+    TreeReduction(GATHER, 1, account=FinalAccount[Any]()),
     Abort(70, "ValueError: \u2026"),
 ]
 
@@ -100,7 +104,7 @@ def test_every_message_survives(codec: Codec, message: Any) -> None:
 def test_notices_that_were_encoded_one_by_one_come_as_what_they_were(codec: Codec) -> None:
     values = (FAILURE, b"a line"), (Remark(b"a", "is odd"), b"")
     encoded = tuple(msgspec.Raw(msgspec.msgpack.encode(value)) for value in values)
-    assert codec.message(codec.encode(Notice(encoded))) == Notice(values)
+    assert codec.message(codec.encode(NoticeBatch(encoded))) == NoticeBatch(values)
 
 
 def test_parcels_survive_in_a_segment(codec: Codec) -> None:
@@ -117,7 +121,7 @@ def test_what_is_no_message_is_refused(codec: Codec, payload: bytes) -> None:
 def test_items_of_another_type_are_refused(codec: Codec) -> None:
     foreign = Codec(int, int, str)
     with pytest.raises(msgspec.ValidationError):
-        codec.message(foreign.encode(Work(0, True, ((5,),))))
+        codec.message(foreign.encode(WorkTransfer(0, True, ((5,),))))
 
 
 names = st.binary(max_size=40)
@@ -128,12 +132,14 @@ def test_a_library_task_has_plain_values(number: int, name: bytes, names: list[b
     codec = Codec(tuple[int, bytes], dict[bytes, int], bytes)
     parcel = Parcel((number, name), JoinRef(number % 8, number))
     for message in (
-        Work(number, True, ((parcel.item,),)),
-        Work(number, True, ((parcel.item,),), 0, (Moved(0, 1, number, 2, ({name: number},)),)),
-        Post((parcel,)),
-        Returns(number, ((1, {name: number}),)),
-        Results(number, {name: number}),
-        Notice(tuple((name, b"") for name in names)),
+        WorkTransfer(number, True, ((parcel.item,),)),
+        WorkTransfer(
+            number, True, ((parcel.item,),), 0, (MovedSlot(0, 1, number, 2, ({name: number},)),)
+        ),
+        PinnedWork((parcel,)),
+        BundleResults(number, ((1, {name: number}),)),
+        ItemResult(number, {name: number}),
+        NoticeBatch(tuple((name, b"") for name in names)),
     ):
         assert codec.message(codec.encode(message)) == message
     assert codec.unpack(codec.pack([parcel])) == (parcel,)
@@ -193,17 +199,19 @@ def test_what_has_no_type_comes_as_it_was(value: Any) -> None:
     codec = Codec(Any, Any, Any)
     parcels = (Parcel(value, JoinRef(1, 2)), Parcel([value], None))
     for message in (
-        Work(4, False, ((value, [value]), (value,))),
-        Work(4, False, ((value,),), 0, (Moved(0, 1, 2, 3, (value,)), Moved(0, 1, 2, 3))),
-        Returns(5, ((0, value), (1, [value]))),
-        Post(parcels),
-        Results(3, value),
-        Up(GATHER, 1, account=Account(value=value)),
+        WorkTransfer(4, False, ((value, [value]), (value,))),
+        WorkTransfer(
+            4, False, ((value,),), 0, (MovedSlot(0, 1, 2, 3, (value,)), MovedSlot(0, 1, 2, 3))
+        ),
+        BundleResults(5, ((0, value), (1, [value]))),
+        PinnedWork(parcels),
+        ItemResult(3, value),
+        TreeReduction(GATHER, 1, account=FinalAccount(value=value)),
     ):
         assert codec.message(codec.encode(message)) == message
     assert codec.unpack(codec.pack(parcels)) == parcels
     told = msgspec.Raw(codec.encode_notice((value, b"line")))
-    assert codec.message(codec.encode(Notice((told,)))) == Notice(((value, b"line"),))
+    assert codec.message(codec.encode(NoticeBatch((told,)))) == NoticeBatch(((value, b"line"),))
 
 
 def test_types_that_only_python_knows_are_pickled() -> None:
@@ -211,12 +219,12 @@ def test_types_that_only_python_knows_are_pickled() -> None:
     codec = Codec(tuple[Path, int], Own | Path, Own)
     parcel = Parcel((Path("/a"), 1), None)
     messages: list[Any] = [
-        Work(1, False, ((parcel.item,),)),
-        Work(1, False, ((parcel.item,),), 0, (Moved(0, 1, 2, 3, (Own(4),)),)),
-        Post((parcel,)),
-        Results(3, Own(4)),
-        Returns(4, ((0, Own(4)),)),
-        Notice(((Own(5), b""),)),
+        WorkTransfer(1, False, ((parcel.item,),)),
+        WorkTransfer(1, False, ((parcel.item,),), 0, (MovedSlot(0, 1, 2, 3, (Own(4),)),)),
+        PinnedWork((parcel,)),
+        ItemResult(3, Own(4)),
+        BundleResults(4, ((0, Own(4)),)),
+        NoticeBatch(((Own(5), b""),)),
     ]
     for message in messages:
         assert codec.message(codec.encode(message)) == message
