@@ -12,7 +12,8 @@ plain file in a listed folder: namespace packages, archives, and files that were
 listing, unless a later folder has one of that name.
 
 While msgspec is imported, typing_extensions is not found: msgspec imports it if it is there, needs
-nothing of it from Python 3.11 on, and what it imports in its turn takes a tenth of the start.
+nothing of it from Python 3.11 on, and what it imports in its turn takes a tenth of the start. Other
+modules that are imported with msgspec, and hardly ever used, are read when they are (`_DEFERRED`).
 
 A leaf of the package: it imports nothing of it.
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import RLock
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     ExtensionFileLoader,
@@ -28,17 +30,26 @@ from importlib.machinery import (
     PathFinder,
     SourceFileLoader,
 )
+from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from importlib.abc import Loader
-    from types import ModuleType
+    from typing import Any
 
 __all__ = ["Finder", "install"]
 
 _OWN = f"{__package__}."
 _READ_BYTES = 256 << 10
+# Each with the attributes that its importers use at once: uuid asks for the system.
+_DEFERRED: dict[str, dict[str, Any]] = {
+    "msgspec.inspect": {},
+    "msgspec.toml": {},
+    "msgspec.yaml": {},
+    "platform": {"system": lambda: os.uname().sysname},
+    "textwrap": {},
+}
 
 
 def install() -> None:
@@ -120,7 +131,8 @@ def _source(name: str, path: str, inside: list[str] | None) -> ModuleSpec | None
         status = os.stat(path)
     except OSError:
         return None
-    return _at(name, path, _Loader(name, path, status), inside)
+    loader = _DeferringLoader if name in _DEFERRED else _Loader
+    return _at(name, path, loader(name, path, status), inside)
 
 
 def _at(name: str, path: str, loader: Loader, inside: list[str] | None) -> ModuleSpec:
@@ -149,3 +161,31 @@ class _Loader(SourceFileLoader):
             return b"".join(iter(lambda: os.read(fd, _READ_BYTES), b""))
         finally:
             os.close(fd)
+
+
+class _DeferringLoader(_Loader):
+    """A loader that leaves a module unread until one of its attributes is used."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Prepare the module, with the attributes that are known before it is read."""
+        vars(module).update(_DEFERRED[self.name])
+        module.__class__ = _DeferredModule
+
+    def read(self, module: ModuleType) -> None:
+        """Read the module."""
+        super().exec_module(module)
+
+
+class _DeferredModule(ModuleType):
+    """A module that is read when an attribute is first missed in it."""
+
+    def __getattr__(self, name: str) -> Any:
+        with _READING:
+            loader = self.__spec__ and self.__spec__.loader
+            if type(self) is _DeferredModule and isinstance(loader, _DeferringLoader):
+                loader.read(self)
+                self.__class__ = ModuleType  # type: ignore[assignment]
+        return getattr(self, name)
+
+
+_READING = RLock()

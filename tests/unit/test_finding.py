@@ -152,3 +152,25 @@ def test_an_interpreter_without_pythons_finder_is_left_alone() -> None:
     before = list(sys.meta_path)
     install()
     assert sys.meta_path == before
+
+
+_DEFERRING = """
+import sys
+from pcircle.finding import install
+sys.path.remove("")
+install()
+import uuid, textwrap
+import platform
+kinds = [type(platform).__name__, type(textwrap).__name__]
+print(*kinds, platform.system(), type(platform).__name__)
+print(platform.machine(), type(platform).__name__, textwrap.dedent(" a"), uuid.uuid4().version)
+"""
+
+
+def test_a_deferred_module_is_read_when_it_is_used(run: Run) -> None:
+    system, machine = os.uname().sysname, os.uname().machine
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = run([sys.executable, "-c", _DEFERRING], env=environment)
+    words = done.stdout.decode().split()
+    kind = "_DeferredModule"
+    assert words == [kind, kind, system, kind, machine, "module", "a", "4"], done.stderr
