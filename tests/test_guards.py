@@ -123,8 +123,8 @@ def end_too_early():
 
 
 for call in (
-    lambda: signer.large(2 * BLOCK_BYTES, 2, part),
-    lambda: signer.large(2 * BLOCK_BYTES, 2, part + part),
+    lambda: signer.seal_large_file(2 * BLOCK_BYTES, 2, part),
+    lambda: signer.seal_large_file(2 * BLOCK_BYTES, 2, part + part),
     lambda: hasher.begin(1),
     lambda: [hasher.begin(0), hasher.add(0, b"12"), hasher.add(1, b"2")],
     end_too_early,

@@ -22,8 +22,13 @@ from pcircle.fs.trouble import Changed
 from pcircle.names import show
 from pcircle.signature.algorithms import Algorithm
 from pcircle.signature.blocks import BlockHasher
-from pcircle.signature.digests import file_digest, kind_of, link_digest, node_digest
-from pcircle.signature.manifest import Damaged, Entry, Manifest, Section
+from pcircle.signature.digests import file_digest, kind_byte, link_digest, node_digest
+from pcircle.signature.manifest import (
+    DamagedManifestError,
+    Manifest,
+    ManifestEntry,
+    ManifestSection,
+)
 
 KNOWN: Final = KIND | SIZE | MTIME | CTIME | TARGET | RDEV | CONTENT
 """The fields that a manifest has."""
@@ -42,7 +47,7 @@ _FEW = 4096  # entries of a directory that are kept by name
 _PIECE_BYTES = 512 << 10
 _OTHER_DEVICE = 2**64 - 1  # none has this number: each of two manifests has its own precision
 
-Find = Callable[[bytes], "Entry | None"]
+Find = Callable[[bytes], "ManifestEntry | None"]
 
 
 def is_manifest(path: bytes) -> bool:
@@ -64,7 +69,7 @@ def checked(path: bytes) -> Manifest:
     try:
         manifest = Manifest(path)
         manifest.verify()
-    except Damaged as error:
+    except DamagedManifestError as error:
         raise UsageError(f"'{show(path)}': {error}") from None
     except OSError as error:
         raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
@@ -73,13 +78,13 @@ def checked(path: bytes) -> Manifest:
     return manifest
 
 
-def row_of(entry: Entry, device: int = 0) -> Row:
+def row_of(entry: ManifestEntry, device: int = 0) -> Row:
     """What an entry says of a status, as if it were on this device; the rest is 0."""
     times = entry.changed_ns, entry.modified_ns, entry.changed_ns
     return Row(mode_of(entry), 0, device, 1, 0, 0, entry.size, 0, 0, 0, *times)
 
 
-def mode_of(entry: Entry) -> int:
+def mode_of(entry: ManifestEntry) -> int:
     """The kind of an entry, as a mode has it."""
     return _MODES[entry.kind]
 
@@ -91,7 +96,7 @@ class Book:
         self.manifest = manifest
         self._known: tuple[bytes, Find] | None = None
 
-    def entry(self, path: bytes) -> Entry | None:
+    def entry(self, path: bytes) -> ManifestEntry | None:
         """The entry of a path."""
         above, _, name = path.rpartition(b"/")
         return self.known(above)(name) if path else self.manifest.root
@@ -103,12 +108,12 @@ class Book:
             self._known = path, _finding(section)
         return self._known[1]
 
-    def section(self, path: bytes) -> Iterator[Entry]:
+    def section(self, path: bytes) -> Iterator[ManifestEntry]:
         """The entries of a directory, in order; none if there is no such directory."""
         return iter(self.manifest.section(path) or ())
 
 
-def _finding(section: Section | None) -> Find:
+def _finding(section: ManifestSection | None) -> Find:
     if section is None:
         return lambda name: None
     if section.count > _FEW:
@@ -126,7 +131,13 @@ class Digests:
         self._piece = aligned(_PIECE_BYTES)
 
     def differences(
-        self, fields: int, entry: Entry, name: bytes, fd: int, row: Row, stop: Callable[[], bool]
+        self,
+        fields: int,
+        entry: ManifestEntry,
+        name: bytes,
+        fd: int,
+        row: Row,
+        stop: Callable[[], bool],
     ) -> int:
         """What an entry of an open directory has different of `fields`, by its digest. OSError.
 
@@ -145,7 +156,7 @@ class Digests:
             node_digest(self._algorithm, row.st_mode, row.st_rdev) != entry.digest
         )
 
-    def entry(self, name: bytes, fd: int, row: Row, stop: Callable[[], bool]) -> Entry:
+    def entry(self, name: bytes, fd: int, row: Row, stop: Callable[[], bool]) -> ManifestEntry:
         """What a manifest has of an entry of an open directory, no directory itself. OSError."""
         size = row.st_size if stat.S_ISREG(row.st_mode) or stat.S_ISLNK(row.st_mode) else 0
         if stat.S_ISLNK(row.st_mode):
@@ -155,7 +166,7 @@ class Digests:
         else:
             digest = node_digest(self._algorithm, row.st_mode, row.st_rdev)
         times = row.st_mtime_ns, row.st_ctime_ns
-        return Entry(name, kind_of(row.st_mode), digest, size, *times)
+        return ManifestEntry(name, kind_byte(row.st_mode), digest, size, *times)
 
     def _of_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
         fd = os.open(name, _FLAGS, dir_fd=directory_fd)
@@ -181,7 +192,7 @@ class Digests:
             os.close(fd)
 
 
-def differences_of(old: Entry, new: Entry, fields: int, comparer: Comparer) -> int:
+def differences_of(old: ManifestEntry, new: ManifestEntry, fields: int, comparer: Comparer) -> int:
     """What two entries have different, of manifests with the same algorithm."""
     found = comparer.differences(row_of(old), row_of(new, _OTHER_DEVICE))
     if found & KIND or old.kind == b"d":

@@ -79,7 +79,7 @@ class Signing(Observer):
         self._signer = signer
 
     def small(self, data: Data) -> None:
-        self._signer.small(data)
+        self._signer.seal_small_file(data)
 
     def begin_at(self, offset: int) -> None:
         self._signer.begin(offset)
@@ -95,22 +95,22 @@ class Signing(Observer):
             self._signer.end_chunk(begin, end)
 
     def settled(self, name: bytes) -> None:
-        self._signer.add(name)
+        self._signer.add_entry(name)
 
     def link(self, name: bytes, text: bytes) -> None:
-        self._signer.link(text)
+        self._signer.seal_link(text)
 
     def stays(self, directory_fd: int, name: bytes, stop: Callable[[], bool]) -> None:
         signer = self._signer
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
-            signer.link(os.readlink(name, dir_fd=directory_fd))
+            signer.seal_link(os.readlink(name, dir_fd=directory_fd))
         elif not stat.S_ISREG(status.st_mode):
-            signer.node(status.st_mode, status.st_rdev)
+            signer.seal_node(status.st_mode, status.st_rdev)
         else:
             fd = os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
             try:
-                signer.read(fd, stop)
+                signer.read_file(fd, stop)
             finally:
                 os.close(fd)
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from pcircle.buffers import aligned
 from pcircle.names import show
-from pcircle.signature import BlockHasher, Runs, Shelf, algorithm, pack_entry
+from pcircle.signature import BlockHasher, Runs, RunStore, get_algorithm, pack_entry
 from pcircle.signature.algorithms import DEFAULT
 from pcircle.signature.digests import file_digest, link_digest, node_digest
 
@@ -26,7 +26,7 @@ Beat: TypeAlias = Callable[[], None]
 
 def digest(data: bytes) -> bytes:
     """Of bytes that travel: it finds accidents, as fast as memory is."""
-    return algorithm(DEFAULT).digest(data)
+    return get_algorithm(DEFAULT).digest(data)
 
 
 def _no_beat() -> None:
@@ -59,7 +59,7 @@ def digest_of(fd: int, size: int, beat: Beat = _no_beat) -> bytes:
 
     `size` is that of a hole alone: a file of /proc or /sys has another one than it claims.
     """
-    made = algorithm(DEFAULT)
+    made = get_algorithm(DEFAULT)
     hasher = BlockHasher(made)
     hasher.begin(0)
     if fd >= 0:
@@ -82,7 +82,7 @@ def _leaf(
     holder: int | None, name: bytes, status: os.stat_result, beat: Beat
 ) -> tuple[bytes, bytes]:
     """Kind and digest of what is no directory."""
-    made = algorithm(DEFAULT)
+    made = get_algorithm(DEFAULT)
     if stat.S_ISLNK(status.st_mode):
         return b"l", link_digest(made, os.readlink(name, dir_fd=holder))
     if not stat.S_ISREG(status.st_mode):
@@ -96,7 +96,7 @@ def _leaf(
 
 def _tree(path: bytes, beat: Beat) -> bytes:
     """The digest of a directory. Special files are left out, as they are when it is sent."""
-    shelf = Shelf(algorithm(DEFAULT))
+    shelf = RunStore(get_algorithm(DEFAULT))
     top = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
     stack: list[tuple[int, bytes, list[bytes], Runs]] = [(top, b"", _names(top), Runs())]
     try:

@@ -175,7 +175,7 @@ class Rows:
 
     def _signature(self, name: bytes, directory_fd: int) -> str:
         """The signature of a file, as of fsum. OSError, also if the job ends meanwhile."""
-        from pcircle.signature import Signer, text_of  # few want it
+        from pcircle.signature import Signer, format_signature  # few want it
         from pcircle.signature.algorithms import DEFAULT
 
         signer = self._signer = self._signer or Signer(DEFAULT, b"")
@@ -183,10 +183,10 @@ class Rows:
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise Changed("it is no longer a regular file")
-            signer.read(fd, self.is_stopping)
+            signer.read_file(fd, self.is_stopping)
         finally:
             os.close(fd)
-        return text_of(signer.algorithm, signer.seal[1:])
+        return format_signature(signer.algorithm, signer.seal[1:])
 
     def _is_lustre(self, device: int) -> bool:
         if device not in self._lustre:

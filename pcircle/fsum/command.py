@@ -15,7 +15,13 @@ from pcircle.fsum.console import Console, tell_differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
 from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Task
-from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable, import_ahead
+from pcircle.signature.algorithms import (
+    DEFAULT,
+    check_name,
+    ensure_usable,
+    get_algorithm,
+    import_early,
+)
 from pcircle.tool.failures import line_of
 from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
@@ -30,7 +36,7 @@ from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
-    from pcircle.signature.checksums import Listed
+    from pcircle.signature.checksums import ChecksumLine
     from pcircle.signature.manifest import Manifest
     from pcircle.walk.roots import Root
 
@@ -67,7 +73,7 @@ class SumProgram(ToolProgram):
     def __init__(self, options: Options) -> None:
         super().__init__()
         self._options = options
-        self._expected: Sequence[Listed] = ()  # on rank 0
+        self._expected: Sequence[ChecksumLine] = ()  # on rank 0
         self._bad_lines = 0  # among them
         self._first_bad: tuple[str, ...] = ()
         self._lists: Lists | None = None  # on rank 0
@@ -78,7 +84,7 @@ class SumProgram(ToolProgram):
         options = self._options
         if not options.whole and options.against is None:
             try:
-                algorithm(options.algorithm or DEFAULT)
+                get_algorithm(options.algorithm or DEFAULT)
             except ValueError as error:
                 raise UsageError(f"--algorithm: {error}") from None
         plan = self._decide(len(nodes), one_node=len(set(nodes)) == 1)
@@ -185,9 +191,9 @@ class SumProgram(ToolProgram):
             )
         if options.chunk_bytes is not None:
             raise UsageError(_WHOLE_CHUNKS)
-        self._expected, self._bad_lines = found.lines, found.bad
+        self._expected, self._bad_lines = found.lines, found.malformed_count
         shown = show(options.against)
-        self._first_bad = tuple(f"'{shown}': {reason}" for reason in found.first_bad)
+        self._first_bad = tuple(f"'{shown}': {reason}" for reason in found.first_errors)
         return None, found.algorithm, True
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
@@ -306,7 +312,7 @@ def _run(options: Options) -> int:
         elif options.against is None:
             check_name(options.algorithm or DEFAULT)
         if not options.whole:
-            import_ahead(options.algorithm or DEFAULT)
+            import_early(options.algorithm or DEFAULT)
     except ValueError as error:
         raise UsageError(f"--algorithm: {error}") from None
     with any_link(options.insecure_links):

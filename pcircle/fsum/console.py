@@ -23,8 +23,8 @@ from pcircle.fsum.report import (
 )
 from pcircle.guards import require
 from pcircle.runtime import Outcome
-from pcircle.signature import algorithm, entries_of, text_of
-from pcircle.signature.digests import BESIDE_BYTES
+from pcircle.signature import format_signature, get_algorithm, iter_entries
+from pcircle.signature.digests import TRAILER_BYTES
 from pcircle.tool import console as base
 from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
@@ -138,14 +138,14 @@ class Console(base.Console[Done]):
         """The signatures of the roots that have one."""
         if result is None or not self._signs:
             return {}
-        chosen = algorithm(self._plan.algorithm)
-        beside = BESIDE_BYTES if self._plan.detailed else 0
-        entries = entries_of(b"".join(result.roots.runs), chosen.size + beside)
+        chosen = get_algorithm(self._plan.algorithm)
+        beside = TRAILER_BYTES if self._plan.detailed else 0
+        entries = iter_entries(b"".join(result.roots.runs), chosen.size + beside)
         found = {}
         for name, entry in entries:
             if int(name) not in self._failed_roots:
                 end = len(entry) - beside
-                found[int(name)] = text_of(chosen, entry[end - chosen.size : end])
+                found[int(name)] = format_signature(chosen, entry[end - chosen.size : end])
         return found
 
     def _report(
@@ -197,11 +197,11 @@ class Console(base.Console[Done]):
         """The lines that were asked for."""
         yield from _told(report.differences if self._json else self._differences.told())
         if self._digests is not None:
-            from pcircle.signature.checksums import line_of
+            from pcircle.signature.checksums import format_line
 
             for record in self._digests.sorted():
                 path, _, digest = record.rpartition(b"\0\0")
-                yield line_of(digest, path.replace(b"\0", b"/")) + b"\n"
+                yield format_line(digest, path.replace(b"\0", b"/")) + b"\n"
         for signed in report.signatures if self._signs else ():
             if signed.signature is not None:
                 yield f"{signed.signature}  {signed.path}\n".encode()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pcircle.fs.directories import join_path
 from pcircle.fsum.items import Difference
 from pcircle.guards import require
-from pcircle.signature.manifest import Manifest, side_by_side
+from pcircle.signature.manifest import Manifest, pair_entries
 
 
 def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
@@ -23,7 +23,7 @@ def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
         path = paths.pop()
         deeper = []
         sections = (iter(manifest.section(path) or ()) for manifest in (old, new))
-        for was, now in side_by_side(*sections):
+        for was, now in pair_entries(*sections):
             entry = require(now or was)
             inner = join_path(path, entry.name)
             shown = inner + (b"/" if entry.kind == b"d" else b"")

@@ -64,7 +64,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     """What came of a part of a directory: its entries, see `pcircle.signature.signer.Result`."""
 
     runs: tuple[bytes, ...] = ()
-    shelved: tuple[tuple[int, int], ...] = ()
+    spilled: tuple[tuple[int, int], ...] = ()
     signed: int = 0
     blocks: bytes = b""
 

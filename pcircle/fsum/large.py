@@ -70,7 +70,7 @@ class LargeFiles:
             self._counters.weight += item.weight
             path = join_path(item.path, item.name)
             self._reader.fail(item.root, path, None, error, context)
-            return self._signer.take(NOTHING)
+            return self._signer.attach_to(NOTHING)
         size = status.st_size
         self._counters.sized += 1
         self._counters.bytes_found += size
@@ -117,7 +117,7 @@ class LargeFiles:
             context.spawn(
                 [change(item, offset=a, length=b - a, weight=weight * (b - a)) for a, b in parts]
             )
-        return Done(blocks=self._signer.take(NOTHING).blocks)
+        return Done(blocks=self._signer.attach_to(NOTHING).blocks)
 
     def complete(self, item: Large, own: LargeFile, merged: Done, context: Context[Any]) -> Part:
         """All chunks are read: the file's entry, or that it has none."""
@@ -136,13 +136,13 @@ class LargeFiles:
             context.note([cause])
             self._signer.clear()
             self._reader.sign_failed(item.root, join_path(item.path, item.name))
-            return self._signer.take(NOTHING)
+            return self._signer.attach_to(NOTHING)
         self._signer.clear()
         self._reader.note(own.status, own.status.st_size)
-        self._signer.large(own.status.st_size, own.blocks, merged.blocks)
-        self._signer.add_at(item.root, item.path, item.name)
+        self._signer.seal_large_file(own.status.st_size, own.blocks, merged.blocks)
+        self._signer.add_entry_or_root(item.root, item.path, item.name)
         self._counters.files += 1
-        return self._signer.take(NOTHING)
+        return self._signer.attach_to(NOTHING)
 
 
 def _source_of(item: Large) -> tuple[int, int] | None:

@@ -24,13 +24,19 @@ from pcircle.fsum.items import Difference, Done, Item
 from pcircle.fsum.plan import Plan
 from pcircle.guards import require
 from pcircle.signature import Signer
-from pcircle.signature.digests import FAILED, pack_beside
-from pcircle.signature.manifest import Entry, Manifest, Section, SectionWriter, unpack
+from pcircle.signature.digests import FAILED, pack_trailer
+from pcircle.signature.manifest import (
+    Manifest,
+    ManifestEntry,
+    ManifestSection,
+    SectionWriter,
+    unpack_entry,
+)
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import Batch, Tree
 from pcircle.walk.sink import Gather, Sink
 
-Known = Callable[[bytes], Entry | None]
+Known = Callable[[bytes], ManifestEntry | None]
 _TOGETHER = 4096  # entries of a directory that are looked up by a dictionary
 
 
@@ -96,7 +102,7 @@ class Ledger:
         block.files = list(filter(there, block.files))
         block.directories = list(filter(there, block.directories))
 
-    def is_meant(self, path: bytes, entry: Entry) -> bool:
+    def is_meant(self, path: bytes, entry: ManifestEntry) -> bool:
         """Whether the rules leave an entry of a directory in, and it is no file of this run."""
         if any(own.directory == path and own.names(entry.name) for own in self._plan.own):
             return False
@@ -128,16 +134,16 @@ class Ledger:
         elif mode == "quick":
             self.counters.unchecked += 1
         self._signer.seal = b"f" + digest
-        self._signer.beside = pack_beside(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        self._signer.trailer = pack_trailer(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return True
 
     def _seal_nothing(self, name: bytes, directory_fd: int) -> bool:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         self._signer.seal = b"f" + bytes(self._signer.algorithm.size)
-        self._signer.beside = pack_beside(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        self._signer.trailer = pack_trailer(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return True
 
-    def files_of(self, path: bytes, entry: Entry) -> int:
+    def files_of(self, path: bytes, entry: ManifestEntry) -> int:
         """How many files the manifest has in an entry of this path: itself, or all below it."""
         section = None if self.old is None or entry.kind != b"d" else self.old.section(path)
         if section is None:
@@ -209,8 +215,8 @@ class Page:
         self._count = 0
         self._alone = ledger.part()
         self._part: SectionWriter | None = None
-        self._old: Iterator[Entry] | None = None
-        self._next: Entry | None = None
+        self._old: Iterator[ManifestEntry] | None = None
+        self._next: ManifestEntry | None = None
 
     def __enter__(self) -> Page:
         self._part = self._alone.__enter__()
@@ -230,7 +236,7 @@ class Page:
     def see(self, some: Sequence[tuple[bytes, bytes]]) -> None:
         """Entries, in the order of their names. StoppedEarly if they can't be written."""
         signer = self._ledger.signer
-        entries = [unpack(name, packed, signer.algorithm.size) for name, packed in some]
+        entries = [unpack_entry(name, packed, signer.algorithm.size) for name, packed in some]
         self._count += len(entries)
         self._bytes += sum(entry.size for entry in entries if entry.kind in b"fd")
         if self._part is not None:
@@ -242,7 +248,7 @@ class Page:
             found = [each for entry in entries for each in self._against(entry)]
             if found:
                 self._tell(found)
-        signer.beside = pack_beside(self._bytes, *self._times)
+        signer.trailer = pack_trailer(self._bytes, *self._times)
 
     def close(self, digest: bytes) -> None:
         """All were seen. StoppedEarly if they can't be written."""
@@ -260,7 +266,7 @@ class Page:
 
     # ---- comparing -------------------------------------------------------------
 
-    def _against(self, entry: Entry) -> list[Difference]:
+    def _against(self, entry: ManifestEntry) -> list[Difference]:
         """How an entry differs from what the manifest has there, and what came before it."""
         found = []
         while self._next is not None and self._next.name < entry.name:
@@ -284,7 +290,7 @@ class Page:
             found.append(Difference("changed", self._named(entry)))
         return found
 
-    def _without(self, old: Entry) -> list[Difference]:
+    def _without(self, old: ManifestEntry) -> list[Difference]:
         if not self._is_meant(old):
             return []
         self._ledger.counters.missing += self._ledger.files_of(self._named(old).rstrip(b"/"), old)
@@ -292,7 +298,7 @@ class Page:
             return []
         return [Difference("missing", self._named(old))]
 
-    def _is_meant(self, old: Entry) -> bool:
+    def _is_meant(self, old: ManifestEntry) -> bool:
         if self._meant is not None:
             while self._reached < old.name:
                 self._reached = next(self._meant, b"\xff" * 256)
@@ -300,19 +306,19 @@ class Page:
                 return False
         return self._ledger.is_meant(self._path, old)
 
-    def _named(self, entry: Entry) -> bytes:
+    def _named(self, entry: ManifestEntry) -> bytes:
         return join_path(self._path, entry.name) + (b"/" if entry.kind == b"d" else b"")
 
     def _step(self) -> None:
         self._next = next(require(self._old), None)
 
 
-def has_rotted(old: Entry, new: Entry) -> bool:
+def has_rotted(old: ManifestEntry, new: ManifestEntry) -> bool:
     """Whether content differs although nobody has written to the file."""
     return (old.kind, *old[3:]) == (b"f", *new[3:]) and old.digest != new.digest
 
 
-def _lookup(section: Section | None) -> Known:
+def _lookup(section: ManifestSection | None) -> Known:
     if section is None:
         return lambda name: None
     if section.count > _TOGETHER:

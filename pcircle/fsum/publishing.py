@@ -16,10 +16,16 @@ from pcircle.fsum.items import Difference, Done
 from pcircle.fsum.ledger import has_rotted, unwritable
 from pcircle.fsum.plan import Own, Plan
 from pcircle.guards import require
-from pcircle.signature import algorithm, entries_of
-from pcircle.signature.checksums import Digests, read_list
-from pcircle.signature.digests import BESIDE_BYTES
-from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, unpack
+from pcircle.signature import get_algorithm, iter_entries
+from pcircle.signature.checksums import ChecksumList, parse_list
+from pcircle.signature.digests import TRAILER_BYTES
+from pcircle.signature.manifest import (
+    DamagedManifestError,
+    Manifest,
+    ManifestEntry,
+    unpack_entry,
+    write_manifest,
+)
 from pcircle.trusted import (
     create,
     named,
@@ -42,7 +48,7 @@ def read_manifest(path: bytes) -> Manifest:
     try:
         manifest = Manifest(path)
         manifest.verify()
-    except Damaged as error:
+    except DamagedManifestError as error:
         raise UsageError(f"'{show(path)}' is damaged or not a manifest: {error}") from None
     except OSError as error:
         raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
@@ -51,7 +57,7 @@ def read_manifest(path: bytes) -> Manifest:
 
 def read_against(
     path: bytes, algorithm: str | None, mode: str, *, null: bool = False
-) -> Manifest | Digests:
+) -> Manifest | ChecksumList:
     """What is in a file: a manifest, or for --check a list of digests, perhaps through a pipe.
 
     With `null` the lines of a list end with NUL.
@@ -64,7 +70,7 @@ def read_against(
             if not _BEGIN.startswith(begin):
                 if mode != "check":
                     raise UsageError(f"--{mode}: '{show(path)}' is not a manifest")
-                return read_list(begin + stream.read(), algorithm, null=null)
+                return parse_list(begin + stream.read(), algorithm, null=null)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"cannot read '{show(path)}': {reason}") from None
@@ -162,7 +168,7 @@ def own_files(root: Root, here: bytes, found: Iterable[Own]) -> tuple[Own, ...]:
     return tuple(own)
 
 
-def publish(plan: Plan, destination: bytes, root: Entry | None, entries: int) -> None:
+def publish(plan: Plan, destination: bytes, root: ManifestEntry | None, entries: int) -> None:
     """Make one file of the parts, under its name at once; without a root only clear away. OSError.
 
     The temporary file that it becomes is there already, with the mode of a new file.
@@ -174,7 +180,9 @@ def publish(plan: Plan, destination: bytes, root: Entry | None, entries: int) ->
             fd = writing(parts, os.O_TRUNC)
             with io.BufferedWriter(WholeFile(fd, "wb")) as stream:
                 named = root._replace(name=path)
-                assemble(result(parts, plan.ranks), stream, plan.algorithm, named, lambda: entries)
+                write_manifest(
+                    result(parts, plan.ranks), stream, plan.algorithm, named, lambda: entries
+                )
                 stream.flush()
                 os.fsync(stream.fileno())
             replace(parts, destination)
@@ -190,16 +198,16 @@ def clear(plan: Plan) -> None:
         remove(plan.parts, plan.ranks)
 
 
-def root_of(plan: Plan, result: Done) -> Entry | None:
+def root_of(plan: Plan, result: Done) -> ManifestEntry | None:
     """The root's entry, of a job's result."""
     if not result.roots.runs:
         return None
-    size = algorithm(plan.algorithm).size
-    ((name, packed),) = entries_of(result.roots.runs[0], size + BESIDE_BYTES)
-    return unpack(name, packed, size)
+    size = get_algorithm(plan.algorithm).size
+    ((name, packed),) = iter_entries(result.roots.runs[0], size + TRAILER_BYTES)
+    return unpack_entry(name, packed, size)
 
 
-def against_root(plan: Plan, root: Entry, *, told: bool) -> list[Difference]:
+def against_root(plan: Plan, root: ManifestEntry, *, told: bool) -> list[Difference]:
     """How the root itself differs from what the manifest says.
 
     Directories tell by themselves; `told` is whether any has.

@@ -28,7 +28,7 @@ from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.runtime import Context
 from pcircle.signature import Signer
-from pcircle.signature.digests import BESIDE_BYTES, FAILED, pack_beside
+from pcircle.signature.digests import FAILED, TRAILER_BYTES, pack_trailer
 from pcircle.tool.failures import Accounts, Failure, failure_of
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -130,7 +130,7 @@ class Reader(Accounts):
         if sizes[-1] == UNTRIED:
             # EINTR before the first, by a signal or from the file system: `file` reads that one.
             sizes = sizes[: sizes.index(UNTRIED)] or [NOT_PLAIN]
-        return sizes, self._signer.file_entries(names, sizes, contents)
+        return sizes, self._signer.pack_small_files(names, sizes, contents)
 
     def count_files(self, added: int, size: int) -> None:
         """Count files that were added, of so many bytes."""
@@ -151,7 +151,7 @@ class Reader(Accounts):
                 # One byte more is asked for than there should be.
                 count = os.readv(fd, [self._small])
                 if count == size:
-                    self._signer.small(self._small[:count])
+                    self._signer.seal_small_file(self._small[:count])
                     self.note(status, size)
                     self._counters.bytes_found += size
                     self._counters.bytes_done += size
@@ -254,7 +254,7 @@ class Reader(Accounts):
         """Seal a symbolic link. OSError."""
         with trying("read link"):
             text = os.readlink(name, dir_fd=directory_fd)
-        self._signer.link(text)
+        self._signer.seal_link(text)
         if self._detailed:
             status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             self.note(status, len(text))
@@ -265,13 +265,13 @@ class Reader(Accounts):
             status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
                 raise Changed("it was replaced")
-        self._signer.node(status.st_mode, status.st_rdev)
+        self._signer.seal_node(status.st_mode, status.st_rdev)
         self.note(status, 0)
 
     def note(self, status: os.stat_result, size: int) -> None:
         """Have size and times beside the seal, if they are wanted."""
         if self._detailed:
-            self._signer.beside = pack_beside(size, status.st_mtime_ns, status.st_ctime_ns)
+            self._signer.trailer = pack_trailer(size, status.st_mtime_ns, status.st_ctime_ns)
 
     # ---- failures --------------------------------------------------------------
 
@@ -284,9 +284,11 @@ class Reader(Accounts):
         """Where a manifest is compared with, a failed entry is not a missing one."""
         if self._plan.against is not None:
             self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
-            self._signer.beside = bytes(BESIDE_BYTES)
+            self._signer.trailer = bytes(TRAILER_BYTES)
             name = path.rpartition(b"/")[2]
-            self._signer.add(name if path and not self._plan.roots[root].name else b"%d" % root)
+            self._signer.add_entry(
+                name if path and not self._plan.roots[root].name else b"%d" % root
+            )
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
         """See `Accounts`."""

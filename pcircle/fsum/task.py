@@ -19,7 +19,7 @@ from pcircle.fsum.visitor import SumVisitor
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.signature import Signer
-from pcircle.signature.digests import BESIDE_BYTES
+from pcircle.signature.digests import TRAILER_BYTES
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.seeds import seeds
 from pcircle.walk.sink import SINK_ITEMS
@@ -51,7 +51,7 @@ class SumTask(WalkTask[Item, Done]):
         self.counters = Counters()
         self._plan = plan
         self._size = size
-        beside_bytes = BESIDE_BYTES if plan.detailed else 0
+        beside_bytes = TRAILER_BYTES if plan.detailed else 0
         of_first: Signer | None = None if first is None else first._signer
         self._signer: Signer = Signer(plan.algorithm, HOLDER, beside_bytes, of_first)
         self._ledger: Ledger | None = None
@@ -101,7 +101,7 @@ class SumTask(WalkTask[Item, Done]):
         return Done(slots, a.cause or b.cause, a.blocks + b.blocks)
 
     def portable(self, result: Done) -> Done:
-        slots = {slot: self._signer.portable(part) for slot, part in result.slots.items()}
+        slots = {slot: self._signer.make_portable(part) for slot, part in result.slots.items()}
         return Done(slots, result.cause, result.blocks)
 
     def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:

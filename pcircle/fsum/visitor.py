@@ -87,7 +87,7 @@ class SumVisitor(Visitor[Part]):
     ) -> list[bytes]:
         """Add directories of which all files were read; the other ones."""
         inside, ranges, files, total = some.inside, some.ranges(), len(entries), sum(sizes)
-        made = self._signer.small_directories(some.names, ranges, inside, entries)
+        made = self._signer.pack_small_directories(some.names, ranges, inside, entries)
         signed = list(filter(None, made))
         rest: list[bytes] = []
         if len(signed) < len(made):
@@ -131,15 +131,15 @@ class SumVisitor(Visitor[Part]):
         where = opened.root, opened.path
         try:
             if self._ledger is None:
-                part = self._signer.directory(*where, NOTHING, opened.part)
+                part = self._signer.finish_directory(*where, NOTHING, opened.part)
             else:
                 meant = self._meant(opened) if opened.entered else ()
                 with self._ledger.page(opened.path, opened.own, context.note, meant) as page:
-                    part = self._signer.directory(*where, NOTHING, opened.part, page.see)
+                    part = self._signer.finish_directory(*where, NOTHING, opened.part, page.see)
                     page.close(self._signer.digest_of(part))
         except ValueError as why:
             self._reader.fail(*where, "sign directory", Changed(str(why)), context, sized=True)
-            return self._signer.take(NOTHING)
+            return self._signer.attach_to(NOTHING)
         self._counters.directories += 1
         return part
 
@@ -161,7 +161,7 @@ class SumVisitor(Visitor[Part]):
             self._counters.sized += 1
         self._signer.clear()
         self._reader.fail(opened.root, opened.path, "read directory", error, context, sized=True)
-        opened.own = self._signer.take(NOTHING)
+        opened.own = self._signer.attach_to(NOTHING)
 
     def lost(self, opened: Open[Part]) -> Part:
         """See `Visitor`: what is in it is nobody's entry."""
@@ -172,7 +172,7 @@ class SumVisitor(Visitor[Part]):
         """See `Visitor`."""
         if a is NOTHING:
             return b
-        return self._signer.gather(NOTHING, a, b)
+        return self._signer.merge_results(NOTHING, a, b)
 
     # ---- names -----------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class SumVisitor(Visitor[Part]):
 
     def taken(self) -> Part:
         """See `Visitor`."""
-        return self._signer.take(NOTHING)
+        return self._signer.attach_to(NOTHING)
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
@@ -226,7 +226,7 @@ class SumVisitor(Visitor[Part]):
     ) -> None:
         """Files that may be of any size, one by one."""
         large: list[Large] = []
-        read, add, stop = self._reader.file, self._signer.add_at, context.is_stopping
+        read, add, stop = self._reader.file, self._signer.add_entry_or_root, context.is_stopping
         root, path, weight = where.root, where.path, where.weight
         spares = None if self._ledger is None else self._ledger.sparing(path)
         for done, name in enumerate(files, 1):
@@ -265,7 +265,7 @@ class SumVisitor(Visitor[Part]):
         except OSError as error:
             self._reader.fail(where.root, join_path(where.path, name), None, error, context)
             return False
-        self._signer.add_at(where.root, where.path, name)
+        self._signer.add_entry_or_root(where.root, where.path, name)
         return True
 
 

@@ -27,7 +27,7 @@ from pcircle.fsum.plan import LARGE_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, check_same
 from pcircle.guards import require_type
 from pcircle.runtime import Context
-from pcircle.signature.checksums import Listed as Line
+from pcircle.signature.checksums import ChecksumLine as Line
 from pcircle.signature.checksums import new_hasher
 from pcircle.tool.failures import Accounts, Failure, Recalled, tell_recalls
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back

@@ -1,23 +1,26 @@
-"""One value for a whole tree: the dataset signature, version 1.
+"""Dataset signatures, version 1: one digest for a whole tree.
 
-A Merkle tree over names, kinds and contents, so that it depends neither on who
-read what nor in which order. Blocks of files and entries of directories are
-digested wherever they are read; what travels are packed bytes. `algorithms`
-are the digests, `digests` the forms of `docs/signature.rst`, `blocks` cuts
-what is read, `runs` collects a directory's entries. Nothing here walks a tree.
+A signature is the root of a Merkle tree over the names, types and contents of the entries. It
+depends neither on which rank read an entry nor on the order of reading, so ranks digest blocks and
+directories wherever they read them and exchange only packed bytes. `docs/signature.rst` defines
+the format.
+
+`algorithms` has the hash functions, `digests` the digest of each type of entry, `blocks` splits
+file contents into blocks, `runs` collects the entries of a directory, and `signer` combines them
+for one rank. `manifest` stores the digest of every entry. Nothing in this package walks a tree.
 """
 
-from pcircle.signature.algorithms import Algorithm, algorithm, names
+from pcircle.signature.algorithms import Algorithm, algorithm_names, get_algorithm
 from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
 from pcircle.signature.digests import (
     file_digest,
-    kind_of,
+    format_signature,
+    kind_byte,
     link_digest,
     node_digest,
-    parse_text,
-    text_of,
+    parse_signature,
 )
-from pcircle.signature.runs import Runs, Shelf, entries_of, pack_entry
+from pcircle.signature.runs import Runs, RunStore, iter_entries, pack_entry
 from pcircle.signature.signer import PART, Signer
 
 __all__ = [
@@ -25,17 +28,17 @@ __all__ = [
     "PART",
     "Algorithm",
     "BlockHasher",
+    "RunStore",
     "Runs",
-    "Shelf",
     "Signer",
-    "algorithm",
-    "entries_of",
+    "algorithm_names",
     "file_digest",
-    "kind_of",
+    "format_signature",
+    "get_algorithm",
+    "iter_entries",
+    "kind_byte",
     "link_digest",
-    "names",
     "node_digest",
     "pack_entry",
-    "parse_text",
-    "text_of",
+    "parse_signature",
 ]

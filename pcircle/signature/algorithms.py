@@ -1,8 +1,8 @@
-"""The digests that a signature can be made of.
+"""Hash functions for signatures.
 
-`xxh128` is as fast as memory and finds accidents; the others find tampering
-as well. All release the interpreter's lock on large buffers. Modules are
-imported when an algorithm is asked for, since most runs ask for none.
+`xxh128` runs at memory speed and detects accidental corruption; the cryptographic algorithms also
+detect tampering. All of them release the interpreter lock while they hash large buffers. The
+modules are imported on first use because most runs need none of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pcircle.errors import StoppedEarly
 
 DEFAULT = "xxh128"
 _HASHLIB = ("sha256", "sha512", "blake2b")
-# Long enough for all of its code for large input.
-_TRIAL_OF_BLAKE3 = """
+# The input is long enough to run every code path for large buffers.
+_BLAKE3_TRIAL = """
 from blake3 import blake3
 hasher = blake3(bytes(1 << 20))
 hasher.update(bytes(100))
@@ -24,17 +24,17 @@ hasher.digest()
 
 
 class Hasher(Protocol):
-    """A digest under way."""
+    """A digest in progress."""
 
     def update(self, data: Any, /) -> Any:
-        """Add bytes."""
+        """Add `data` to the input."""
 
     def digest(self) -> bytes:
-        """The digest of what was added."""
+        """Return the digest of the input so far."""
 
 
 class Algorithm(NamedTuple):
-    """A digest: its name, how many bytes it has, how one begins and all at once."""
+    """A hash function: its name, digest size in bytes, constructor and one-call form."""
 
     name: str
     size: int
@@ -42,33 +42,39 @@ class Algorithm(NamedTuple):
     digest: Callable[[Any], bytes]
 
 
-def names() -> tuple[str, ...]:
-    """The names that `algorithm` may know; `blake3` only where its package can be used."""
+def algorithm_names() -> tuple[str, ...]:
+    """Return the known algorithm names; `blake3` is usable only if its package is installed."""
     return (DEFAULT, *_HASHLIB, "blake3")
 
 
 def check_name(name: str) -> None:
-    """ValueError if there is no algorithm of this name, whatever is installed here."""
-    if name not in names():
-        raise ValueError(f"unknown algorithm '{name}'; choose from {', '.join(names())}")
+    """Raise ValueError if no algorithm has this name, installed or not."""
+    if name not in algorithm_names():
+        raise ValueError(f"unknown algorithm '{name}'; choose from {', '.join(algorithm_names())}")
 
 
-def import_ahead(name: str) -> None:
-    """Import an algorithm before ranks are forked, if that needs no trial: each would do so."""
+def import_early(name: str) -> None:
+    """Import an algorithm before ranks are forked, unless it needs a trial run.
+
+    The import then happens once instead of once in every rank.
+    """
     if name == DEFAULT or name in _HASHLIB:
-        algorithm(name)
+        get_algorithm(name)
 
 
 def ensure_usable(name: str, rank: int) -> None:
-    """StoppedEarly where a rank can't use the algorithm, as on a node with another processor."""
+    """Raise StoppedEarly if this rank cannot use the algorithm, for example on another CPU type."""
     try:
-        algorithm(name)
+        get_algorithm(name)
     except ValueError as error:
         raise StoppedEarly(f"rank {rank}: {error}") from None
 
 
-def algorithm(name: str) -> Algorithm:
-    """The algorithm of a name. ValueError if there is none, or it can't be used here."""
+def get_algorithm(name: str) -> Algorithm:
+    """Return the algorithm with this name.
+
+    Raise ValueError if the name is unknown or the algorithm is not usable on this machine.
+    """
     check_name(name)
     if name == DEFAULT:
         import xxhash
@@ -77,14 +83,15 @@ def algorithm(name: str) -> Algorithm:
     if name in _HASHLIB:
         import hashlib
 
-        return _of_class(name, getattr(hashlib, name))
+        return _from_class(name, getattr(hashlib, name))
     from pcircle import optional
 
     try:
-        return _of_class(name, optional.load(name, _TRIAL_OF_BLAKE3).blake3)
+        return _from_class(name, optional.load(name, _BLAKE3_TRIAL).blake3)
     except ImportError as error:
         raise ValueError(str(error)) from None
 
 
-def _of_class(name: str, new: Callable[..., Hasher]) -> Algorithm:
+def _from_class(name: str, new: Callable[..., Hasher]) -> Algorithm:
+    """Describe a hasher class; the digest size is that of an empty input."""
     return Algorithm(name, len(new().digest()), new, lambda data: new(data).digest())

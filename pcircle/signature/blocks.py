@@ -1,9 +1,8 @@
-"""Cutting what is read of a file into blocks, and digesting them on the way.
+"""Incremental digests of the blocks of a file.
 
-What comes in are pieces in ascending order, as large as the reader likes, so
-that they are hashed while they are in the processor's cache. What lies between
-them is a hole and counts as zeros; a block that is all hole costs nothing, as
-its digest is known.
+The reader passes pieces of any length in ascending order, so each piece is hashed while it is still
+in the CPU cache. Gaps between pieces are holes and count as zeros. A block that is entirely a hole
+costs nothing because the digest of a zero block is computed only once.
 """
 
 from __future__ import annotations
@@ -16,31 +15,31 @@ _ZEROS = bytes(64 << 10)
 
 
 class BlockHasher:
-    """The digests of the blocks of a range of a file. One file at a time."""
+    """Computes the digests of the blocks in a range of a file, one range at a time."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm = algorithm
         self._zero_digest = b""
         self._at = 0
-        self._hasher: Hasher | None = None  # of the block that `_at` is in
+        self._hasher: Hasher | None = None  # of the block that contains `_at`
         self._digests = bytearray()
 
     @property
     def zero_digest(self) -> bytes:
-        """The digest of a whole block of zeros."""
+        """The digest of a full block of zeros."""
         if not self._zero_digest:
             self._zero_digest = self._algorithm.digest(bytes(BLOCK_BYTES))
         return self._zero_digest
 
     def begin(self, offset: int) -> None:
-        """Begin with a range at `offset`, a multiple of the block."""
+        """Start a range at `offset`, which must be a multiple of the block size."""
         require_that(offset % BLOCK_BYTES == 0, "a range begins within a block")
         self._at = offset
         self._hasher = None
         self._digests = bytearray()
 
     def add(self, offset: int, data: memoryview | bytes) -> None:
-        """What was read at an offset, which is not before the end of what came before it."""
+        """Add the data that was read at `offset`; offsets must not go backwards."""
         require_that(offset >= self._at, "what was read comes twice")
         if offset > self._at:
             self._add_zeros(offset)
@@ -51,7 +50,10 @@ class BlockHasher:
             view = view[room:]
 
     def end(self, offset: int) -> bytes:
-        """The digests of the blocks up to `offset`, which ends the range: the last may be short."""
+        """Finish the range at `offset` and return the digests of its blocks.
+
+        The last block may be short.
+        """
         if offset > self._at:
             self._add_zeros(offset)
         require_that(offset == self._at, "more was read than the range has")
@@ -61,7 +63,7 @@ class BlockHasher:
         return bytes(self._digests)
 
     def _update(self, part: memoryview) -> None:
-        """Add bytes that lie in one block."""
+        """Add bytes that lie within one block."""
         if self._hasher is None:
             self._hasher = self._algorithm.new()
         self._hasher.update(part)

@@ -1,18 +1,17 @@
-"""Lists of digests as sha256sum and its kin print and read them: a line for each file.
+"""Checksum lists in the format of sha256sum and related tools, one line per file.
 
-    DIGEST  NAME            two blanks, or a blank and a star
-    SHA256 (NAME) = DIGEST  as with --tag
+    DIGEST  NAME            two blanks, or a blank and an asterisk
+    SHA256 (NAME) = DIGEST  with --tag
 
-Lists are read as these tools read them: blanks may come first, a line that begins with # is a
-comment, one blank between digest and name is as good as two where all lines have it so, and lines
-that are none of these are counted.
+Parsing follows GNU coreutils: leading blanks are ignored, lines that start with # are comments, a
+list may have one blank instead of two between digest and name if all its lines do, and malformed
+lines are counted.
 
-With `-z` these tools end lines with NUL and escape nothing. No other list has a NUL, so one that
-ends with NUL is read like that.
+A name that contains a newline, a carriage return or a backslash is escaped, and its line starts
+with a backslash. With `-z` the tools terminate lines with NUL and escape nothing. Other lists
+contain no NUL, so a list that ends with NUL is parsed as NUL-terminated.
 
-A name with a newline, a carriage return or a backslash has these escaped, and
-its line begins with a backslash. A digest is of the whole file, so it is made
-from the first byte to the last by one process.
+A digest covers the whole file in order, so one process reads a file from beginning to end.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from typing import NamedTuple
 from pcircle.signature.algorithms import Hasher
 
 NAMES = ("xxh128", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b")
-"""The digests that there is a tool of this kind for."""
+"""Algorithms with a command-line tool that reads and writes these lists."""
 
 _LINE = re.compile(rb"[ \t]*(\\?)([0-9a-fA-F]{32,128})[ \t](.+)", re.DOTALL)
 _TAG = re.compile(
     rb"[ \t]*(\\?)([A-Za-z0-9]+) ?\((.*)\)[ \t]*=[ \t]*([0-9a-fA-F]{32,128})", re.DOTALL
 )
 _ESCAPED = re.compile(rb"(?:[^\\\0]|\\[\\nr])*")
-_MAX_NAMED = 10  # lines that make no sense
+_MAX_MALFORMED_SHOWN = 10
 _NOT_A_LINE = "not a checksum line"
 _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b"\r": b"\\r"}
-_MEANT = {code: char for char, code in _ESCAPES.items()}
+_UNESCAPES = {code: char for char, code in _ESCAPES.items()}
 _TAGS = {
     b"XXH128": "xxh128",
     b"BLAKE2b": "blake2b",
     **{name.upper().encode(): name for name in NAMES if name.startswith(("md5", "sha"))},
 }
-_OF_LENGTH = {32: ("md5", "xxh128"), 40: ("sha1",), 56: ("sha224",), 64: ("sha256",)} | {
+_ALGORITHMS_BY_LENGTH = {32: ("md5", "xxh128"), 40: ("sha1",), 56: ("sha224",), 64: ("sha256",)} | {
     96: ("sha384",),
     128: ("sha512", "blake2b"),
 }
 
 
-class Listed(NamedTuple):
-    """A line: the digest in hexadecimal, the file's path, and the algorithm if it is named."""
+class ChecksumLine(NamedTuple):
+    """A parsed line: hexadecimal digest, path, and the algorithm if the line names it."""
 
     digest: bytes
     path: bytes
@@ -55,7 +54,7 @@ class Listed(NamedTuple):
 
 
 def new_hasher(name: str) -> Hasher:
-    """A digest of one of `NAMES`, under way. ValueError if it is none."""
+    """Return a new hasher for an algorithm in `NAMES`. ValueError for any other name."""
     if name == "xxh128":
         import xxhash
 
@@ -67,17 +66,17 @@ def new_hasher(name: str) -> Hasher:
     return hashlib.new(name, usedforsecurity=False)
 
 
-def line_of(digest: bytes, path: bytes) -> bytes:
-    """A line, without its end."""
+def format_line(digest: bytes, path: bytes) -> bytes:
+    """Format a checksum line without its terminator."""
     escaped = re.sub(rb"[\\\n\r]", lambda match: _ESCAPES[match[0]], path)
     return b"%b%b  %b" % (b"\\" if escaped != path else b"", digest, escaped)
 
 
-def read_line(line: bytes, *, reverse: bool = False, null: bool = False) -> Listed:
-    """What a line says. ValueError if it is none.
+def parse_line(line: bytes, *, reverse: bool = False, null: bool = False) -> ChecksumLine:
+    """Parse a checksum line. ValueError if it is malformed.
 
-    With `reverse` it is of a list with one blank between digest and name, with `null` of one whose
-    lines end with NUL.
+    `reverse` selects the format with one blank between digest and name, `null` the escaping rules
+    of NUL-terminated lists.
     """
     if b"\0" in line:
         raise ValueError("it contains NUL; for a NUL-terminated list add --null")
@@ -90,83 +89,83 @@ def read_line(line: bytes, *, reverse: bool = False, null: bool = False) -> List
             if not _has_mark(path):
                 raise ValueError(_NOT_A_LINE)
             path = path[1:]
-        return Listed(digest.lower(), _unescaped(path, escaped), None)
+        return ChecksumLine(digest.lower(), _unescape_if_marked(path, escaped), None)
     match = _TAG.fullmatch(line)
     if match is None or match[2] not in _TAGS:
         raise ValueError(_NOT_A_LINE)
     escaped, tag, path, digest = match.groups()
-    return Listed(digest.lower(), _unescaped(path, escaped), _TAGS[tag])
+    return ChecksumLine(digest.lower(), _unescape_if_marked(path, escaped), _TAGS[tag])
 
 
-def _has_mark(rest: bytes) -> bool:
-    """Whether a blank or a star stands between the blank behind a digest and a name."""
-    return len(rest) > 1 and rest[:1] in b" *"
+def _has_mark(marked_name: bytes) -> bool:
+    """Return whether a name starts with the mode mark, a blank or an asterisk."""
+    return len(marked_name) > 1 and marked_name[:1] in b" *"
 
 
-def _unescaped(path: bytes, escaped: bytes) -> bytes:
-    """A name that was escaped if its line says so. ValueError for an escape that there is not."""
+def _unescape_if_marked(path: bytes, escaped: bytes) -> bytes:
+    """Return the name without escapes if `escaped` is not empty. ValueError for a bad escape."""
     if not escaped:
         return path
     if _ESCAPED.fullmatch(path) is None:
         raise ValueError("invalid escape in a file name")
-    return re.sub(rb"\\[\\nr]", lambda match: _MEANT[match[0]], path)
+    return re.sub(rb"\\[\\nr]", lambda match: _UNESCAPES[match[0]], path)
 
 
-class Digests(NamedTuple):
-    """A list: its algorithm, its lines, how many others make no sense, and why the first do not."""
+class ChecksumList(NamedTuple):
+    """A parsed list: algorithm, lines, number of malformed lines and the first error messages."""
 
     algorithm: str
-    lines: list[Listed]
-    bad: int
-    first_bad: Sequence[str]
+    lines: list[ChecksumLine]
+    malformed_count: int
+    first_errors: Sequence[str]
 
 
-def read_list(text: bytes, wanted: str | None, *, null: bool = False) -> Digests:
-    """Read a list as sha256sum does; `wanted` is the algorithm that it should be of.
+def parse_list(text: bytes, wanted: str | None, *, null: bool = False) -> ChecksumList:
+    """Parse a checksum list like sha256sum; `wanted` is the required algorithm, if any.
 
-    Comments and empty lines are skipped, other lines that make no sense counted. ValueError,
-    with the number of the first of these, if no line makes sense.
+    Skip comments and empty lines and count malformed lines. Raise ValueError, with the number of
+    the first malformed line, if no line is valid.
     """
-    found: list[Listed] = []
-    bad: list[str] = []  # the first ones
-    bad_count = 0
+    found: list[ChecksumLine] = []
+    errors: list[str] = []  # messages for the first malformed lines
+    malformed_count = 0
     null = null or text.endswith(b"\0")
-    ended = text.count(b"\0")  # lines, where NUL ends them
-    reverse: bool | None = None  # what the first line that shows it is; no list has both
+    terminated_count = text.count(b"\0")
+    reverse: bool | None = None  # decided by the first unambiguous line
     for number, line in enumerate(_lines(text, null=null), 1):
         if line.startswith(b"#") or not line:
             continue
         if reverse is None and (match := _LINE.fullmatch(line)) is not None:
-            fitting = _OF_LENGTH.get(len(match[2]), ())
+            fitting = _ALGORITHMS_BY_LENGTH.get(len(match[2]), ())
             if fitting and wanted in (None, *fitting):
                 reverse = not _has_mark(match[3])
         try:
-            if null and number > ended:
+            if null and number > terminated_count:
                 raise ValueError("it does not end with NUL and may be cut off")
-            listed = read_line(line, reverse=bool(reverse), null=null)
-            candidates = _OF_LENGTH.get(len(listed.digest), ())
-            known = wanted or listed.algorithm
-            if known not in (None, *candidates) or listed.algorithm not in (None, known):
+            parsed = parse_line(line, reverse=bool(reverse), null=null)
+            candidates = _ALGORITHMS_BY_LENGTH.get(len(parsed.digest), ())
+            known = wanted or parsed.algorithm
+            if known not in (None, *candidates) or parsed.algorithm not in (None, known):
                 raise ValueError(f"not a digest of {known}")
             if not candidates:
                 raise ValueError(_NOT_A_LINE)
         except ValueError as error:
-            bad_count += 1
-            if len(bad) < _MAX_NAMED:
-                bad.append(f"line {number}: {error}")
+            malformed_count += 1
+            if len(errors) < _MAX_MALFORMED_SHOWN:
+                errors.append(f"line {number}: {error}")
             continue
         if known is None and len(candidates) > 1:
             choice = " or ".join(candidates)
             raise ValueError(f"line {number}: ambiguous digest length; choose with -a: {choice}")
         wanted = known or candidates[0]
-        found.append(listed)
+        found.append(parsed)
     if not found or wanted is None:
-        raise ValueError(bad[0] if bad else "no checksum lines found")
-    return Digests(wanted, found, bad_count, bad)
+        raise ValueError(errors[0] if errors else "no checksum lines found")
+    return ChecksumList(wanted, found, malformed_count, errors)
 
 
 def _lines(text: bytes, *, null: bool) -> Iterator[bytes]:
-    """The lines of a list without their ends."""
+    """Yield the lines of a list without their terminators."""
     if null:
         yield from text.removesuffix(b"\0").split(b"\0")
         return

@@ -1,4 +1,7 @@
-"""The digests of the kinds of entries, and the text of a signature; see `docs/signature.rst`."""
+"""Digests of each type of entry, and the text form of a signature.
+
+`docs/signature.rst` defines these formats.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ import stat
 import struct
 from typing import NamedTuple
 
-from pcircle.signature.algorithms import Algorithm, Hasher, algorithm
+from pcircle.signature.algorithms import Algorithm, Hasher, get_algorithm
 from pcircle.timestamps import Timestamp, timestamp
 
-_BESIDE = struct.Struct(">QqIqI")
-BESIDE_BYTES = _BESIDE.size
-"""Length of what stands beside an entry's digest, where wanted: see `pack_beside`."""
+_TRAILER = struct.Struct(">QqIqI")
+TRAILER_BYTES = _TRAILER.size
+"""Length in bytes of the optional trailer after an entry's digest; see `pack_trailer`."""
 
 FAILED = b"!"
-"""In place of a kind: an entry that could not be read."""
+"""Kind byte of an entry that could not be read."""
 
 _SIZE = struct.Struct(">Q")
 _KINDS = {
@@ -31,25 +34,25 @@ _TEXT = r"pcsig1:([a-z0-9]+):([0-9a-f]+)"
 
 
 class Signature(NamedTuple):
-    """A signature, taken apart."""
+    """A parsed signature: the algorithm's name and the raw digest."""
 
     algorithm: str
     digest: bytes
 
 
-def pack_beside(size: int, modified_ns: int, changed_ns: int) -> bytes:
-    """Pack an entry's size in bytes, and its times of modification and change in nanoseconds."""
-    return _BESIDE.pack(size, *timestamp(modified_ns), *timestamp(changed_ns))
+def pack_trailer(size: int, modified_ns: int, changed_ns: int) -> bytes:
+    """Pack an entry's size in bytes and its modification and change times in nanoseconds."""
+    return _TRAILER.pack(size, *timestamp(modified_ns), *timestamp(changed_ns))
 
 
-def unpack_beside(packed: bytes, offset: int) -> tuple[int, int, int]:
-    """Unpack the size and the times that `pack_beside` packed."""
-    size, *times = _BESIDE.unpack_from(packed, offset)
+def unpack_trailer(packed: bytes, offset: int) -> tuple[int, int, int]:
+    """Unpack (size, modified_ns, changed_ns) from the trailer at `offset`."""
+    size, *times = _TRAILER.unpack_from(packed, offset)
     return size, Timestamp(*times[:2]).ns, Timestamp(*times[2:]).ns
 
 
-def kind_of(mode: int) -> bytes:
-    """The byte that stands for the kind of a file of this mode. ValueError if it has none."""
+def kind_byte(mode: int) -> bytes:
+    """Return the byte that represents the file type of `mode`. ValueError for an unknown type."""
     try:
         return _KINDS[stat.S_IFMT(mode)]
     except KeyError:
@@ -57,38 +60,41 @@ def kind_of(mode: int) -> bytes:
 
 
 def file_digest(algorithm: Algorithm, size: int, blocks: bytes) -> bytes:
-    """The digest of a regular file of `size` bytes, from those of its blocks, one after another."""
+    """Return the digest of a regular file of `size` bytes from its concatenated block digests."""
     return algorithm.digest(b"file\0" + _SIZE.pack(size) + blocks)
 
 
 def file_hasher(algorithm: Algorithm, size: int) -> Hasher:
-    """As `file_digest` of very many blocks, whose digests are to be added."""
+    """Return a hasher for `file_digest` to which the caller adds the block digests.
+
+    The blocks of a large file are too many to concatenate their digests first.
+    """
     hasher = algorithm.new()
     hasher.update(b"file\0" + _SIZE.pack(size))
     return hasher
 
 
 def link_digest(algorithm: Algorithm, text: bytes) -> bytes:
-    """The digest of a symbolic link."""
+    """Return the digest of a symbolic link with the target `text`."""
     return algorithm.digest(b"link\0" + text)
 
 
 def node_digest(algorithm: Algorithm, mode: int, rdev: int) -> bytes:
-    """The digest of a FIFO, a socket or a device."""
+    """Return the digest of a FIFO, socket or device; only devices have a device number."""
     number = rdev if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else 0
-    return algorithm.digest(b"node\0" + kind_of(mode) + _SIZE.pack(number))
+    return algorithm.digest(b"node\0" + kind_byte(mode) + _SIZE.pack(number))
 
 
-def text_of(algorithm: Algorithm, digest: bytes) -> str:
-    """A signature as text."""
+def format_signature(algorithm: Algorithm, digest: bytes) -> str:
+    """Return the text form of a signature."""
     return f"pcsig1:{algorithm.name}:{digest.hex()}"
 
 
-def parse_text(text: str) -> Signature:
-    """Take a signature's text apart. ValueError if it is none that this version knows."""
+def parse_signature(text: str) -> Signature:
+    """Parse the text form of a signature. ValueError if it is malformed or not of this version."""
     match = re.fullmatch(_TEXT, text)
     if match is None:
         raise ValueError(f"'{text}' is not of the form pcsig1:ALGORITHM:HEX")
-    if len(match[2]) != 2 * algorithm(match[1]).size:
+    if len(match[2]) != 2 * get_algorithm(match[1]).size:
         raise ValueError(f"'{text}': wrong length for {match[1]}")
     return Signature(match[1], bytes.fromhex(match[2]))

@@ -227,7 +227,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     counts: tuple[int, ...] = ()
     epoch: int = 0
     runs: tuple[bytes, ...] = ()
-    shelved: tuple[tuple[int, int], ...] = ()
+    spilled: tuple[tuple[int, int], ...] = ()
     signed: int = 0
     blocks: bytes = b""
 

@@ -488,10 +488,10 @@ def _refuse_unusable(options: Options) -> None:
     if options.strict_operands:
         refuse_loose((*options.sources, options.target))
     if options.sign is not None:
-        from pcircle.signature.algorithms import algorithm  # few copies are signed
+        from pcircle.signature.algorithms import get_algorithm  # few copies are signed
 
         try:
-            algorithm(options.sign)
+            get_algorithm(options.sign)
         except ValueError as error:
             raise UsageError(f"--signature: {error}") from None
     if options.json is not None:
@@ -509,9 +509,9 @@ def _import_ahead(options: Options) -> None:
     if options.dry:
         import pcircle.transfer.dry  # noqa: F401
     if options.sign is not None:
-        from pcircle.signature.algorithms import import_ahead
+        from pcircle.signature.algorithms import import_early
 
-        import_ahead(options.sign)
+        import_early(options.sign)
 
 
 def _resumed(plan: Plan, kept: Kept) -> Plan:

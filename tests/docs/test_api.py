@@ -17,7 +17,7 @@ ROOMS = ["aio", "circle", "collective", "runtime", "signature", "testing"]
 WITHOUT_EXAMPLE = {
     "circle": {"Account", "Activity", "JoinRef", "Message", "Parcel", "Sums"},
     "collective": {"Member", "Records", "Said", "Store"},
-    "signature": {"Algorithm", "PART", "Runs", "Shelf", "Signer"},
+    "signature": {"Algorithm", "PART", "Runs", "RunStore", "Signer"},
 }
 PUBLIC = [
     (room, name) for room in ROOMS for name in importlib.import_module(f"pcircle.{room}").__all__

@@ -27,9 +27,9 @@ from pcircle.fs import lists, sorting
 from pcircle.fs.data import Mover
 from pcircle.runtime.defect import write_report
 from pcircle.runtime.spill import SpillFile
-from pcircle.signature import algorithm
-from pcircle.signature.manifest import Entry, assemble
-from pcircle.signature.runs import Runs, Shelf, pack_entry
+from pcircle.signature import get_algorithm
+from pcircle.signature.manifest import ManifestEntry, write_manifest
+from pcircle.signature.runs import Runs, RunStore, pack_entry
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.output import Output
@@ -104,8 +104,8 @@ def _lists(folder: Path) -> None:
 
 
 def _shelf(folder: Path) -> None:
-    chosen = algorithm("xxh128")
-    shelf = Shelf(chosen, lot_bytes=10)
+    chosen = get_algorithm("xxh128")
+    shelf = RunStore(chosen, max_memory_bytes=10)
     try:
         shelf.add(Runs((pack_entry(b"name", b"f", bytes(chosen.size)),)), Runs())
     finally:
@@ -119,9 +119,9 @@ def _manifest_part(folder: Path) -> None:
 
 
 def _manifest(folder: Path) -> None:
-    root = Entry(b"root", b"d", b"digest", 0, 0, 0)
+    root = ManifestEntry(b"root", b"d", b"digest", 0, 0, 0)
     with io.BufferedWriter(WholeFile(folder / "manifest", "wb")) as stream:
-        assemble([], stream, "xxh128", root, lambda: 1)
+        write_manifest([], stream, "xxh128", root, lambda: 1)
         stream.flush()
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.signature.checksums import line_of, read_line, read_list
+from pcircle.signature.checksums import format_line, parse_line, parse_list
 from tests.fcp.running import FOUR, ONE, TWO, Launcher, clean_environment, without_rights
 
 from .running import run_fsum, some_launchers
@@ -150,11 +150,11 @@ def test_results_that_can_not_be_written_are_a_failure(tree: Path) -> None:
 @given(st.binary(min_size=1, max_size=20).filter(lambda name: b"\0" not in name))
 def test_any_name_comes_back(name: bytes) -> None:
     digest = b"0123456789abcdef" * 4
-    line = line_of(digest, name)
+    line = format_line(digest, name)
     assert b"\n" not in line
-    assert read_line(line)[:2] == (digest, name)
+    assert parse_line(line)[:2] == (digest, name)
     if not name.endswith(b"\r"):
-        assert read_list(line + b"\n", None).lines[0].path == name
+        assert parse_list(line + b"\n", None).lines[0].path == name
 
 
 # ---- lists as the tools read them --------------------------------------------------------------
@@ -220,12 +220,12 @@ def test_lists_are_read_as_by_the_tool(seed: int, tmp_path: Path) -> None:
         listed = b"".join(line + b"\n" for line in some)
         names, bad, _ = _by_the_tool(listed, tmp_path)
         try:
-            found = read_list(listed, "sha256")
+            found = parse_list(listed, "sha256")
         except ValueError:
             assert names == [], listed
         else:
             assert [each.path for each in found.lines] == names, listed
-            assert found.bad == bad, listed
+            assert found.malformed_count == bad, listed
 
 
 def test_bad_lines_are_counted_named_and_fail(tree: Path) -> None:

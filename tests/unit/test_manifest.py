@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.signature.manifest import (
-    Damaged,
-    Entry,
+    DamagedManifestError,
     Manifest,
+    ManifestEntry,
     SectionWriter,
-    assemble,
     escape,
-    parse,
+    parse_entry,
     unescape,
+    write_manifest,
 )
 from pcircle.walk.segments import Part, remove, result
 
@@ -27,10 +27,10 @@ NAMES = [b"a", b"a-b", b"a b", b"\xff", b"\n", b"%41", b"z" * 255, b".", b"dir "
 DIGEST = bytes(range(16))
 
 
-def _tree(rng: Random) -> dict[bytes, list[Entry]]:
+def _tree(rng: Random) -> dict[bytes, list[ManifestEntry]]:
     """Directories by their paths, each with its entries."""
     names = [name for name in NAMES if name != b"."]
-    found: dict[bytes, list[Entry]] = {}
+    found: dict[bytes, list[ManifestEntry]] = {}
     paths = [b""]
     while paths:
         path = paths.pop()
@@ -39,8 +39,9 @@ def _tree(rng: Random) -> dict[bytes, list[Entry]]:
         for name in chosen:
             directory = rng.random() < 0.4 and path.count(b"/") < 3
             entries.append(
-                Entry(name, b"d" if directory else b"f", rng.randbytes(16), rng.randrange(1 << 40),
-                      rng.randrange(-(10**18), 10**18), rng.randrange(10**18))
+                ManifestEntry(name, b"d" if directory else b"f", rng.randbytes(16),
+                              rng.randrange(1 << 40), rng.randrange(-(10**18), 10**18),
+                              rng.randrange(10**18))
             )  # fmt: skip
             if directory:
                 paths.append(path + b"/" + name if path else name)
@@ -56,7 +57,7 @@ def _tree(rng: Random) -> dict[bytes, list[Entry]]:
     return found
 
 
-def _digest(entries: list[Entry]) -> bytes:
+def _digest(entries: list[ManifestEntry]) -> bytes:
     text = b"".join(
         len(each.name).to_bytes(2, "big") + each.name + each.kind + each.digest for each in entries
     )
@@ -78,9 +79,11 @@ def test_every_directory_and_every_name_is_found(seed: int, tmp_path: Path) -> N
         writer.end(path, len(tree[path]), _digest(tree[path]))
     for part in parts:
         part.close()
-    root = Entry(b"/the root", b"d", _digest(tree[b""]), 7, -1, 2)
+    root = ManifestEntry(b"/the root", b"d", _digest(tree[b""]), 7, -1, 2)
     with open(tmp_path / "manifest", "wb") as stream:
-        assemble(result(place, 3), stream, "xxh128", root, lambda: 1 + sum(map(len, tree.values())))
+        write_manifest(
+            result(place, 3), stream, "xxh128", root, lambda: 1 + sum(map(len, tree.values()))
+        )
     remove(place, 3)
     assert os.listdir(tmp_path) == ["manifest"]
     manifest = Manifest(os.fsencode(tmp_path / "manifest"))
@@ -103,10 +106,10 @@ def test_every_directory_and_every_name_is_found(seed: int, tmp_path: Path) -> N
 def test_what_is_no_manifest(tmp_path: Path) -> None:
     for text in (b"", b"x", b"pcmanifest 2 xxh128\n", b"pcmanifest 1 md4\n", b"\0" * 100):
         (tmp_path / "m").write_bytes(text)
-        with pytest.raises(Damaged, match="line 1: "):
+        with pytest.raises(DamagedManifestError, match="line 1: "):
             Manifest(os.fsencode(tmp_path / "m"))
     (tmp_path / "m").write_bytes(b"pcmanifest 1 xxh128\nroot what\n")
-    with pytest.raises(Damaged, match="line 2: "):
+    with pytest.raises(DamagedManifestError, match="line 2: "):
         Manifest(os.fsencode(tmp_path / "m"))
 
 
@@ -115,8 +118,8 @@ def test_any_name_comes_back(name: bytes) -> None:
     text = escape(name)
     assert unescape(text) == name
     assert all(0x20 < byte < 0x7F for byte in text)
-    entry = Entry(name, b"f", DIGEST, 3, -4, 5)
-    assert parse(entry.line()[:-1], 16) == entry
+    entry = ManifestEntry(name, b"f", DIGEST, 3, -4, 5)
+    assert parse_entry(entry.line()[:-1], 16) == entry
 
 
 @pytest.mark.parametrize("text", [b"%", b"%4", b"%41", b"%0a", b"a b", b"\xff", b"%zz"])

@@ -103,14 +103,14 @@ import os, resource, sys
 from pcircle.walk.roots import Root
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.publishing import publish
-from pcircle.signature.manifest import Entry, SectionWriter
+from pcircle.signature.manifest import ManifestEntry, SectionWriter
 from pcircle.walk.segments import Part, cut, merged, present, write_range
 
 folder, parts, descriptors, ranged = os.fsencode(sys.argv[1]), *map(int, sys.argv[2:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 place = folder + b"/.parts"
 open(place, "xb").close()
-entries = [Entry(b"file %d" % number, b"f", bytes(16), 1, 2, 3) for number in range(10)]
+entries = [ManifestEntry(b"file %d" % number, b"f", bytes(16), 1, 2, 3) for number in range(10)]
 for number in range(parts):
     part = Part(b"%b-%d" % (place, number))
     for directory in (number, 2 * parts - number, 2 * parts + number):
@@ -127,7 +127,7 @@ if ranged:
         write_range(place, number, merged(found, low, high), last=high is None)
 root = Root(b"", b"top", b"top")
 plan = Plan((root,), "xxh128", 1, None, folder, parts=place, ranks=parts)
-publish(plan, folder + b"/manifest", Entry(b"", b"d", bytes(16), 7, 8, 9), 30 * parts)
+publish(plan, folder + b"/manifest", ManifestEntry(b"", b"d", bytes(16), 7, 8, 9), 30 * parts)
 """
 
 

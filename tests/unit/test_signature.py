@@ -22,12 +22,12 @@ from pcircle.signature import (
     BLOCK_BYTES,
     BlockHasher,
     Runs,
-    Shelf,
-    algorithm,
+    RunStore,
     file_digest,
+    format_signature,
+    get_algorithm,
     pack_entry,
-    parse_text,
-    text_of,
+    parse_signature,
 )
 from tests.conftest import ROOT
 from tests.signed import ALGORITHMS, digest_of, signature_of
@@ -93,7 +93,7 @@ def test_the_reference_meets_the_vectors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["xxh128", "sha256", "sha512", "blake2b"])
 def test_algorithms_are_those_of_their_libraries(name: str) -> None:
     known = xxhash.xxh3_128 if name == "xxh128" else getattr(hashlib, name)
-    found = algorithm(name)
+    found = get_algorithm(name)
     hasher = found.new()
     hasher.update(b"some")
     hasher.update(b"thing")
@@ -103,7 +103,7 @@ def test_algorithms_are_those_of_their_libraries(name: str) -> None:
 
 def test_unknown_algorithms_are_refused() -> None:
     with pytest.raises(ValueError, match=r"unknown algorithm '.*'; choose from xxh128"):
-        algorithm("md4")
+        get_algorithm("md4")
 
 
 piece = st.tuples(st.integers(0, 9 << 20), st.integers(1, 3 << 20))
@@ -111,7 +111,7 @@ piece = st.tuples(st.integers(0, 9 << 20), st.integers(1, 3 << 20))
 
 @given(st.lists(piece, max_size=5), st.integers(0, 1 << 20))
 def test_blocks_do_not_depend_on_pieces_and_holes(pieces: list[tuple[int, int]], tail: int) -> None:
-    found = algorithm("xxh128")
+    found = get_algorithm("xxh128")
     hasher = BlockHasher(found)
     hasher.begin(0)
     whole = bytearray()
@@ -141,8 +141,8 @@ def test_runs_give_one_digest_in_any_order_and_from_the_shelf(
     random.shuffle(packed)  # type: ignore[attr-defined]
     stream = b"".join(pack_entry(name, b"f", entries[name]) for name in sorted(entries))
     wanted = xxhash.xxh3_128(b"dir\0" + stream + struct.pack(">Q", len(entries))).digest()
-    for lot_bytes in (lot, 1 << 20):
-        shelf = Shelf(algorithm("xxh128"), lot_bytes)
+    for max_memory_bytes in (lot, 1 << 20):
+        shelf = RunStore(get_algorithm("xxh128"), max_memory_bytes)
         runs = Runs()
         for one in packed:
             runs = shelf.add(runs, Runs((one,)))
@@ -153,17 +153,17 @@ def test_runs_give_one_digest_in_any_order_and_from_the_shelf(
 def test_a_name_that_comes_twice_is_refused() -> None:
     entry = pack_entry(b"a", b"f", bytes(16))
     with pytest.raises(ValueError, match="twice"):
-        Shelf(algorithm("xxh128")).digest(Runs((entry, entry)))
+        RunStore(get_algorithm("xxh128")).digest(Runs((entry, entry)))
 
 
 def test_text_is_parsed_and_damage_refused(tmp_path: Path) -> None:
     root = make_vectors(tmp_path)
     text = signature_of(root)
-    parsed = parse_text(text)
-    assert text_of(algorithm(parsed.algorithm), parsed.digest) == text
+    parsed = parse_signature(text)
+    assert format_signature(get_algorithm(parsed.algorithm), parsed.digest) == text
     for wrong in (text[:-2], text.replace("pcsig1", "pcsig2"), text.upper(), text + "\n"):
         with pytest.raises(ValueError, match=r"(?i)pcsig"):
-            parse_text(wrong)
+            parse_signature(wrong)
 
 
 def test_the_manuals_example_meets_the_vectors(tmp_path: Path) -> None:

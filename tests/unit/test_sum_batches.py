@@ -145,7 +145,7 @@ def test_larger_files_of_small_directories_are_read_where_these_are_open(
     assert sizes == [SMALL, LARGER, MAX_FILE_BYTES, NOT_PLAIN]
     for name in names:
         assert reader.file(name, folder, bool)
-        signer.add(name)
+        signer.add_entry(name)
     assert [*entries[:3], b""] == entries
-    assert signer.fresh().startswith(b"".join(entries))
+    assert signer.take_new_entries().startswith(b"".join(entries))
     assert counters.files == 0

@@ -7,7 +7,7 @@ from typing import Any
 from pcircle.comparing.manifests import Book, mode_of
 from pcircle.fdiff.telling import Telling
 from pcircle.fs.directories import join_path
-from pcircle.signature.manifest import Entry
+from pcircle.signature.manifest import ManifestEntry
 
 
 class Alone:
@@ -19,7 +19,9 @@ class Alone:
         self._telling = telling
         self._counters = counters
 
-    def tell(self, above: bytes, entry: Entry, *, told: bool, enters: bool, each: bool) -> int:
+    def tell(
+        self, above: bytes, entry: ManifestEntry, *, told: bool, enters: bool, each: bool
+    ) -> int:
         """An entry of the directory `above`; returns how many were told or counted."""
         paths, count = [(above, entry, told)], 0
         while paths:

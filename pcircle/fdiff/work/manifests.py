@@ -25,7 +25,7 @@ from pcircle.fs.scan import Block, encoded
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
 from pcircle.guards import require
 from pcircle.runtime import Context
-from pcircle.signature.manifest import Entry, Manifest, side_by_side
+from pcircle.signature.manifest import Manifest, ManifestEntry, pair_entries
 from pcircle.tool.failures import failure_of
 from pcircle.tool.trees import EntryVisitor
 from pcircle.walk.globs import Chooser
@@ -102,13 +102,13 @@ class ManifestVisitor(EntryVisitor):
         above = self._book.entry(path.rpartition(b"/")[0])
         return above is not None and above.kind == b"d"
 
-    def _compared(self, entry: Entry, status: os.stat_result | Row) -> int:
+    def _compared(self, entry: ManifestEntry, status: os.stat_result | Row) -> int:
         sides: tuple[Any, Any] = (status, row_of(entry))
         if self._side:
             sides = sides[1], sides[0]
         return self._comparer.differences(*sides)
 
-    def _mode(self, entry: Entry, mode: int) -> int:
+    def _mode(self, entry: ManifestEntry, mode: int) -> int:
         """The mode of A's entry."""
         return mode_of(entry) if self._side else mode
 
@@ -141,14 +141,14 @@ class ManifestVisitor(EntryVisitor):
                 self.counters.found += count
                 self.counters.files += count  # whatever they are: they end here
 
-    def _chooses(self, path: bytes, entry: Entry) -> bool:
+    def _chooses(self, path: bytes, entry: ManifestEntry) -> bool:
         """Whether patterns leave an entry of the manifest in."""
         if self._chooser is None:
             return True
         asked = entry.name if self._chooser.by_name else path
         return self._chooser.chooses(asked, directory=entry.kind == b"d")
 
-    def _missing(self, entries: Sequence[Entry], fd: int) -> list[Entry]:
+    def _missing(self, entries: Sequence[ManifestEntry], fd: int) -> list[ManifestEntry]:
         errors = _errors(self._stats, fd, [entry.name for entry in entries])
         return [entries[place] for place, e in errors.items() if e.errno == errno.ENOENT]
 
@@ -176,7 +176,7 @@ class ManifestVisitor(EntryVisitor):
         self,
         where: Where,
         name: bytes,
-        looked: tuple[OSError | None, Entry | None, Row],
+        looked: tuple[OSError | None, ManifestEntry | None, Row],
         fd: int,
         context: Gathering[int],
     ) -> None:
@@ -251,7 +251,7 @@ def compare_manifests(
     while paths:
         path = paths.pop()
         deeper = []
-        for was, now in side_by_side(books[0].section(path), books[1].section(path)):
+        for was, now in pair_entries(books[0].section(path), books[1].section(path)):
             told += 1
             if was is not None and now is not None:
                 inner = join_path(path, was.name)

@@ -24,9 +24,9 @@ from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.guards import require
 from pcircle.runtime import Context
-from pcircle.signature.algorithms import algorithm
-from pcircle.signature.manifest import Entry, Manifest
-from pcircle.signature.renewing import Renewal
+from pcircle.signature.algorithms import get_algorithm
+from pcircle.signature.manifest import Manifest, ManifestEntry
+from pcircle.signature.manifest_update import ManifestUpdate
 from pcircle.tool.failures import Failure
 from pcircle.tool.program import run_tool
 from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask, resolve
@@ -54,7 +54,7 @@ class Fresh(msgspec.Struct, frozen=True, array_like=True, tag="n"):
     """Directories with their times, and entries of directories, as they are now."""
 
     directories: tuple[tuple[bytes, int, int], ...]
-    entries: tuple[tuple[bytes, Entry], ...]
+    entries: tuple[tuple[bytes, ManifestEntry], ...]
 
 
 class RenewalVisitor(EntryVisitor):
@@ -67,9 +67,9 @@ class RenewalVisitor(EntryVisitor):
         plan: RenewalPlan = task.plan
         self._stats = Stats()
         name = plan.algorithm
-        self._digests = None if not name else Digests(algorithm(name), self.counters)
+        self._digests = None if not name else Digests(get_algorithm(name), self.counters)
         self._directories: list[tuple[bytes, int, int]] = []
-        self._entries: list[tuple[bytes, Entry]] = []
+        self._entries: list[tuple[bytes, ManifestEntry]] = []
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
         """See `Visitor`: rank 0 is told."""
@@ -160,9 +160,9 @@ class RenewalConsole(TreeConsole):
         for value in values:
             if isinstance(value, Fresh):
                 for directory in value.directories:
-                    renewal.directory(*directory)
+                    renewal.add_directory(*directory)
                 for above, entry in value.entries:
-                    renewal.entry(above, entry)
+                    renewal.add_entry(above, entry)
 
 
 class RenewalProgram(TreeProgram):
@@ -178,10 +178,10 @@ class RenewalProgram(TreeProgram):
         super().__init__(typed, [options.target])
         self._survey, self._algorithm = survey, ""
         self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)
-        self.renewal: Renewal | None = None
+        self.renewal: ManifestUpdate | None = None
         if survey is not None:
             old = Manifest(os.fsencode(require(options.since_manifest)))
-            self.renewal, self._algorithm = Renewal(old), old.algorithm.name
+            self.renewal, self._algorithm = ManifestUpdate(old), old.algorithm.name
 
     def __getstate__(self) -> dict[str, Any]:
         """What ranks that are programs of their own are told: not what only the first one has."""
@@ -199,7 +199,7 @@ class RenewalProgram(TreeProgram):
         """What may be another than the manifest says; what of it the manifest has is void."""
         survey, renewal = require(self._survey), require(self.renewal)
         for path, whole in survey.changed():
-            renewal.gone(path, whole=whole)
+            renewal.invalidate(path, whole=whole)
             yield record_of(path or b".", whole=whole)
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def renew(
     return worst((code, done))
 
 
-def _write(renewal: Renewal, path: bytes) -> None:
+def _write(renewal: ManifestUpdate, path: bytes) -> None:
     """Write it under another name first. OSError."""
     temporary = path + b".%d" % os.getpid()
     fd = create(temporary, 0o666)

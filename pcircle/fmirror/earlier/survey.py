@@ -28,7 +28,7 @@ from pcircle.fs.scan import Block
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
 from pcircle.guards import require
 from pcircle.runtime import Context
-from pcircle.signature.manifest import Entry, Manifest
+from pcircle.signature.manifest import Manifest, ManifestEntry
 from pcircle.tool.failures import Failure
 from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask
 from pcircle.walk.items import Place, handed_back
@@ -210,7 +210,7 @@ class SurveyVisitor(EntryVisitor):
             context.spawn(list(handed_back(where, rest)))
 
     def _differs(
-        self, where: Where, entry: Entry, row: Row, fd: int, context: Context[Any]
+        self, where: Where, entry: ManifestEntry, row: Row, fd: int, context: Context[Any]
     ) -> bool:
         """Whether an entry may be another one than what the manifest has."""
         plan = self._plan

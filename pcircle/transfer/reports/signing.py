@@ -16,7 +16,7 @@ Without the option there is no signer and nothing of this is done.
 
 from __future__ import annotations
 
-from pcircle.signature import algorithm, entries_of, text_of
+from pcircle.signature import format_signature, get_algorithm, iter_entries
 from pcircle.tool.failures import Failure
 from pcircle.transfer.items import Done, Skipped
 
@@ -28,7 +28,7 @@ class Signatures:
     """
 
     def __init__(self, name: str, shown: tuple[bytes, ...]) -> None:
-        self._algorithm = algorithm(name)
+        self._algorithm = get_algorithm(name)
         self._shown = shown
         self._failed: set[int] = set()
         self._lacking: set[int] = set()
@@ -65,8 +65,10 @@ class Signatures:
         if not failures and result.roots.signed != entries:
             raise ValueError(f"{entries} entries were settled, but {result.roots.signed} signed")
         size = self._algorithm.size
-        entries_found = entries_of(b"".join(result.roots.runs), size)
-        texts = {int(name): text_of(self._algorithm, e[-size:]) for name, e in entries_found}
+        entries_found = iter_entries(b"".join(result.roots.runs), size)
+        texts = {
+            int(name): format_signature(self._algorithm, e[-size:]) for name, e in entries_found
+        }
         return [
             (shown, None if root in self._failed | self._lacking else texts.get(root))
             for root, shown in enumerate(self._shown)

@@ -165,7 +165,7 @@ class Entries:
                 if status is not None:
                     linked.append(self._links.linked(name, status, place))
                 elif self._signer is not None:
-                    self._signer.add(name)
+                    self._signer.add_entry(name)
         return linked, failed
 
     def _skip_specials(
@@ -197,7 +197,7 @@ class Entries:
     ) -> None:
         """These names are done: to be recorded, or first to be read again."""
         after = self._takings.now()
-        entries = b"" if self._signer is None else self._signer.fresh()
+        entries = b"" if self._signer is None else self._signer.take_new_entries()
         if self._waiting is not None:
             counts = of_names(len(names), before, after) if before else ()
             copied = self._waiting.copied(where, names, counts, entries)
@@ -318,7 +318,7 @@ class Entries:
                     return False
             self._sides.sync_holder(HOLDER, lease)
             if self._signer is not None:
-                self._signer.add_at(number, HOLDER, name=b"")
+                self._signer.add_entry_or_root(number, HOLDER, name=b"")
         return True
 
 

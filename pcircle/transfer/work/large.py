@@ -113,7 +113,7 @@ class LargeFiles:
         signer = self._signer
         if signer is None:
             return done
-        signer.add_at(item.root, item.path, item.name)
+        signer.add_entry_or_root(item.root, item.path, item.name)
         return done
 
     def _take_up(
@@ -296,7 +296,7 @@ class LargeFiles:
             self._acting.at(item.root, item.path)
             self._acting.done("copy", own.source.st_mode, item.name, own.source.st_size)
         if self._signer is not None:
-            self._signer.large(own.source.st_size, own.blocks, own.known + blocks)
+            self._signer.seal_large_file(own.source.st_size, own.blocks, own.known + blocks)
         copied = self._plan.stamp(own.source) if item.linked else None
         return self._signed(item, Done(made=mark, copied=copied))
 

@@ -410,7 +410,7 @@ class HardLinks:
                 stayed = self._counters.skipped != skipped
                 others = stayed and not self._is_copy(found, made, lease.fd)
                 if self._signer is not None:
-                    self._signer.add_at(item.root, item.path, item.name)
+                    self._signer.add_entry_or_root(item.root, item.path, item.name)
         except OSError as error:
             self._counters.take_back(before)
             self._counters.weight += item.weight
@@ -505,7 +505,7 @@ class HardLinks:
             return Done()
         if self._signer is not None:
             self._signer.seal = item.seal
-            self._signer.add_at(one.root, one.path, one.name)
+            self._signer.add_entry_or_root(one.root, one.path, one.name)
         self._counters.weight += one.weight
         self._counters.sized += 1
         if self._acting is not None:
@@ -552,7 +552,7 @@ class HardLinks:
             self._accounts.fail(one.root, join_path(one.path, one.name), None, error, context)
             return
         if self._signer is not None:
-            self._signer.add_at(one.root, one.path, one.name)
+            self._signer.add_entry_or_root(one.root, one.path, one.name)
 
     def _stays(self, one: One, target_fd: int, name: bytes) -> bool:
         """Whether what has a link's name stays, and is a copy of the source.

@@ -200,7 +200,7 @@ class CopyVisitor(Visitor[Part]):
         if signer is not None:
             if not signer.is_digest(record.digest):
                 return None
-            runs = (signer.directory_entry(opened.root, opened.path, record.digest),)
+            runs = (signer.pack_directory(opened.root, opened.path, record.digest),)
             part = Part(runs=runs, signed=record.signed)
         self._counters.resume(record.counts)
         if totals(record.counts).special_skipped:
@@ -576,7 +576,7 @@ class CopyVisitor(Visitor[Part]):
             return NOTHING
         part = self.merge(opened.part, self.taken())
         self._floor = max(self._floor, part.epoch)
-        return msgspec.structs.replace(part, runs=(), shelved=(), signed=0)
+        return msgspec.structs.replace(part, runs=(), spilled=(), signed=0)
 
     def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
         """See `Visitor`: all that is below is done: the directory gets its attributes."""
@@ -591,7 +591,7 @@ class CopyVisitor(Visitor[Part]):
         part, signer = opened.part, self._signer
         if signer is not None:
             try:
-                signed = signer.directory(*where, NOTHING, part)
+                signed = signer.finish_directory(*where, NOTHING, part)
             except ValueError as twice:
                 self._counters.directories -= 1
                 why = Changed(str(twice))

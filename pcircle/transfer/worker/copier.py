@@ -68,7 +68,7 @@ class DirectoryCopier:
             if self._signer is not None:
                 with trying("read the existing copy of"):
                     made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
-                self._signer.node(made.st_mode, made.st_rdev)
+                self._signer.seal_node(made.st_mode, made.st_rdev)
             self._counters.special += 1
             self._counters.sized += 1
             if self._acting is not None:

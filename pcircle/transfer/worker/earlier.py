@@ -51,7 +51,7 @@ class Earlier:
         if signer is None:
             return True
         try:
-            signer.keep(record.entries, lambda names: keys.are_of(names, record.hashes))
+            signer.restore_entries(record.entries, lambda names: keys.are_of(names, record.hashes))
         except ValueError:
             return False
         return True

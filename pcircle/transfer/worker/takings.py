@@ -37,7 +37,7 @@ class Takings:
 
     def signed(self) -> Part:
         """The entries that were added since they were taken last; `NOTHING` if there are none."""
-        return NOTHING if self._signer is None else self._signer.take(NOTHING)
+        return NOTHING if self._signer is None else self._signer.attach_to(NOTHING)
 
     def take(self) -> Part:
         """What was done since; `NOTHING` if that is nothing."""
@@ -47,11 +47,11 @@ class Takings:
             if now != self._before:
                 part = Part(between(self._before, now))
                 self._before = now
-        return part if self._signer is None else self._signer.take(part)
+        return part if self._signer is None else self._signer.attach_to(part)
 
     def portable(self, part: Part) -> Part:
         """A part for another rank."""
-        return part if self._signer is None else self._signer.portable(part)
+        return part if self._signer is None else self._signer.make_portable(part)
 
     def merge(self, a: Part, b: Part) -> Part:
         """Two parts as one."""
@@ -60,7 +60,7 @@ class Takings:
         done = Part(
             add_counts(a.counts, b.counts), max(a.epoch, b.epoch), blocks=a.blocks + b.blocks
         )
-        return done if self._signer is None else self._signer.gather(done, a, b)
+        return done if self._signer is None else self._signer.merge_results(done, a, b)
 
 
 def between(before: Counts, after: Counts) -> Counts:
