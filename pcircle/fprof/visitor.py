@@ -25,12 +25,11 @@ from pcircle.fprof.profile.model import DirectoryRow
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, DirectoryBatch, names_and_kinds
 from pcircle.fs.stats import CAPACITY, Failed, Stats
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.tool.failures import failure_of, shown_below, tell_recalls
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open
-from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
 if TYPE_CHECKING:
     from pcircle.fprof.entries import Entries
@@ -42,8 +41,8 @@ NOTHING: Sum = (0, 0, 0)
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 _SPACE = ("size", "blocks")
 _BATCH_S = 0.1
-_FEW = 256  # files in each of several directories that are done at once
 _WHOLE = 4 * CAPACITY  # names of a directory that is listed at once
+_SCAN = DirectoryScan(max_entries=256, max_batch_entries=2 * CAPACITY, look_up=True)
 
 
 class Means(NamedTuple):
@@ -75,7 +74,8 @@ class ProfileVisitor(Visitor[Sum]):
         self._counters, self._collector, self._stats, self._directories = means[:4]
         self._looks, self._entries, self._lists = means[4:]
         self._bytes = 0  # of names that were looked at
-        self.does_bare = self._looks is None and self._entries is None
+        if self._looks is None and self._entries is None:
+            self.scan = _SCAN
         self._devices: dict[int, int] = {}  # of roots, as this node has them
 
     def begin(self, item: Any, context: Context[Any]) -> None:
@@ -120,60 +120,44 @@ class ProfileVisitor(Visitor[Sum]):
                 self._devices[root] = lease.opened.status.st_dev
         return self._devices[root]
 
-    def bare(
-        self, above: Open[Sum], names: list[bytes], directory_fd: int, context: Gathering[Sum]
-    ) -> list[bytes]:
-        """See `Visitor`: of a few files. What comes of them is added to what is above."""
-        rest: list[bytes] = []
-        device = require(above.leases)[0].opened.status.st_dev
-        while names:
-            if self._stats.is_slow:  # then those of one directory overlap
-                return names + rest
-            began_s = time.perf_counter()
-            some = DirectoryBatch(
-                directory_fd, names, device, most=_FEW, room=2 * CAPACITY, looks=True
-            )
-            self._counters.stat_s += time.perf_counter() - began_s
-            names, rest = some.later, rest + some.rest
-            if some.names:
-                self._several(above, some)
-        return rest
+    def scan_of(self, above: Open[Sum]) -> DirectoryScan | None:
+        """See `Visitor`: where look-ups are slow, those of one directory overlap."""
+        return None if self._stats.is_slow else self.scan
 
-    def _several(self, above: Open[Sum], some: DirectoryBatch) -> None:
+    def process_directories(
+        self, above: Open[Sum], batch: DirectoryBatch, context: Gathering[Sum]
+    ) -> list[bytes]:
         """Add up directories of files that were looked up."""
         counters, collector, stats = self._counters, self._collector, self._stats
-        number, count = len(some.names), len(some.kinds)
-        stats.put(some.table, some.each_s)
+        number, count = len(batch.names), len(batch.kinds)
+        stats.put(batch.table, batch.each_s)
+        counters.stat_s += batch.elapsed_s
         prefix = above.path + b"/" if above.path else b""
         depth = prefix.count(b"/") + 1
-        own, blocks = (some.own.column(name, 0, number) for name in _SPACE)
+        own, blocks = (batch.own.column(name, 0, number) for name in _SPACE)
         collector.others("directory", own, blocks)
-        counters.scans_done += number
-        counters.directories += number
-        counters.found += count
-        counters.files += count
-        counters.weight += above.weight * number
-        ranges = some.ranges()
+        ranges = batch.ranges()
         if not count or stats.has_single_names(0, count):
             sizes = stats.column("size", 0, count)
             totals = [sum(sizes[begin:end]) for begin, end in ranges]
             if count:
                 ends = [end for _, end in ranges]
                 where = above.root, above.path, depth
-                collector.files(Files(stats, some.inside, where, None, some.names, ends))
+                collector.files(Files(stats, batch.inside, where, None, batch.names, ends))
         else:
             totals = []
-            for name, (begin, end) in zip(some.names, ranges, strict=True):
+            for name, (begin, end) in zip(batch.names, ranges, strict=True):
                 where = above.root, prefix + name, depth
-                files = Files(stats, some.inside[begin:end], where, range(begin, end))
+                files = Files(stats, batch.inside[begin:end], where, range(begin, end))
                 total, claims = collector.files(files) if end > begin else (0, [])
                 totals.append(total)
                 for claim in claims:
                     self._claim(above, claim)
         counters.bytes += sum(totals)
-        collector.directories(above.root, prefix, depth, some.names, some.counts, totals)
+        collector.directories(above.root, prefix, depth, batch.names, batch.counts, totals)
         whole = number + count, sum(totals), 0
         above.part = self.merge(above.part, whole)
+        return []
 
     def whole(
         self, opened: Open[Sum], weight: float, source: Lease, context: Context[Any]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise, repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 from pcircle.encoding import IS_EXACT, exact, text_of, to_scan
@@ -187,15 +187,16 @@ class DirectoryBatch:
     `texts` by directory), `kinds` and, if they were looked up, a `table` for `Stats.put`.
 
     `rest` are the directories that are not plain or cannot be read, and `later` those that were not
-    tried. `places` say which of all names the plain ones are. `each_s` is the average time of a
-    system call in seconds; where it is long, `Stats.look` is faster, because it overlaps look-ups.
+    tried. `places` say which of all names the plain ones are. All took `elapsed_s` seconds, and a
+    system call `each_s` on average; where it is long, `Stats.look` is faster, because it overlaps
+    look-ups.
 
     As a context manager it closes the descriptors.
     """
 
     __slots__ = (
-        *("_inside", "counts", "each_s", "ends", "fds", "kinds", "later", "names", "own"),
-        *("places", "rest", "table", "text"),
+        *("_inside", "counts", "each_s", "elapsed_s", "ends", "fds", "kinds", "later", "names"),
+        *("own", "places", "rest", "table", "text"),
     )
 
     def __init__(
@@ -234,7 +235,8 @@ class DirectoryBatch:
         self.own = Table(own)
         self._inside: list[bytes] | None = None
         calls = len(self.kinds) + _CALLS * len(some)
-        self.each_s = (time.perf_counter() - began_s) / max(1, calls)
+        self.elapsed_s = time.perf_counter() - began_s
+        self.each_s = self.elapsed_s / max(1, calls)
         counts = native.numbers(outcomes)
         if counts and min(counts) >= 0:
             self.names, self.counts, self.rest = some, counts, []
@@ -261,6 +263,10 @@ class DirectoryBatch:
             self._inside = self.text.split(b"\0")[:-1]
         return self._inside
 
+    def entry_fds(self) -> list[int]:
+        """Return for each entry the descriptor of its directory."""
+        return list(chain.from_iterable(map(repeat, self.fds, self.counts)))
+
     def texts(self) -> list[bytes]:
         """Of each directory the names in it, each ended by a NUL."""
         text, ends = self.text, native.numbers(self.ends)
@@ -280,7 +286,12 @@ class DirectoryBatch:
         return fd
 
     def __exit__(self, *_: object) -> None:
-        for fd in self.fds:
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        fds, self.fds = self.fds, []
+        for fd in fds:
             if fd >= 0:
                 close_open(fd)
 

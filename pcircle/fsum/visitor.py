@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.fs.directories import HOLDER, Lease, join_path
@@ -22,16 +20,13 @@ from pcircle.signature import Signer
 from pcircle.tool.failures import tell_recalls
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open
-from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.fsum.ledger import Ledger
 
-_BATCH_S = 0.1
-_FEW_NAMES = 64  # of a directory that is done in one step with others, with no more than
-_ROOM = 512
-_WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
+_SCAN = DirectoryScan(max_entries=64, max_batch_entries=512, keep_open=True, sort=True)
 
 
 class SumVisitor(Visitor[Part]):
@@ -55,7 +50,8 @@ class SumVisitor(Visitor[Part]):
         self._ledger = ledger
         self._lists = lists
         # Where nobody wants to know more of an entry than its digest.
-        self.does_bare = ledger is None and not plan.detailed and not plan.own
+        if ledger is None and not plan.detailed and not plan.own:
+            self.scan = _SCAN
 
     # ---- directories -----------------------------------------------------------
 
@@ -67,46 +63,27 @@ class SumVisitor(Visitor[Part]):
         opened.own = source.opened.status
         return None
 
-    def bare(
-        self, above: Open[Part], names: list[bytes], directory_fd: int, context: Gathering[Part]
+    def process_directories(
+        self, above: Open[Part], batch: DirectoryBatch, context: Gathering[Part]
     ) -> list[bytes]:
-        """See `Visitor`: of a few files, all small."""
-        rest: list[bytes] = []
-        device = require(above.leases)[0].opened.status.st_dev
-        enough = _patience(context)
-        scan = partial(DirectoryBatch, most=_FEW_NAMES, room=_ROOM, keeps=True, sorts=True)
-        while names and not enough():
-            with scan(directory_fd, names, device) as some:
-                names, rest = some.later, rest + some.rest
-                fds = list(chain.from_iterable(map(repeat, some.fds, some.counts)))
-                rest += self._sign(above, some, *self._reader.bare(some.inside, fds, enough))
-        return rest + names
-
-    def _sign(
-        self, above: Open[Part], some: DirectoryBatch, sizes: list[int], entries: list[bytes]
-    ) -> list[bytes]:
-        """Add directories of which all files were read; the other ones."""
-        inside, ranges, files, total = some.inside, some.ranges(), len(entries), sum(sizes)
-        made = self._signer.pack_small_directories(some.names, ranges, inside, entries)
-        signed = list(filter(None, made))
-        rest: list[bytes] = []
-        if len(signed) < len(made):
-            for name, one, (begin, end) in zip(some.names, made, ranges, strict=True):
-                if not one:
-                    rest.append(name)
-                    files -= len(entries[begin:end])
-                    total -= sum(sizes[begin:end])
-        if signed:
-            part = Part((b"".join(signed),), signed=files + len(signed))
+        """See `Visitor`: sign directories of which all files can be read."""
+        sizes, entries = self._reader.bare(batch.inside, batch.entry_fds(), _patience(context))
+        ranges = batch.ranges()
+        made = self._signer.pack_small_directories(batch.names, ranges, batch.inside, entries)
+        undone: list[bytes] = []
+        files, total = len(batch.kinds), sum(sizes)
+        for name, entry, (begin, end) in zip(batch.names, made, ranges, strict=True):
+            if not entry:
+                undone.append(name)
+                files -= end - begin
+                total -= sum(sizes[begin:end])
+        count = len(made) - len(undone)
+        if count:
+            part = Part((b"".join(made),), signed=files + count)
             above.part = self.merge(above.part, part)
-        counters, count = self._counters, len(signed)
-        self._reader.count_files(files, total)
-        counters.scans_done += count
-        counters.sized += count
-        counters.directories += count
-        counters.found += files
-        counters.weight += above.weight * count
-        return rest
+        self._counters.bytes_found += total
+        self._counters.bytes_done += total
+        return undone
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`: what this run writes itself is left out, and what is missing."""
@@ -269,12 +246,7 @@ class SumVisitor(Visitor[Part]):
         return True
 
 
-def _patience(context: Context[Any]) -> Callable[[], bool]:
-    """Whether names have been looked at for so long that the rest is for others."""
-    begun_s = time.monotonic()
-
-    def enough() -> bool:
-        spent_s = time.monotonic() - begun_s
-        return spent_s > _BATCH_S or (spent_s > _WAITED_FOR_S and context.is_hungry())
-
-    return enough
+def _patience(context: Gathering[Part]) -> Callable[[], bool]:
+    """Return a function that returns whether the time from now on is up."""
+    began_s = time.monotonic()
+    return lambda: context.is_time_up(time.monotonic() - began_s)

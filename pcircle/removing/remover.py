@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any
 
 from pcircle.encoding import text_of
@@ -44,12 +44,13 @@ from pcircle.walk.choosing import choosing
 from pcircle.walk.items import Batch, Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import open_roots
-from pcircle.walk.visitor import Names, Where
+from pcircle.walk.visitor import DirectoryScan, Names, Where
 
 if TYPE_CHECKING:
     from pcircle.removing.intents import Intents, Notes
 
 _TOGETHER = 256  # names between two looks at whether to stop
+_SCAN = DirectoryScan(_TOGETHER, 2 * _TOGETHER, keep_open=True, any_device=True)
 _ALL = 1 << 62  # a time that does not come: so many names go fast, or wait without the lock
 _TRIES = 3
 _MAX_LEVELS = 32  # of directories that were made in one that had been listed
@@ -94,7 +95,8 @@ class Remover(EntryVisitor):
         plain = (
             plan.recursive and plan.operations_per_s is None and not (plan.keep_times or plan.sized)
         )
-        self.does_bare = plain and not self._dry and self._acts is None
+        if plain and not self._dry and self._acts is None:
+            self.scan = _SCAN._replace(one_mount=not plan.enter_mounts)
         self.in_place = plan.one_node  # the kernel lets one at a time change a directory
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, tally=self.counters)
         wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
@@ -147,40 +149,34 @@ class Remover(EntryVisitor):
                 raise Changed(_OTHER)
         return None
 
-    def bare(
-        self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
+    def process_directories(
+        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
     ) -> list[bytes]:
-        """See `Visitor`: of a few files. What gives trouble is walked, less what went before."""
-        rest: list[bytes] = []
-        beneath, room = not self._plan.enter_mounts, 2 * _TOGETHER
-        scan = partial(DirectoryBatch, most=_TOGETHER, room=room, keeps=True, beneath=beneath)
-        while names:
-            with scan(directory_fd, names, -1) as some:
-                names, rest = some.later, rest + some.rest
-                if not some.names:
-                    continue
-                files = [some.inside[start:stop] for start, stop in some.ranges()]
-                whole = list(map(b"%b\0%b".__mod__, zip(some.names, some.texts(), strict=True)))
-                self._intend(WHOLE, above.root, above.path, whole)
-                gone = [_unlink_all(fd, inside) for fd, inside in zip(some.fds, files, strict=True)]
-            pairs = zip(some.names, gone, some.counts, strict=True)
-            emptied = [name for name, count, there in pairs if count == there]
-            outcomes = native.numbers(native.unlink_names(directory_fd, emptied, True, _ALL))
-            self._count_bare(above, sum(gone), outcomes.count(0))
-            if len(emptied) < len(gone) or any(outcomes):
-                done = dict(zip(emptied, outcomes, strict=True))
-                rest += [name for name in some.names if done.get(name) != 0]
-        return rest
-
-    def _count_bare(self, above: Open[int], files: int, directories: int) -> None:
-        """Count files, and directories that were done as well."""
-        counters = self.counters
+        """See `Visitor`. The walk enters what gives trouble, less what is removed here."""
+        counters, names = self.counters, batch.names
+        whole = list(map(b"%b\0%b".__mod__, zip(names, batch.texts(), strict=True)))
+        self._intend(WHOLE, above.root, above.path, whole)
+        removed = [
+            _unlink_all(fd, batch.inside[begin:end])
+            for fd, (begin, end) in zip(batch.fds, batch.ranges(), strict=True)
+        ]
+        batch.close()
+        undone = {
+            name: files
+            for name, files, count in zip(names, removed, batch.counts, strict=True)
+            if files < count
+        }
+        emptied = [name for name in names if name not in undone] if undone else names
+        fd = require(above.leases)[0].fd
+        outcomes = native.numbers(native.unlink_names(fd, emptied, True, _ALL))
+        if any(outcomes):
+            files_of = dict(zip(names, removed, strict=True))
+            undone |= {name: files_of[name] for name in compress(emptied, outcomes)}
+        files = sum(undone.values())
         counters.found += files
         counters.files += files
-        counters.directories += directories
-        counters.sized += files + directories
-        counters.scans_done += directories
-        counters.weight += above.weight * directories
+        counters.sized += files
+        return list(undone)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`."""

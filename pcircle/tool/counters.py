@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -38,6 +38,7 @@ class Walked(Protocol):
 class Sized(Walked, Protocol):
     """The counters of a walk that reads what is in files."""
 
+    names: ClassVar[tuple[str, ...]]
     sized: int
     bytes_found: int
     bytes_done: int
@@ -77,7 +78,8 @@ class Measured:
         That is so many files, of which the caller counts how they came to an end.
         """
         self.found += files
-        self.sized += files + directories
+        if "sized" in self.names:
+            self.sized += files + directories
         self.scans_done += directories
         self.directories += directories
         self.weight += weight * directories

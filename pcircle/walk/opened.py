@@ -21,6 +21,8 @@ from pcircle.walk.items import Place, Tree
 P = TypeVar("P")
 
 _SHARES = 8
+_BATCH_S = 0.1
+_HUNGRY_S = 0.01  # where another rank or thread waits for work
 
 
 class Open(Generic[P]):
@@ -98,6 +100,10 @@ class Gathering(Context[Any], Generic[P]):
     def complete(self, opened: Open[P]) -> None:
         """Have the walk complete a directory that a visitor has opened, the last of `opens`."""
         require(self._completes)(opened, self)
+
+    def is_time_up(self, spent_s: float) -> bool:
+        """Return whether work has taken so long that what is left of it should be handed out."""
+        return spent_s > _BATCH_S or (spent_s > _HUNGRY_S and self.is_hungry())
 
     def wait(self, slot: int) -> None:
         """The directory of this slot is not complete before the item's join."""

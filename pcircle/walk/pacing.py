@@ -37,6 +37,7 @@ class _Paced:
     """What a visitor does, less what it does with many directories at once."""
 
     does_bare = False
+    scan = None
 
     def __init__(self, visitor: Visitor[Any], turns: TurnTaking | None, due: Due | None) -> None:
         self._visitor = visitor

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from pcircle.fs.directories import Lease
-from pcircle.fs.scan import Block, blocks
+from pcircle.fs.scan import Block, DirectoryBatch, blocks
 from pcircle.runtime import Context
 from pcircle.walk.items import Place
 from pcircle.walk.opened import Gathering, Open
@@ -41,7 +41,44 @@ class Tally(Protocol):
     found: int
     scans_due: int
     offline: int
+    files: int
     weight: float
+
+    def done_at_once(self, directories: int, files: int, weight: float) -> None: ...
+
+
+class DirectoryScan(NamedTuple):
+    """How the walk reads small directories for `Visitor.process_directories`.
+
+    A directory is small if it holds at most `max_entries`, all of which are regular files. The
+    directories of a batch together hold at most `max_batch_entries` where each holds fewer.
+    `look_up` looks up the entries, `keep_open` keeps the descriptors of the directories, and `sort`
+    sorts the entries of each directory by name. A directory must be on the file system of its
+    parent; with `any_device` it may be on any, and its own status is not known. With `one_mount`
+    it must be on the same mount as its parent.
+    """
+
+    max_entries: int
+    max_batch_entries: int
+    look_up: bool = False
+    keep_open: bool = False
+    sort: bool = False
+    any_device: bool = False
+    one_mount: bool = False
+
+    def read(self, parent: Lease, names: list[bytes]) -> DirectoryBatch:
+        """Open and list the first of these subdirectories."""
+        return DirectoryBatch(
+            parent.fd,
+            names,
+            -1 if self.any_device else parent.opened.status.st_dev,
+            most=self.max_entries,
+            room=self.max_batch_entries,
+            looks=self.look_up,
+            keeps=self.keep_open,
+            sorts=self.sort,
+            beneath=self.one_mount,
+        )
 
 
 class Names:
@@ -101,14 +138,36 @@ class Visitor(ABC, Generic[P]):
     def bare(
         self, above: Open[P], names: list[bytes], directory_fd: int, context: Gathering[P]
     ) -> list[bytes]:
-        """Do directories of one, by its descriptor, that are small and plain; the other ones.
-
-        The results of those that are done are merged into `above.part` here. A directory that was
-        begun and turns out not to be plain is given to `context.complete`, as `enter` and `names`
-        would leave it. Not asked for where names are chosen. Counts weights and entries, also those
-        that are done in directories that are then walked.
-        """
+        """Process small directories that the visitor reads by itself; return the others."""
         return names
+
+    scan: DirectoryScan | None = None
+    """How small directories are read, if `process_directories` can process any."""
+
+    def scan_of(self, above: Open[P]) -> DirectoryScan | None:
+        """Return how the next small directories in `above` are read; None if the walk enters each.
+
+        Called before each batch.
+        """
+        return self.scan
+
+    def select_directories(
+        self, above: Open[P], names: list[bytes], context: Gathering[P]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Divide subdirectories of `above` into those to scan and those that the walk enters."""
+        return names, []
+
+    def process_directories(
+        self, above: Open[P], batch: DirectoryBatch, context: Gathering[P]
+    ) -> list[bytes]:
+        """Process small subdirectories of `above`, and all that is in them. Return those not done.
+
+        The results of the others are merged into `above.part` here. A directory that was begun and
+        turns out not to be plain is given to `context.complete`, as `enter` and `names` would leave
+        it. The walk counts the directories that are done, and as many files as `batch.counts` says.
+        It does not call this where names are chosen.
+        """
+        return batch.names
 
     def whole(
         self, opened: Open[P], weight: float, source: Lease, context: Context[Any]

@@ -25,7 +25,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pcircle.fs.directories import Directories, Lease
 from pcircle.fs.listed import Listed
-from pcircle.fs.scan import Block, encoded
+from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.attributes import ANY, Attributes
@@ -158,10 +158,15 @@ class Walker(Generic[P]):
         )
         self._takes_all = not scope.rules and not scope.follow and scope.wanted == ANY
         # Where nothing is chosen; lists choose for each directory.
-        self._does_bare = visitor.does_bare and self._takes_all and not scope.one_file_system
+        self._scans_small = (
+            (visitor.does_bare or visitor.scan is not None)
+            and self._takes_all
+            and not scope.one_file_system
+        )
         self._held: _Held[P] = _Held(sources, targets)
         self._each_s = inf  # what a directory takes at the worst: nothing is known yet
         self._useless = self._skipped = 0  # attempts to do several at once, and what came after
+        self._begun: set[bytes] = set()  # directories of a batch that the walk has completed
 
     # ---- one item --------------------------------------------------------------
 
@@ -274,7 +279,7 @@ class Walker(Generic[P]):
                 self._feed(stack, context)
                 fed_s = now_s
                 continue
-            if self._does_bare and not top.tried and self._each_s <= _ITEM_S and not top.below:
+            if self._scans_small and not top.tried and self._each_s <= _ITEM_S and not top.below:
                 if self._skipped >= self._useless:
                     entered += self._several(top, now_s, context)
                     continue
@@ -324,20 +329,69 @@ class Walker(Generic[P]):
         count = min(len(above.pending), _SEVERAL, max(1, int(_SEVERAL_S / self._each_s)))
         names = above.pending[-count:]
         try:
-            fd = self._held.hold(above)[0].fd
+            source = self._held.hold(above)[0]
         except OSError:
             above.tried = count
             return 0
         del above.pending[-count:]
-        above.pending += (rest := self._visitor.bare(above, names, fd, context))
+        if self._visitor.scan is None:
+            names, rest = [], self._visitor.bare(above, names, source.fd, context)
+        else:
+            names, rest = self._process_batches(above, names, source, began_s, context)
+        above.pending += names + rest
         above.tried = len(rest)
+        done = count - len(names)
         self._skipped = 0
-        self._useless = 0 if len(rest) < count else min(2 * self._useless + count, _PATIENCE)
-        self._each_s = max((time.monotonic() - began_s) / count, self._each_s * _FADES)
-        return count
+        self._useless = 0 if len(rest) < done else min(2 * self._useless + done, _PATIENCE)
+        self._each_s = max((time.monotonic() - began_s) / done, self._each_s * _FADES)
+        return done
+
+    def _process_batches(
+        self,
+        above: Open[P],
+        names: list[bytes],
+        source: Lease,
+        began_s: float,
+        context: Gathering[P],
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Process small directories of one, for a limited time.
+
+        Return the names that were not tried, and those of directories that the walk must enter.
+        """
+        visitor = self._visitor
+        names, rest = visitor.select_directories(above, names, context)
+        while names:
+            scan = visitor.scan_of(above)
+            if scan is None:
+                return [], names + rest
+            with scan.read(source, names) as batch:
+                names = batch.later
+                rest += batch.rest
+                if batch.names:
+                    rest += self._process_batch(above, batch, context)
+            if context.is_time_up(time.monotonic() - began_s):
+                break
+        return names, rest
+
+    def _process_batch(
+        self, above: Open[P], batch: DirectoryBatch, context: Gathering[P]
+    ) -> list[bytes]:
+        """Process small directories that were listed, and count them. Return those not done."""
+        undone = self._visitor.process_directories(above, batch, context)
+        counts: Sequence[int] = batch.counts
+        if undone or self._begun:
+            self._begun.update(undone)
+            found = zip(batch.names, counts, strict=True)
+            counts = [count for name, count in found if name not in self._begun]
+            self._begun.clear()
+        files = sum(counts)
+        self._tally.done_at_once(len(counts), files, above.weight)
+        self._tally.files += files
+        return undone
 
     def _complete(self, opened: Open[P], context: Gathering[P]) -> None:
         """Go on with a directory that a visitor has opened, and looked at what is in it."""
+        self._begun.add(os.path.basename(opened.path))
         self._add(opened, self._visitor.taken())
         self._settle(opened, require(opened.above), context)
         release(opened)

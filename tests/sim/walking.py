@@ -127,8 +127,12 @@ class Tally:
     """See `pcircle.walk.visitor.Tally`."""
 
     def __init__(self) -> None:
-        self.found = self.scans_due = self.offline = 0
+        self.found = self.scans_due = self.offline = self.files = 0
         self.weight = 0.0
+
+    def done_at_once(self, directories: int, files: int, weight: float) -> None:
+        self.found += files
+        self.weight += weight * directories
 
 
 class CopyModel(Visitor[Part]):

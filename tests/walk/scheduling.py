@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 
 from pcircle.fs.directories import Directories, Lease, bases, join_path
 from pcircle.fs.lists import Lists
-from pcircle.fs.scan import Block
+from pcircle.fs.scan import Block, DirectoryBatch
+from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
-from pcircle.walk.opened import Gathering, Open
-from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.opened import Gathering, Open, child_of
+from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker
 
 Paths = frozenset[bytes]
@@ -38,6 +39,7 @@ class Odds:
     time_is_up: float = 0.2
     hungry: float = 0.2
     handed_back: float = 0.1
+    undone: float = 0.2
     whole: float = 0.3
     failing: float = 0.0
     stopping: float = 0.0
@@ -70,8 +72,13 @@ class Tally:
     """See `pcircle.walk.visitor.Tally`."""
 
     def __init__(self) -> None:
-        self.found = self.scans_due = self.scans_done = self.offline = 0
+        self.found = self.scans_due = self.scans_done = self.offline = self.files = 0
         self.weight = 0.0
+
+    def done_at_once(self, directories: int, files: int, weight: float) -> None:
+        self.found += files
+        self.scans_done += directories
+        self.weight += weight * directories
 
 
 class Watcher(Visitor[Paths]):
@@ -79,6 +86,7 @@ class Watcher(Visitor[Paths]):
 
     nothing: ClassVar[Paths] = frozenset()
     batch_names: ClassVar[int] = 6
+    scan = DirectoryScan(max_entries=4, max_batch_entries=4)
 
     def __init__(self, world: World, tally: Tally) -> None:
         self.world = world
@@ -91,6 +99,43 @@ class Watcher(Visitor[Paths]):
             raise OSError(5, "so the seed says")
         opened.place = Place(source.identity)
         return None
+
+    def scan_of(self, above: Open[Paths]) -> DirectoryScan | None:
+        return None if self.world.happens(self.world.odds.undone) else self.scan
+
+    def select_directories(
+        self, above: Open[Paths], names: list[bytes], context: Gathering[Paths]
+    ) -> tuple[list[bytes], list[bytes]]:
+        undone = [name for name in names if self.world.happens(self.world.odds.undone)]
+        return [name for name in names if name not in undone], undone
+
+    def process_directories(
+        self, above: Open[Paths], batch: DirectoryBatch, context: Gathering[Paths]
+    ) -> list[bytes]:
+        world, undone = self.world, []
+        for name, (begin, end) in zip(batch.names, batch.ranges(), strict=True):
+            opened = child_of(above, name, len(context.opens), self.nothing)
+            if opened.path in world.failing or world.happens(world.odds.undone):
+                undone.append(name)
+                continue
+            names = Names(batch.inside[begin:end], [], [])
+            if not world.happens(world.odds.undone):
+                part = self._look_at(opened, names.files)
+                if part != world.below[opened.path]:
+                    world.refuse(f"{opened.path!r} has {part}, and not {world.below[opened.path]}")
+                opened.part = part
+                above.part = self.merge(above.part, self._left(opened))
+                continue
+            context.opens.append(opened)
+            status = os.stat(name, dir_fd=require(above.leases)[0].fd)
+            opened.place = Place((status.st_dev, status.st_ino))
+            opened.weight = above.weight / max(1, len(names))
+            self.tally.scans_done += 1
+            self.tally.found += len(names)
+            self.tally.weight += 0.0 if names else above.weight
+            self.names(opened, names, (-1, -1), context)
+            context.complete(opened)
+        return undone
 
     def whole(
         self, opened: Open[Paths], weight: float, source: Lease, context: Context[Any]

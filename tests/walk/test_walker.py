@@ -39,7 +39,8 @@ def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walker_module, "_FEW_NAMES", 1)
     monkeypatch.setattr(walker_module, "_MIN_NAMES", 4)
     monkeypatch.setattr(walker_module, "_SHARES", 3)
-    monkeypatch.setattr(walker_module, "inf", 0.0)  # a tree in memory is known to be fast
+    monkeypatch.setattr(opened_module, "_HUNGRY_S", -1.0)
+    monkeypatch.setattr(walker_module, "inf", 1e-6)  # a tree in memory is known to be fast
 
 
 def grown(place: bytes, random: Random) -> bytes:
@@ -132,7 +133,7 @@ def test_nothing_is_completed_in_place_while_a_job_stops(
 def test_an_item_goes_on_into_what_it_finds(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """While there is time and nobody waits, one item is the whole tree of small directories."""
     monkeypatch.undo()
-    monkeypatch.setattr(walker_module, "inf", 0.0)
+    monkeypatch.setattr(walker_module, "inf", 1e-6)
     for number in range(200):
         os.makedirs(os.path.join(place, b"tree", b"%d" % (number % 7), b"%d" % number))
     top = os.path.join(place, b"tree")
@@ -252,7 +253,30 @@ def complete_the_shallow_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Walker, "join", wrong)
 
 
+def forget_what_was_not_tried(patch: pytest.MonkeyPatch) -> None:
+    """Small directories of which there was no time to scan all."""
+    right = Walker._process_batches
+
+    def wrong(self: Walker[Any], *given: Any) -> tuple[list[bytes], list[bytes]]:
+        return [], right(self, *given)[1]
+
+    patch.setattr(Walker, "_process_batches", wrong)
+
+
+def count_twice(patch: pytest.MonkeyPatch) -> None:
+    """A directory that a visitor has begun counts as done at once, too."""
+    right = Walker._complete
+
+    def wrong(self: Walker[Any], opened: Open[Any], context: Any) -> None:
+        right(self, opened, context)
+        self._begun.clear()
+
+    patch.setattr(Walker, "_complete", wrong)
+
+
 BROKEN = [
+    (forget_what_was_not_tried, TIMELY),
+    (count_twice, LEISURELY),
     (lose_a_slot, TIMELY),
     (forget_a_name, TIMELY),
     (wait_for_nobody, TIMELY),

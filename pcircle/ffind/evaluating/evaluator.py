@@ -66,9 +66,6 @@ class Evaluator(EntryVisitor):
         self._light = not any(self._of_kind[kind].heavy for kind in ("f", "l", ""))
         # Directories whose status is needed are opened for that, as they will be anyway.
         self._enters = self._follows or self._of_kind["d"].heavy
-        self.does_bare = not (self._deep or self._follows or self._counts) and (
-            self._light or overlaps
-        )
         self._entry = Entry(self._report, follow=self._follows)
         self._updates_directories = times is not None and task.updates_directories
         if times is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, repeat
+from typing import Any
 
 from pcircle.ffind.evaluating.bulk import In
 from pcircle.ffind.evaluating.compiling import Compiled
@@ -12,7 +13,9 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, Failed, Row
 from pcircle.guards import require
+from pcircle.tool.trees import TreeCounters
 from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import DirectoryScan
 
 _FEW = 256  # entries
 _ROOM = 8192  # of all directories, where no entry is looked up
@@ -21,71 +24,60 @@ _ROOM = 8192  # of all directories, where no entry is looked up
 class SmallDirectories(Evaluator):
     """Does these where the walk asks for it."""
 
-    def bare(
-        self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
-    ) -> list[bytes]:
-        """See `Visitor`: of a few files."""
-        depth = depth_of(above.path) + 1
-        if self._halted() or (self._max is not None and depth >= self._max):
-            return names
+    def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
+        super().__init__(task, counters)
         plan = self._of_kind["f"]
-        is_meant = depth + 1 >= self._min
-        together = plan.each is None and not (self._enters and self._of_several.each)
+        self._is_together = plan.each is None and not (self._enters and self._of_several.each)
         # Names are looked up with the rest unless only some may be left.
-        by_columns = together and plan.by_columns and is_meant
-        looks = by_columns and not plan.filters
-        device = require(above.leases)[0].opened.status.st_dev if self._enters else -1
-        room = _ROOM
-        if by_columns:
-            room = 2 * CAPACITY if looks else CAPACITY
-        elif not together:
-            room = _FEW  # what is done with one entry may change the next directory
-        rest: list[bytes] = []
-        while names:
-            if by_columns and self.task.stats.is_slow:  # then those of one directory overlap
-                return names + rest
-            keeps = not together or (by_columns and not looks)
-            with DirectoryBatch(
-                *(directory_fd, names, device),
-                most=_FEW,
-                room=room,
-                looks=looks,
-                keeps=keeps,
-            ) as some:
-                names, rest = some.later, rest + some.rest
-                if not together:
-                    undone = self._one_by_one(above, some)
-                    if undone or self._halted():
-                        return names + rest + undone
-                    continue
-                if self._enters:
-                    self._do_themselves(above, some)
-                lost = self._files_together(above, some, looks=looks) if is_meant else 0
-                self._bare_done(above, len(some.names), len(some.kinds))
-                self.counters.files -= lost
-        return rest
+        self._looks = plan.by_columns and not plan.filters
+        if self._deep or self._follows or self._counts or not (self._light or plan.by_columns):
+            return
+        room, keeps = _ROOM, False
+        if not self._is_together:
+            room, keeps = _FEW, True  # what is done with one entry may change the next directory
+        elif plan.by_columns:
+            room, keeps = (2 * CAPACITY, False) if self._looks else (CAPACITY, True)
+        looks = self._is_together and self._looks
+        self.scan = DirectoryScan(_FEW, room, looks, keeps, any_device=not self._enters)
 
-    def _bare_done(self, above: Open[int], directories: int, files: int) -> None:
-        """Count what was done by `bare`."""
-        self.counters.files += files
-        self.counters.done_at_once(directories, files, above.weight)
+    def scan_of(self, above: Open[int]) -> DirectoryScan | None:
+        """See `Visitor`."""
+        depth = depth_of(above.path) + 2  # of what is in the directories
+        if self.scan is None or self._halted() or (self._max is not None and depth > self._max):
+            return None
+        if not (self._is_together and self._of_kind["f"].by_columns):
+            return self.scan
+        if depth < self._min:
+            return self.scan._replace(max_batch_entries=_ROOM, look_up=False, keep_open=False)
+        # Where look-ups are slow, those of one directory overlap.
+        return None if self.task.stats.is_slow else self.scan
 
-    def _one_by_one(self, above: Open[int], some: DirectoryBatch) -> list[bytes]:
+    def process_directories(
+        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
+    ) -> list[bytes]:
+        """See `Visitor`."""
+        if not self._is_together:
+            return self._one_by_one(above, batch)
+        if self._enters:
+            self._do_themselves(above, batch)
+        if depth_of(above.path) + 2 >= self._min:
+            self.counters.files -= self._files_together(above, batch)
+        return []
+
+    def _one_by_one(self, above: Open[int], batch: DirectoryBatch) -> list[bytes]:
         """Do open directories of which each entry is evaluated by itself; those not done."""
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
         opened.leases = above.leases
-        done, count = 0, len(some.names)
+        count = len(batch.names)
         # Of before they were read, which changes when they were used.
-        rows = list(some.own.rows(count)) if self._enters else [None] * count
-        for name, fd, (begin, end), status in zip(
-            some.names, some.fds, some.ranges(), rows, strict=True
-        ):
-            self._plain(opened, name, fd, some.inside[begin:end], status)
-            done += 1
-            if self._halted():
-                break
-        self._bare_done(above, done, 0)
-        return some.names[done:]
+        rows = list(batch.own.rows(count)) if self._enters else [None] * count
+        found = zip(batch.names, batch.fds, batch.ranges(), rows, strict=True)
+        for done, (name, fd, (begin, end), status) in enumerate(found):
+            if done and self._halted():
+                return batch.names[done:]
+            if not self._plain(opened, name, fd, batch.inside[begin:end], status):
+                batch.counts[done] = 0  # nobody asked what is in it
+        return []
 
     def _do_themselves(self, above: Open[int], some: DirectoryBatch) -> None:
         """Do directories that were looked up, not what is in them."""
@@ -100,12 +92,12 @@ class SmallDirectories(Evaluator):
         self.task.stats.put(some.own.data)
         self._do_at(places, plan, where, some.names)
 
-    def _files_together(self, above: Open[int], some: DirectoryBatch, *, looks: bool) -> int:
+    def _files_together(self, above: Open[int], some: DirectoryBatch) -> int:
         """Do all files in directories; how many of them failed or were gone."""
         where, plan = self._in(above, "f"), self._of_kind["f"]
         where = where._replace(depth=where.depth + 1)
         holders = [name + b"/" for name in some.names]
-        if plan.end is not None and not plan.filters and not looks:
+        if plan.end is not None and not plan.filters and not self._looks:
             self._print_all(plan.end, where.prefix, holders, some)
             return 0
         names, counts = some.inside, some.counts
@@ -117,7 +109,7 @@ class SmallDirectories(Evaluator):
                     left = choose(left, where.prefix + holder)
                 names += left
                 counts.append(len(left))
-        if looks:
+        if self._looks:
             self.task.stats.put(some.table, some.each_s)
         elif plan.by_columns:
             fds = list(chain.from_iterable(map(repeat, some.fds, counts)))
@@ -177,8 +169,8 @@ class SmallDirectories(Evaluator):
         fd: int,
         files: list[bytes],
         status: Row | None,
-    ) -> None:
-        """Do a directory in which there are these files and nothing else."""
+    ) -> bool:
+        """Do a directory in which there are these files alone; whether they were looked at."""
         above = require(opened.above)
         opened.path = join_path(above.path, name)
         if status is not None and depth_of(opened.path) >= self._min:
@@ -188,10 +180,8 @@ class SmallDirectories(Evaluator):
             self._evaluate_one(entry)
             self.counters.complaints += entry.bad
             if entry.pruned:
-                return
-        if files and not self._halted():
-            count = len(files)
-            done = self._do(opened, files, "f", fd)
-            self.counters.found += count
-            self.counters.sized += count
-            self.counters.files += done
+                return False
+        if self._halted():
+            return False
+        self.counters.files -= len(files) - (self._do(opened, files, "f", fd) if files else 0)
+        return True
