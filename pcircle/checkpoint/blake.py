@@ -1,14 +1,14 @@
-"""BLAKE2b, which names checkpoints and directories in them, without what else `hashlib` loads.
+"""BLAKE2b for the names of checkpoints and the keys of directories, without importing `hashlib`.
 
-It is Python's own, which `hashlib` hands on; that loads OpenSSL as well, whose two libraries and
-settings each rank of a job would open for nothing.
+`hashlib` re-exports Python's own implementation but also loads OpenSSL, whose two libraries and
+configuration every rank of a job would open without need.
 """
 
 from __future__ import annotations
 
 try:
     from _blake2 import blake2b
-except ImportError:  # a Python that has it by another name
+except ImportError:  # a Python with another module name
     from hashlib import blake2b
 
 __all__ = ["blake2b"]

@@ -1,9 +1,9 @@
-"""Sets of hashes of names, as of a directory: of any number, in bounded memory.
+"""Sets of name hashes of any size in bounded memory.
 
-Most directories fit. Of more names the hashes are sorted in parts, merged into one nameless file,
-and looked up there by the block; the first hash of each block is in memory, an eighth of a byte a
-name. To put each block of names in order with all that are done, as NumPy tells members, would take
-time by the square of a directory.
+Most directories fit in memory. The hashes of larger ones are sorted in parts, merged into an
+unnamed temporary file, and looked up there by block; only the first hash of each block is in
+memory, an eighth of a byte per name. Comparing every block of names with all completed names, as
+`numpy.isin` does, would take time quadratic in the size of a directory.
 """
 
 from __future__ import annotations
@@ -22,39 +22,42 @@ if TYPE_CHECKING:
     Array: TypeAlias = NDArray[Any]
 
 _BYTES = 8
-_HELD = 1 << 19
+_MAX_IN_MEMORY = 1 << 19
 _BLOCK = 512
 
 
-class Hashes:
-    """A set of hashes, which are given in a row. All are added before the first is looked up.
+class HashSet:
+    """A set of 64-bit hashes, which callers pass concatenated.
 
-    So many are `held` in memory. StoppedEarly if the others can't be kept.
+    All hashes must be added before the first lookup. At most `max_in_memory` of them are in memory.
+    StoppedEarly if the temporary directory cannot store them.
     """
 
-    def __init__(self, held: int = _HELD) -> None:
-        self._held = held
-        self._some = bytearray()
-        self._ends = [0]  # of sorted parts in the file
+    def __init__(self, max_in_memory: int = _MAX_IN_MEMORY) -> None:
+        self._max_in_memory = max_in_memory
+        self._unsorted = bytearray()
+        self._ends = [0]  # end offsets of the sorted parts in the file
         self._fd: int | None = None
-        self._sorted: Array | None = None  # all, or the first of each block
-        self._count = 0  # in the file, when all are in order
+        self._sorted: Array | None = None  # all hashes, or the first one of each block
+        self._count = 0  # number of hashes in the merged file
 
     def add(self, hashes: bytes) -> None:
-        """More of them."""
-        self._some += hashes
-        if len(self._some) >= self._held * _BYTES:
+        """Add hashes."""
+        self._unsorted += hashes
+        if len(self._unsorted) >= self._max_in_memory * _BYTES:
             try:
-                self._put_away()
+                self._spill()
             except OSError as error:
-                raise _cannot(error) from error
+                raise _storage_error(error) from error
 
     def __bool__(self) -> bool:
         known = self._sorted
-        return bool(self._some) or self._fd is not None or (known is not None and len(known) > 0)
+        return (
+            bool(self._unsorted) or self._fd is not None or (known is not None and len(known) > 0)
+        )
 
-    def have(self, hashes: bytes) -> Array:
-        """Which of these are in the set."""
+    def contains(self, hashes: bytes) -> Array:
+        """Return a boolean array: for each hash, whether it is in the set."""
         import numpy as np
 
         wanted = np.frombuffer(hashes, dtype="<u8")
@@ -63,23 +66,23 @@ class Hashes:
             if self._fd is not None:
                 return self._look_up(self._fd, wanted, known)
         except OSError as error:
-            raise _cannot(error) from error
+            raise _storage_error(error) from error
         if not len(known):
             return np.zeros(len(wanted), dtype=bool)
         same: Array = known[known.searchsorted(wanted) % len(known)] == wanted
         return same
 
-    def _put_away(self) -> None:
+    def _spill(self) -> None:
         if self._fd is None:
             self._fd = self._file()
-        part = _unique(self._some)
+        part = _unique(self._unsorted)
         write_all(self._fd, part.tobytes())
         self._ends.append(self._ends[-1] + len(part) * _BYTES)
-        self._some.clear()
+        self._unsorted.clear()
 
     def _file(self) -> int:
-        """A nameless file, which is closed with this set."""
-        import tempfile  # takes long to import, and few directories are so large
+        """Create an unnamed file that is closed together with this set."""
+        import tempfile  # slow to import, and few directories need it
 
         with tempfile.TemporaryFile(prefix="pcircle-names-", buffering=0) as file:
             fd = os.dup(file.fileno())
@@ -90,32 +93,34 @@ class Hashes:
         import numpy as np
 
         if self._fd is None:
-            self._sorted = _unique(self._some)
+            self._sorted = _unique(self._unsorted)
         else:
-            if self._some:
-                self._put_away()
+            if self._unsorted:
+                self._spill()
             merged = self._file()
             firsts: list[Array] = []
-            for part in self._merged(self._fd):
-                firsts.append(part[-self._count % _BLOCK :: _BLOCK].copy())  # or it keeps the part
+            for part in self._merge(self._fd):
+                firsts.append(
+                    part[-self._count % _BLOCK :: _BLOCK].copy()
+                )  # a view would retain the part
                 write_all(merged, part.tobytes())
                 self._count += len(part)
             os.ftruncate(self._fd, 0)
             self._fd, self._sorted = merged, np.concatenate(firsts)
-        self._some = bytearray()
+        self._unsorted = bytearray()
         return self._sorted
 
-    def _merged(self, fd: int) -> Iterator[Array]:
-        """All parts as one: of each a piece, of which what comes first is put in order."""
+    def _merge(self, fd: int) -> Iterator[Array]:
+        """Merge all parts: read a piece of each and yield hashes below all unread ones."""
         import numpy as np
 
-        piece_bytes = max(1, self._held // (len(self._ends) - 1)) * _BYTES
+        piece_bytes = max(1, self._max_in_memory // (len(self._ends) - 1)) * _BYTES
         ends = zip(self._ends, self._ends[1:], strict=False)
-        parts = [_Part(fd, *each, piece_bytes) for each in ends]
+        parts = [_SortedPart(fd, *unique, piece_bytes) for unique in ends]
         while parts := [part for part in parts if part.fill()]:
-            # What is still to be read of a part is behind the last one of its piece.
-            last = min((part.piece[-1] for part in parts if part.goes_on), default=None)
-            yield _in_order(np.concatenate([part.take(last) for part in parts]))
+            # The unread hashes of a part are greater than the last hash of its piece.
+            last = min((part.piece[-1] for part in parts if part.has_more), default=None)
+            yield _sort_unique(np.concatenate([part.take(last) for part in parts]))
 
     def _look_up(self, fd: int, wanted: Array, firsts: Array) -> Array:
         import numpy as np
@@ -130,8 +135,8 @@ class Hashes:
         return found
 
 
-class _Part:
-    """Sorted hashes in a file, of which a piece is in memory."""
+class _SortedPart:
+    """A sorted part of the file, of which one piece is in memory."""
 
     def __init__(self, fd: int, begin: int, end: int, piece_bytes: int) -> None:
         self.piece = _unique(b"")
@@ -141,22 +146,22 @@ class _Part:
         self._piece_bytes = piece_bytes
 
     @property
-    def goes_on(self) -> bool:
-        """Whether there is more than the piece."""
+    def has_more(self) -> bool:
+        """Whether the file has hashes after the piece."""
         return self._at < self._end
 
     def fill(self) -> bool:
-        """Read on if all of the piece was taken; whether there is anything left."""
+        """Read the next piece if this one is used up; return whether any hashes remain."""
         import numpy as np
 
-        if not len(self.piece) and self.goes_on:
+        if not len(self.piece) and self.has_more:
             size = min(self._piece_bytes, self._end - self._at)
             self.piece = np.frombuffer(_read(self._fd, size, self._at), dtype="<u8")
             self._at += size
         return len(self.piece) > 0
 
     def take(self, last: Any) -> Array:
-        """What is not behind a hash; all of the piece if there is none."""
+        """Remove and return the hashes up to `last`, or the whole piece if `last` is None."""
         end = len(self.piece) if last is None else self.piece.searchsorted(last, "right")
         taken, self.piece = self.piece[:end], self.piece[end:]
         return taken
@@ -165,18 +170,18 @@ class _Part:
 def _unique(hashes: bytes | bytearray) -> Array:
     import numpy as np
 
-    return _in_order(np.frombuffer(hashes, dtype="<u8").copy())
+    return _sort_unique(np.frombuffer(hashes, dtype="<u8").copy())
 
 
-def _in_order(hashes: Array) -> Array:
-    """Sorted in place, each once: NumPy's own way takes several times the memory."""
+def _sort_unique(hashes: Array) -> Array:
+    """Sort in place and remove duplicates; `numpy.unique` needs several times the memory."""
     import numpy as np
 
     hashes.sort()
     is_new = np.ones(len(hashes), dtype=bool)
     np.not_equal(hashes[1:], hashes[:-1], out=is_new[1:])
-    each: Array = hashes if is_new.all() else hashes[is_new]
-    return each
+    unique: Array = hashes if is_new.all() else hashes[is_new]
+    return unique
 
 
 def _read(fd: int, size: int, offset: int) -> bytes:
@@ -186,5 +191,5 @@ def _read(fd: int, size: int, offset: int) -> bytes:
     return data
 
 
-def _cannot(error: OSError) -> StoppedEarly:
+def _storage_error(error: OSError) -> StoppedEarly:
     return StoppedEarly(f"cannot keep names in the temporary directory: {error.strerror or error}")

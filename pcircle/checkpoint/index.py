@@ -1,11 +1,12 @@
-"""The index of a checkpoint: where the records of earlier runs lie, in the order of their keys.
+"""The index of a checkpoint: the locations of the records of previous runs, sorted by key.
 
-Rank 0 writes it when a job resumes, all ranks read it. Neither needs more memory for more records:
-`Places` sorts as many as fit, keeps them in a nameless file of the checkpoint, and merges what is
-there in the end, when it is known what was committed. `Index` reads a block at a time.
+Rank 0 writes the index when a job resumes, and all ranks read it. Memory use does not depend on the
+number of records: `IndexBuilder` sorts as many as fit, keeps sorted runs in an unnamed file of the
+checkpoint, and merges them at the end, when it is known which epochs were committed. `RecordIndex`
+reads one block at a time.
 
-Keys are hashes, so where one is to be found is known to the root of their number: a lookup reads
-a few blocks that lie together.
+Keys are hashes and therefore uniformly distributed. The position of a key can be predicted with an
+error of about the square root of the number of records, so a lookup reads a few adjacent blocks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     Table: TypeAlias = NDArray[Any]
 
-_ROW = struct.Struct("<16sIIQIQ")  # key, run, rank, offset and length of a record, its epoch
+_ROW = struct.Struct("<16sIIQIQ")  # key, run, rank, offset, length and epoch of a record
 _ENTRY = struct.Struct("<16sIIQI")  # the same, without the epoch
 _FIELDS = [("high", ">u8"), ("low", ">u8"), ("run", "<u4"), ("rest", "V16"), ("epoch", "<u8")]
 _KEY_BYTES = 16
@@ -34,11 +35,11 @@ _SORTED_ROWS = 1 << 18
 _RUNS = b"index.runs"
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_BLOCK_ENTRIES = 256  # that are read at a time
+_BLOCK_ENTRIES = 256  # per read
 
 
-class Place(NamedTuple):
-    """Where a record is."""
+class RecordLocation(NamedTuple):
+    """The location of a record: run and rank of its journal, offset and length in the journal."""
 
     run: int
     rank: int
@@ -46,10 +47,10 @@ class Place(NamedTuple):
     length: int
 
 
-class Places:
-    """Where records lie, as they are read; some `sorted_rows` are held at a time.
+class IndexBuilder:
+    """Collects record locations; at most `sorted_rows` are in memory.
 
-    What is seen counts when it is accepted. OSError without the space.
+    Locations are only included after `accept`. OSError if there is no space.
     """
 
     def __init__(self, directory_fd: int, sorted_rows: int = _SORTED_ROWS) -> None:
@@ -58,74 +59,76 @@ class Places:
         self._rows = bytearray()
         self._accepted = 0  # bytes
         self._fd: int | None = None
-        self._ends = [0]  # of the sorted runs in the file
+        self._ends = [0]  # end offsets of the sorted runs in the file
 
-    def see(self, key: bytes, place: Place, epoch: int) -> None:
-        """A record that counts with the commit of this epoch."""
+    def add(self, key: bytes, place: RecordLocation, epoch: int) -> None:
+        """Add a record that becomes valid with the commit of `epoch`."""
         self._rows += _ROW.pack(key, *place, epoch)
 
     def accept(self) -> None:
-        """What was seen since the last call is sound."""
+        """Include the records added since the last call."""
         self._accepted = len(self._rows)
         if self._accepted >= self._sorted_rows * _ROW.size:
-            self._put_away()
+            self._spill()
 
     def reject(self) -> None:
-        """It is not."""
+        """Discard the records added since the last call of `accept`."""
         del self._rows[self._accepted :]
 
     def close(self) -> None:
-        """Let go of all."""
+        """Release the memory and the file."""
         self._rows.clear()
         fd, self._fd = self._fd, None
         if fd is not None:
-            close_open(fd)  # nobody reads it any more
+            close_open(fd)  # no longer read
 
-    def _put_away(self) -> None:
+    def _spill(self) -> None:
         if self._fd is None:
-            with suppress(FileNotFoundError):  # of a run that ended between the next two calls
+            with suppress(
+                FileNotFoundError
+            ):  # left by a run that was killed between the next two calls
                 os.unlink(_RUNS, dir_fd=self._directory_fd)
             self._fd = os.open(_RUNS, _CREATE, 0o600, dir_fd=self._directory_fd)
             os.unlink(_RUNS, dir_fd=self._directory_fd)
-        write_all(self._fd, _in_order(_table(self._rows)).tobytes())
+        write_all(self._fd, _sort(_table(self._rows)).tobytes())
         self._ends.append(self._ends[-1] + len(self._rows))
         self._rows.clear()
         self._accepted = 0
 
-    def committed(self, commits: Mapping[int, int]) -> Iterator[bytes]:
-        """Entries of the index in their order, some at a time: those of epochs that are committed.
+    def committed_entries(self, commits: Mapping[int, int]) -> Iterator[bytes]:
+        """Yield index entries of committed epochs in key order, several at a time.
 
-        `commits` has the last one of each run. Records of one key are in no order.
+        `commits` has the last committed epoch of each run. Records with the same key have no order.
         """
-        import numpy as np  # few runs resume, and it takes long to import
+        import numpy as np  # slow to import, and few runs resume
 
-        for table in self._merged():
+        for table in self._merge():
             trusted = np.zeros(len(table), dtype=bool)
             for run, epoch in commits.items():
                 trusted |= (table["run"] == run) & (table["epoch"] <= epoch)
             rows = table[trusted].view(np.uint8).reshape(-1, _ROW.size)
             yield rows[:, : _ENTRY.size].tobytes()
 
-    def _merged(self) -> Iterator[Table]:
-        """All rows in order: of each run a piece, of which what comes first is put in order."""
+    def _merge(self) -> Iterator[Table]:
+        """Merge all runs: read a piece of each and yield the rows below all unread ones."""
         if self._fd is None:
-            yield _in_order(_table(self._rows))
+            yield _sort(_table(self._rows))
             return
         if self._rows:
-            self._put_away()
-        # Less at a time than is sorted before: what is put together is there several times.
+            self._spill()
+        # Fewer rows than `_spill` sorts, because concatenation creates several copies.
         rows = max(1, self._sorted_rows // 4 // (len(self._ends) - 1))
         ends = zip(self._ends, self._ends[1:], strict=False)
-        runs = [_Run(self._fd, *each, rows * _ROW.size) for each in ends]
+        runs = [_SortedRun(self._fd, *each, rows * _ROW.size) for each in ends]
         while runs := [run for run in runs if run.fill()]:
-            # What is still to be read of a run is not before the last row of its piece.
-            last = min((run.last for run in runs if run.goes_on), default=None)
-            # As bytes: NumPy would turn keys round that it puts together.
-            yield _in_order(_table(b"".join([run.take(last).tobytes() for run in runs])))
+            # The unread rows of a run are not below the last row of its piece.
+            last = min((run.last for run in runs if run.has_more), default=None)
+            # Concatenate bytes: NumPy would convert the byte order of the keys.
+            yield _sort(_table(b"".join([run.take(last).tobytes() for run in runs])))
 
 
-class _Run:
-    """Sorted rows in a file, of which a piece is in memory."""
+class _SortedRun:
+    """A sorted run in the file, of which one piece is in memory."""
 
     def __init__(self, fd: int, begin: int, end: int, piece_bytes: int) -> None:
         self._fd = fd
@@ -135,8 +138,8 @@ class _Run:
         self._piece = _table(b"")
 
     def fill(self) -> bool:
-        """Read on if all of the piece was taken; whether there is anything left."""
-        if not len(self._piece) and self.goes_on:
+        """Read the next piece if this one is used up; return whether any rows remain."""
+        if not len(self._piece) and self.has_more:
             wanted = min(self._piece_bytes, self._end - self._at)
             data = os.pread(self._fd, wanted, self._at)
             if len(data) < wanted:
@@ -146,8 +149,8 @@ class _Run:
         return len(self._piece) > 0
 
     @property
-    def goes_on(self) -> bool:
-        """Whether there is more than the piece."""
+    def has_more(self) -> bool:
+        """Whether the file has rows after the piece."""
         return self._at < self._end
 
     @property
@@ -156,13 +159,13 @@ class _Run:
         return int(self._piece["high"][-1]), int(self._piece["low"][-1])
 
     def take(self, last: tuple[int, int] | None) -> Table:
-        """The rows of the piece that are not behind a key; all if there is none."""
+        """Remove and return the rows up to the key `last`, or the whole piece if it is None."""
         piece = self._piece
         end = len(piece)
         if last is not None:
             import numpy as np
 
-            high, low = map(np.uint64, last)  # others are compared as floating-point numbers
+            high, low = map(np.uint64, last)  # Python integers would be compared as floats
             same = slice(*(piece["high"].searchsorted(high, side) for side in ("left", "right")))
             end = int(same.start + piece["low"][same].searchsorted(low, "right"))
         self._piece = piece[end:]
@@ -175,36 +178,36 @@ def _table(rows: bytes | bytearray) -> Table:
     return np.frombuffer(rows, dtype=np.dtype(_FIELDS))
 
 
-def _in_order(table: Table) -> Table:
+def _sort(table: Table) -> Table:
     import numpy as np
 
     ordered: Table = table[np.lexsort((table["low"], table["high"]))]
     return ordered
 
 
-class Index:
-    """The index of a checkpoint, for reading. OSError if there is none.
+class RecordIndex:
+    """A checkpoint's index, open for reading. OSError if there is none.
 
-    What of it can't be read is as if it were not there. It is not mapped, since the kernel maps up
-    to megabytes around what is touched, which count as the rank's.
+    Unreadable parts are treated as missing. The file is read instead of mapped because the kernel
+    maps up to megabytes around each access, which count as memory of the rank.
     """
 
     def __init__(self, directory_fd: int) -> None:
         self._fd = os.open(b"index", _READ, dir_fd=directory_fd)
         self._count = os.fstat(self._fd).st_size // _ENTRY.size
-        self._block, self._number = b"", -1  # the block that was read last
+        self._block, self._number = b"", -1  # the last block that was read
 
-    def places(self, key: bytes) -> Iterator[Place]:
-        """Where the records of a key are."""
+    def locations(self, key: bytes) -> Iterator[RecordLocation]:
+        """Yield the locations of the records with this key."""
         with suppress(OSError):
             at = self._first(key)
             while at < self._count and self._key_at(at) == key:
                 data, begin = self._entry(at)
-                yield Place(*_ENTRY.unpack_from(data, begin)[1:])
+                yield RecordLocation(*_ENTRY.unpack_from(data, begin)[1:])
                 at += 1
 
     def _first(self, key: bytes) -> int:
-        """The first entry that is not before a key: bisected from where it is likely to be."""
+        """Return the first entry not below the key: bisect around its predicted position."""
         count = self._count
         if not count:
             return 0
@@ -222,7 +225,7 @@ class Index:
         return data[begin : begin + _KEY_BYTES]
 
     def _entry(self, number: int) -> tuple[bytes, int]:
-        """The block that has an entry, and where it is in it. OSError."""
+        """Return the block that contains an entry, and the entry's offset in it. OSError."""
         block, within = divmod(number, _BLOCK_ENTRIES)
         if block != self._number:
             wanted = min(_BLOCK_ENTRIES, self._count - block * _BLOCK_ENTRIES) * _ENTRY.size
@@ -233,7 +236,7 @@ class Index:
         return self._block, within * _ENTRY.size
 
     def close(self) -> None:
-        """Nothing is known any more."""
+        """Close the file; all later lookups find nothing."""
         fd, self._fd, self._count = self._fd, -1, 0
         if fd >= 0:
             close_open(fd)

@@ -1,4 +1,4 @@
-"""What every rank knows of the checkpoint that its job keeps."""
+"""The description of a job's checkpoint that every rank receives."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
-    """The checkpoint that a copy keeps: its path and secret, this run's number, the interval.
+    """The checkpoint that a copy writes: path, secret, number of this run and commit interval.
 
-    `stale` are the marks of temporary names of earlier runs, the first of
-    which began at `since_ns`; with `resumed` what they did is not done again. `mark` is what
-    the target is known again by, see `pcircle.checkpoint.mark`, `now_ns` the time of the run that
-    is resumed, or of this one.
+    `stale` has the tokens in the temporary names of previous runs, the first of which started at
+    `since_ns`. With `resumed` their completed work is skipped. `mark` identifies the target; see
+    `pcircle.checkpoint.target_mark`. `now_ns` is the start time of the run that is resumed, or of
+    this one.
     """
 
     path: bytes

@@ -1,7 +1,7 @@
-"""A rank's side of the checkpoint: what the item at hand has done, and bringing it to disk.
+"""A rank's checkpoint records: collecting those of the current item and writing them.
 
-While an item is at work its records are collected; when it ends they get the
-epoch that the rank is in by then and go to the journal.
+Records are collected while an item is processed. At its end they get the rank's current epoch and
+go to the journal.
 """
 
 from __future__ import annotations
@@ -9,40 +9,40 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from pcircle.checkpoint.disk import Disk
+from pcircle.checkpoint.file_system_sync import FileSystemSync
 from pcircle.checkpoint.journal import (
+    CreatedDirectoryRecord,
     Journal,
-    Keys,
-    Made,
-    Named,
-    Names,
-    Part,
+    NamedCounts,
+    NamesRecord,
+    RangeRecord,
     Record,
+    RecordKeys,
     reserved_bytes,
 )
 from pcircle.checkpoint.plan import JournalPlan
 
 
-class Recorder(Disk):
-    """The records of one rank of `size`."""
+class Recorder(FileSystemSync):
+    """Writes the records of one of `size` ranks."""
 
     def __init__(
         self,
         plan: JournalPlan,
         rank: int,
         size: int,
-        beside: Recorder | None = None,
+        first: Recorder | None = None,
         token: bytes = b"",
     ) -> None:
-        super().__init__(beside, token)
-        self._some: list[Callable[[], Record]] = []
-        self.keys: Keys
+        super().__init__(first, token)
+        self._records: list[Callable[[], Record]] = []
+        self.keys: RecordKeys
         self.journal: Journal
         self._fd: int
-        if beside is not None:
-            self.keys, self.journal, self._fd = beside.keys, beside.journal, beside._fd
+        if first is not None:
+            self.keys, self.journal, self._fd = first.keys, first.journal, first._fd
             return
-        self.keys = Keys(plan.secret)
+        self.keys = RecordKeys(plan.secret)
         fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._fd = fd
         shared_by = token if size > 1 else b""
@@ -51,39 +51,40 @@ class Recorder(Disk):
 
     # ---- the item at hand ------------------------------------------------------
 
-    def begin(self) -> None:
-        """An item begins. Before the first one there must be space for what it will have done."""
+    def begin_item(self) -> None:
+        """Start an item. The first call reserves space for what will be recorded."""
         self.journal.reserve()
-        self._some.clear()
+        self._records.clear()
 
     def add(self, record: Record) -> None:
-        """The item has done this."""
-        self._some.append(lambda: record)
+        """Add a record of the current item."""
+        self._records.append(lambda: record)
 
-    def names(
+    def add_names(
         self,
         root: int,
         path: bytes,
         names: Sequence[bytes],
-        counts: Named,
+        counts: NamedCounts,
         made: int,
         entries: bytes = b"",
     ) -> None:
-        """The item has done these names of a directory, which came to these counts.
+        """Record that the item has completed these names of a directory, with these counts.
 
-        `made` is the inode of the directory's copy;
-        `entries` are these names' own, packed, if the copy is signed.
+        `made` is the inode of the directory's copy. `entries` are the packed signature entries of
+        the names if the copy is signed.
         """
 
-        def record() -> Names:
+        def record() -> NamesRecord:
             key = self.keys.directory(root, path)
-            return Names(key, self.keys.names(names), counts, made, entries)
+            return NamesRecord(key, self.keys.names(names), counts, made, entries)
 
         if names:
-            # Names are hashed at the end of the item, which may do without: the whole is done.
-            self._some.append(record)
+            # Names are hashed at the end of the item, and not at all if the whole directory was
+            # completed.
+            self._records.append(record)
 
-    def part(
+    def add_range(
         self,
         file: tuple[int, bytes, bytes],
         temporary: bytes,
@@ -91,41 +92,40 @@ class Recorder(Disk):
         length: int,
         blocks: bytes = b"",
     ) -> None:
-        """The item has copied a range of a file, which is given as root, path and name.
+        """Record that the item has copied a range of a file, given as root, path and name.
 
-        `blocks` are its digests, if it is signed.
+        `blocks` has the digests of the range if the copy is signed.
         """
-        self.add(Part(self.keys.file(*file), temporary, offset, length, blocks))
+        self.add(RangeRecord(self.keys.file(*file), temporary, offset, length, blocks))
 
-    def end(self, floor: int) -> int:
-        """The item has ended: what it did counts with the epoch that is returned.
+    def end_item(self, floor: int) -> int:
+        """End the item and return the epoch of its records.
 
-        Which is that of now, or `floor` if that is later.
+        The epoch is the current one, or `floor` if that is later.
         """
-        if not self._some:
+        if not self._records:
             return max(self.epoch, floor)
-        epoch = self.journal.add([record() for record in self._some], floor)
-        self._some.clear()
+        epoch = self.journal.add([record() for record in self._records], floor)
+        self._records.clear()
         return epoch
 
-    def making(self, root: int, path: bytes) -> None:
-        """A directory is about to be made whose mode will need more care than others'."""
-        self.journal.add([Made(self.keys.directory(root, path))], now=True)
+    def add_created_directory(self, root: int, path: bytes) -> None:
+        """Record that a directory is about to be created whose mode needs special care."""
+        self.journal.add([CreatedDirectoryRecord(self.keys.directory(root, path))], now=True)
 
     # ---- epochs ----------------------------------------------------------------
 
     def enter(self, epoch: int) -> None:
-        """As of `Disk`, for the records as well."""
         super().enter(epoch)
         self.journal.enter(epoch)
 
     def sync(self) -> None:
-        """As of `Disk`; the records that there are come first."""
+        """Flush the journal's records and then the file systems."""
         self.journal.flush()
         super().sync()
 
     def close(self) -> None:
-        """Write what there is, and let go."""
+        """Write pending records and close everything."""
         self.journal.leave()
         super().close()
         os.close(self._fd)

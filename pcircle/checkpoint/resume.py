@@ -1,8 +1,9 @@
-"""Whether a job begins, resumes from a checkpoint or is refused: decided on rank 0.
+"""The decision on rank 0 whether a job starts, resumes or is refused.
 
-Without a wish for one or the other a job that finds a checkpoint of itself is refused, and it is
-said how far that got; with `resume` it goes on, or begins if there is none; with `restart` it
-begins anew. What is found is data, see `Found` and `Unusable`: the tool words it.
+A job that finds its own checkpoint is refused with a report of the progress, unless `resume` or
+`restart` is requested. `resume` continues from the checkpoint, or starts if there is none;
+`restart` discards it. The result is data (`ResumeState` or `CheckpointError`) for which the tools
+have the messages.
 """
 
 from __future__ import annotations
@@ -14,33 +15,33 @@ from typing import NamedTuple
 
 import msgspec
 
-from pcircle.checkpoint.guard import Guard
-from pcircle.checkpoint.index import Places
-from pcircle.checkpoint.journal import Keys, Named
-from pcircle.checkpoint.mark import Mark, new_mark
+from pcircle.checkpoint.index import IndexBuilder
+from pcircle.checkpoint.journal import NamedCounts, RecordKeys
+from pcircle.checkpoint.lock import CheckpointLock
 from pcircle.checkpoint.plan import JournalPlan
-from pcircle.checkpoint.resumed import History, Trouble, read_history
+from pcircle.checkpoint.previous_records import History, JournalProblem, read_history
 from pcircle.checkpoint.store import (
     VERSION,
     Checkpoint,
-    Header,
-    Identity,
-    Unusable,
-    Why,
-    place,
-    refuse_other,
-    writable,
+    CheckpointError,
+    CheckpointHeader,
+    CopyIdentity,
+    RefusalReason,
+    checkpoint_paths,
+    is_place_error,
+    require_same_job,
 )
+from pcircle.checkpoint.target_mark import TargetMark, new_mark
 from pcircle.fs.scan import rewound
 
 _NOTHING = History(0, {}, (), {})
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What is asked for: an interval in seconds, where the checkpoint lies, and what if it exists.
+class CheckpointOptions(msgspec.Struct, frozen=True):
+    """The user's options for the checkpoint: interval, directory, and treatment of an existing one.
 
-    `required` tells that one was asked for by an option, so that a job
-    without one is refused.
+    `never` disables checkpoints. A job whose checkpoint is `required` is refused if none can be
+    created.
     """
 
     interval_s: float = 60.0
@@ -54,95 +55,95 @@ class Wish(msgspec.Struct, frozen=True):
         return self.directory is not None
 
 
-class Job(NamedTuple):
-    """What a checkpoint is to be of.
+class CheckpointJob(NamedTuple):
+    """The job that a checkpoint belongs to.
 
-    `options` are those that another run must have as well, each by its name, encoded; `marked` is
-    the directory that has the target's mark. `token`, `large_bytes` and
-    `now_ns` as of `Header`.
+    `options` has the encoded value of each option that another run must repeat, and
+    `mark_directory` contains the target's mark. `CheckpointHeader` describes `token`,
+    `large_bytes` and `now_ns`.
     """
 
-    copies: tuple[Identity, ...]
+    copies: tuple[CopyIdentity, ...]
     options: dict[str, bytes]
     token: bytes
     large_bytes: int
-    marked: bytes
+    mark_directory: bytes
     now_ns: int = 0
 
 
-class Distrust(Enum):
-    """Why nothing that was recorded is used."""
+class DiscardReason(Enum):
+    """The reason why no record is used."""
 
     OTHER_VERSION = auto()
-    """Another version has made the checkpoint."""
+    """Another version created the checkpoint."""
     OTHER_TARGET = auto()
     """The target is not the one that was written to, or its mark was removed."""
     DAMAGED = auto()
-    """The header can't be read: temporary files are left as well."""
+    """The header is unreadable, so temporary files remain as well."""
 
 
-class Found(NamedTuple):
-    """What earlier runs have left. `counts` None: nothing of it is resumed."""
+class ResumeState(NamedTuple):
+    """The work of previous runs; `counts` is None if nothing is resumed."""
 
-    counts: Named | None = None
-    trouble: tuple[Trouble, ...] = ()
-    distrust: Distrust | None = None
+    counts: NamedCounts | None = None
+    problems: tuple[JournalProblem, ...] = ()
+    discarded: DiscardReason | None = None
 
 
-class Kept(NamedTuple):
-    """The checkpoint of a job that is about to begin."""
+class CheckpointSession(NamedTuple):
+    """The checkpoint of a job that is about to start."""
 
     checkpoint: Checkpoint
-    guard: Guard
+    lock: CheckpointLock
     plan: JournalPlan
-    found: Found
+    state: ResumeState
     inside: bool
     large_bytes: int
-    mark: Mark
+    mark: TargetMark
 
     def remove(self) -> None:
-        """The job is complete: remove the checkpoint and the target's mark. OSError."""
-        self.guard.rest()
+        """Remove the checkpoint and the target's mark after a complete job. OSError."""
+        self.lock.stop()
         try:
             self.mark.remove()
         finally:
             self.checkpoint.remove(keep_times=self.inside)
 
-    def withdraw(self) -> None:
-        """The job is not to begin after all: leave no checkpoint that was made for it."""
+    def abandon(self) -> None:
+        """Abandon the job before its start, and remove a checkpoint that was created for it."""
         if self.plan.run == 1:
             with suppress(OSError):
                 self.remove()
         self.close()
 
     def close(self) -> None:
-        """Give up the lock, and let go."""
-        self.guard.end()
+        """Release the lock and close the checkpoint."""
+        self.lock.release()
         self.checkpoint.close()
 
 
-def keep(job: Job, wish: Wish) -> Kept | None:
-    """Find or make the checkpoint of a job. Unusable if it must not begin.
+def open_session(job: CheckpointJob, options: CheckpointOptions) -> CheckpointSession | None:
+    """Open or create the checkpoint of a job. CheckpointError if the job must not start.
 
-    None if there can be none, and it was not asked for.
+    Return None if no checkpoint is possible and none is required.
     """
-    beside, inside = place(job.copies, wish.directory)
-    checkpoint = Checkpoint.find(beside) or Checkpoint.find(inside)
-    made = checkpoint is None
+    preferred, inside = checkpoint_paths(job.copies, options.directory)
+    checkpoint = Checkpoint.find(preferred) or Checkpoint.find(inside)
+    created = checkpoint is None
     if checkpoint is None:
-        checkpoint = _make(beside, inside, wish)
+        checkpoint = _create(preferred, inside, options)
     if checkpoint is None:
         return None
-    guard = Guard(checkpoint, job.token)
-    ours = False
+    lock = CheckpointLock(checkpoint, job.token)
+    is_new = False
     try:
-        guard.take()
-        ours = made
-        guard.begin()  # to read what was done may take long
-        header = Header(
+        lock.acquire()
+        is_new = created
+        lock.start_heartbeat()  # reading the journals may take long
+        header = CheckpointHeader(
             VERSION,
             os.urandom(8),
-            checkpoint.now_ns() if made or checkpoint.header is None else 0,
+            checkpoint.now_ns() if created or checkpoint.header is None else 0,
             job.copies,
             job.options,
             (job.token,),
@@ -150,124 +151,149 @@ def keep(job: Job, wish: Wish) -> Kept | None:
             new_mark(checkpoint.path),
             job.now_ns,
         )
-        return _begin(checkpoint, guard, header, wish, job)
+        return _begin(checkpoint, lock, header, options, job)
     except BaseException as error:
-        if ours:
-            guard.rest()
+        if is_new:
+            lock.stop()
             with suppress(OSError):
                 checkpoint.remove(keep_times=checkpoint.path == inside)
-        guard.end()
+        lock.release()
         checkpoint.close()
         if isinstance(error, OSError):
-            raise Unusable(Why.UNWRITABLE, checkpoint.path, error.strerror or "") from error
+            raise CheckpointError(
+                RefusalReason.UNWRITABLE, checkpoint.path, error.strerror or ""
+            ) from error
         raise
 
 
-def _make(beside: bytes, inside: bytes, wish: Wish) -> Checkpoint | None:
+def _create(preferred: bytes, inside: bytes, options: CheckpointOptions) -> Checkpoint | None:
     try:
-        return Checkpoint.make(beside)
+        return Checkpoint.create(preferred)
     except OSError as error:
-        trouble = error
-    if wish.directory is None and writable(trouble):
+        failure = error
+    if options.directory is None and is_place_error(failure):
         with suppress(OSError):
-            return Checkpoint.make(inside)
-    if wish.required:
-        raise Unusable(Why.UNMAKEABLE, beside, trouble.strerror or "") from trouble
+            return Checkpoint.create(inside)
+    if options.required:
+        raise CheckpointError(
+            RefusalReason.CREATION_FAILED, preferred, failure.strerror or ""
+        ) from failure
     return None
 
 
-def _begin(checkpoint: Checkpoint, guard: Guard, header: Header, wish: Wish, job: Job) -> Kept:
-    """Set the checkpoint up."""
-    was = checkpoint.header
+def _begin(
+    checkpoint: Checkpoint,
+    lock: CheckpointLock,
+    header: CheckpointHeader,
+    options: CheckpointOptions,
+    job: CheckpointJob,
+) -> CheckpointSession:
+    """Write the checkpoint's header and describe the session."""
+    old = checkpoint.header
     stale: tuple[bytes, ...] = ()
-    found = Found()
-    if was is None:  # new, or its first run ended before it began
+    state = ResumeState()
+    if old is None:  # new, or its first run ended before it started
         if checkpoint.has_journals():
-            found = _forget_damaged(checkpoint, wish)
-            Mark.remove_all(job.marked, checkpoint.path)
+            state = _discard_damaged(checkpoint, options)
+            TargetMark.remove_all(job.mark_directory, checkpoint.path)
         history = _NOTHING
     else:
-        stale = was.tokens
-        header, history, found = _go_on(checkpoint, was, header, wish, job)
+        stale = old.tokens
+        header, history, state = _resume(checkpoint, old, header, options, job)
     checkpoint.write_header(header)
     plan = JournalPlan(
         checkpoint.path,
         header.secret,
         history.run + 1,
-        wish.interval_s,
+        options.interval_s,
         header.begun_ns,
         stale,
         history.committed,
         header.mark,
         header.now_ns,
     )
-    inside = checkpoint.path == place(header.copies, None)[1]
-    mark = Mark(job.marked, header.mark)
-    return Kept(checkpoint, guard, plan, found, inside, header.large_bytes, mark)
+    inside = checkpoint.path == checkpoint_paths(header.copies, None)[1]
+    mark = TargetMark(job.mark_directory, header.mark)
+    return CheckpointSession(checkpoint, lock, plan, state, inside, header.large_bytes, mark)
 
 
-def _go_on(
-    checkpoint: Checkpoint, was: Header, header: Header, wish: Wish, job: Job
-) -> tuple[Header, History, Found]:
-    """The header that counts from now on, and what was done; its index is written."""
-    places = Places(checkpoint.fd)
+def _resume(
+    checkpoint: Checkpoint,
+    old: CheckpointHeader,
+    header: CheckpointHeader,
+    options: CheckpointOptions,
+    job: CheckpointJob,
+) -> tuple[CheckpointHeader, History, ResumeState]:
+    """Write the index, and return the new header and the previous work."""
+    builder = IndexBuilder(checkpoint.fd)
     try:
-        return _decided(checkpoint, was, header, wish, job, places)
+        return _decide(checkpoint, old, header, options, job, builder)
     finally:
-        places.close()
+        builder.close()
 
 
-def _decided(
-    checkpoint: Checkpoint, was: Header, header: Header, wish: Wish, job: Job, places: Places
-) -> tuple[Header, History, Found]:
-    """As of `_go_on`.
+def _decide(
+    checkpoint: Checkpoint,
+    old: CheckpointHeader,
+    header: CheckpointHeader,
+    options: CheckpointOptions,
+    job: CheckpointJob,
+    builder: IndexBuilder,
+) -> tuple[CheckpointHeader, History, ResumeState]:
+    """Decide what is used, and return the new header and the previous work.
 
-    Of what is not trusted nothing is left, nor the secret by which it would be read if its
-    removal were lost with the power. Unusable if the job must not begin.
+    If records are not trusted, they are removed together with the secret for reading them, so they
+    stay unreadable even if a power failure undoes the removal. CheckpointError if the job must not
+    start.
     """
     history = _NOTHING
-    mark = Mark(job.marked, was.mark)
-    if was.version == VERSION:
-        history = read_history(checkpoint, Keys(was.secret), places if wish.resume else None)
-    if not (wish.resume or wish.restart):
-        raise Unusable(Why.INTERRUPTED, checkpoint.path, counts=history.counts)
-    if not wish.restart and was.version == VERSION:
-        refuse_other(was, header, checkpoint.path)
-    tokens = (*was.tokens, *header.tokens)
-    trouble = () if wish.restart else history.trouble
-    distrust = None if wish.restart else _distrust(was, mark, history)
-    if wish.restart or distrust is not None:
-        _forget(checkpoint)
+    mark = TargetMark(job.mark_directory, old.mark)
+    if old.version == VERSION:
+        history = read_history(
+            checkpoint, RecordKeys(old.secret), builder if options.resume else None
+        )
+    if not (options.resume or options.restart):
+        raise CheckpointError(RefusalReason.INTERRUPTED, checkpoint.path, counts=history.counts)
+    if not options.restart and old.version == VERSION:
+        require_same_job(old, header, checkpoint.path)
+    tokens = (*old.tokens, *header.tokens)
+    problems = () if options.restart else history.problems
+    discarded = None if options.restart else _discard_reason(old, mark, history)
+    if options.restart or discarded is not None:
+        _remove_records(checkpoint)
         mark.remove()
-        history = _NOTHING._replace(run=0 if wish.restart else history.run)
-        now = msgspec.structs.replace(header, begun_ns=was.begun_ns, tokens=tokens)
+        history = _NOTHING._replace(run=0 if options.restart else history.run)
+        new = msgspec.structs.replace(header, begun_ns=old.begun_ns, tokens=tokens)
     else:
-        now = msgspec.structs.replace(was, tokens=tokens)
-    checkpoint.write(b"index", places.committed(history.commits))
+        new = msgspec.structs.replace(old, tokens=tokens)
+    checkpoint.write(b"index", builder.committed_entries(history.commits))
     counts = history.counts if history.committed else None
-    return now, history, Found(counts, trouble, distrust)
+    return new, history, ResumeState(counts, problems, discarded)
 
 
-def _distrust(was: Header, mark: Mark, history: History) -> Distrust | None:
-    """Why nothing that was recorded is trusted; None if it is."""
-    if was.version != VERSION:
-        return Distrust.OTHER_VERSION
-    # What was not committed is not used anyhow, and the run may have ended before the mark.
-    if history.committed and not mark.stands():
-        return Distrust.OTHER_TARGET
+def _discard_reason(
+    old: CheckpointHeader, mark: TargetMark, history: History
+) -> DiscardReason | None:
+    """Return the reason why the records are not trusted, or None."""
+    if old.version != VERSION:
+        return DiscardReason.OTHER_VERSION
+    # Uncommitted records are not used anyway, and the run may have ended before it created the
+    # mark.
+    if history.committed and not mark.exists():
+        return DiscardReason.OTHER_TARGET
     return None
 
 
-def _forget_damaged(checkpoint: Checkpoint, wish: Wish) -> Found:
-    """Let a checkpoint begin anew whose header can't be read. Unusable unless it is asked for."""
-    if not (wish.resume or wish.restart):
-        raise Unusable(Why.DAMAGED, checkpoint.path)
-    _forget(checkpoint)
-    return Found(distrust=Distrust.DAMAGED)
+def _discard_damaged(checkpoint: Checkpoint, options: CheckpointOptions) -> ResumeState:
+    """Discard a checkpoint with an unreadable header. CheckpointError unless requested."""
+    if not (options.resume or options.restart):
+        raise CheckpointError(RefusalReason.DAMAGED, checkpoint.path)
+    _remove_records(checkpoint)
+    return ResumeState(discarded=DiscardReason.DAMAGED)
 
 
-def _forget(checkpoint: Checkpoint) -> None:
-    """Remove what earlier runs have recorded."""
+def _remove_records(checkpoint: Checkpoint) -> None:
+    """Remove the records of previous runs."""
     for name in map(os.fsencode, os.listdir(rewound(checkpoint.fd))):
         if name.startswith((b"journal-", b"index")):
             os.unlink(name, dir_fd=checkpoint.fd)

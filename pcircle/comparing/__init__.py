@@ -1,8 +1,8 @@
-"""What two entries have different: asked without changing either.
+"""Comparison of two entries, without changing either.
 
-`fields` has the bits that answers are made of. A `Comparer` tells what the status of two entries
-tells, one pair or the pairs of two whole blocks of look-ups; `Details` what has to be asked of the
-entries themselves: targets of links, attributes, lists, flags, layouts, holes; `Contents` whether
-ranges of two open files are the same bytes. `itemized` shows an answer as rsync does. Nothing here
-knows of walks, ranks or tools.
+A result is a sum of the bits in `fields`. `StatusComparer` compares what stat returns, one pair or
+two blocks of look-ups at a time. `DetailComparer` compares what must be read from the entries: link
+targets, extended attributes, access control lists, inode flags, layouts and holes.
+`ContentComparer` compares ranges of two open files byte by byte. `itemize` shows a result like
+rsync. This package does not depend on walks, ranks or tools.
 """

@@ -1,8 +1,8 @@
-"""Whether two open files have the same bytes, in a range that may be all of them or a chunk.
+"""Byte-by-byte comparison of two open files, as a whole or in chunks.
 
-Both are read into memory that begins with a page and compared there by the C library, which gives
-up the interpreter's lock for it. Files of no more than a block take three calls on each side: open,
-read, close. What is a hole on both sides is not read.
+Both files are read into page-aligned memory and compared by memcmp, which runs without the
+interpreter lock. Files of at most one block take three calls per side: open, read, close. Ranges
+that are holes on both sides are not read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pcircle.buffers import anonymous
-from pcircle.comparing.sides import FLAGS, Fds, asked, both, of_side, opened
+from pcircle.comparing.sides import FLAGS, Fds, both, open_files, set_error_side, with_side
 from pcircle.fs.data import data_ranges
 
 BLOCK_BYTES: Final = 512 << 10
@@ -21,8 +21,11 @@ _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
-class Contents:
-    """Compares ranges of files. One thread's. `read` is told of the bytes of each side."""
+class ContentComparer:
+    """Compares ranges of files; not thread-safe.
+
+    `read` receives the number of bytes that were read from each side.
+    """
 
     def __init__(self, read: Callable[[int], None] | None = None) -> None:
         self._read = read
@@ -30,24 +33,26 @@ class Contents:
         self._places = (0, 0)
 
     def same(self, fds: Fds, offset: int, length: int, *, sparse: bool = False) -> bool:
-        """Whether two open files have the same bytes in a range that lies in both.
+        """Return whether a range that lies in both open files has the same bytes.
 
-        `sparse`: both may have holes. OSError, which knows its side.
+        `sparse` means that both may have holes. OSError with the side of the error, see
+        `error_side`.
         """
         if not sparse:
             return self._same_range(fds, offset, length)
-        return all(self._same_range(fds, *each) for each in _data_of_either(fds, offset, length))
+        return all(self._same_range(fds, *buffer) for buffer in _data_ranges(fds, offset, length))
 
     def same_files(
         self, name: bytes, fds: Fds, size: int, other: bytes | None = None, *, sparse: bool = False
     ) -> bool:
-        """Whether two regular files in open directories, which had this size, have the same bytes.
+        """Return whether two regular files in open directories have the same bytes.
 
-        `other` is the name on side B, if that is another one. OSError, which knows its side.
+        `size` is the size of both. `other` is the name on side B if it differs.
+        OSError with the side of the error.
         """
         if size < BLOCK_BYTES:
             first, second = self._buffers()
-            # A byte more is asked for than there should be: so nothing is missed at the end.
+            # One byte more than expected is requested, so that a file that has grown is noticed.
             if (
                 _read_at_once(0, name, fds[0], first[: size + 1]) == size
                 and _read_at_once(1, other or name, fds[1], second[: size + 1]) == size
@@ -55,17 +60,17 @@ class Contents:
                 if self._read is not None:
                     self._read(size)
                 return not _memcmp(*self._places, size)
-        with opened(name, fds, other) as (files, statuses):
+        with open_files(name, fds, other) as (files, statuses):
             size = statuses[0].st_size
             return statuses[1].st_size == size and self.same(files, 0, size, sparse=sparse)
 
     def same_to_end(self, name: bytes, fds: Fds, other: bytes | None = None) -> tuple[bool, int]:
-        """Return whether two files are the same up to their ends, and how much of A was read.
+        """Return whether two files are identical up to their ends, and the bytes read of A.
 
-        Their sizes are of no account. OSError, which knows its side.
+        Their sizes are ignored. OSError with the side of the error.
         """
         at = 0
-        with opened(name, fds, other) as (files, _statuses):
+        with open_files(name, fds, other) as (files, _statuses):
             views = self._buffers()
             while True:
                 first, second = both(lambda side: _read_on(files[side], views[side]))
@@ -82,8 +87,8 @@ class Contents:
         end = offset + length
         while offset < end:
             size = min(BLOCK_BYTES, end - offset)
-            read = _filled(0, fds, first[:size], offset)
-            if _filled(1, fds, second[:size], offset) != read:
+            read = _read_block(0, fds, first[:size], offset)
+            if _read_block(1, fds, second[:size], offset) != read:
                 return False
             if self._read is not None:
                 self._read(read)
@@ -97,14 +102,16 @@ class Contents:
     def _buffers(self) -> tuple[memoryview, memoryview]:
         if self._views is None:
             memory = anonymous(BLOCK_BYTES), anonymous(BLOCK_BYTES)
-            first, second = (ctypes.addressof(ctypes.c_char.from_buffer(each)) for each in memory)
+            first, second = (
+                ctypes.addressof(ctypes.c_char.from_buffer(buffer)) for buffer in memory
+            )
             self._places = first, second
             self._views = memoryview(memory[0]), memoryview(memory[1])
         return self._views
 
 
 def _read_at_once(side: int, name: bytes, directory_fd: int, view: memoryview) -> int:
-    """Read a small file of one side by one call; returns how much came. OSError."""
+    """Read a small file of one side with one call; return the number of bytes. OSError."""
     try:
         fd = os.open(name, FLAGS, dir_fd=directory_fd)
         try:
@@ -112,20 +119,20 @@ def _read_at_once(side: int, name: bytes, directory_fd: int, view: memoryview) -
         finally:
             os.close(fd)
     except OSError as error:
-        raise of_side(error, side) from None
+        raise set_error_side(error, side) from None
 
 
 def _read_on(fd: int, view: memoryview) -> int:
-    """Read a block from where the file is; fewer bytes only if it ends."""
+    """Read a block from the current position; fewer bytes only at the end of the file."""
     done = 0
     while done < len(view) and (count := os.readv(fd, [view[done:]])):
         done += count
     return done
 
 
-def _filled(side: int, fds: Fds, view: memoryview, offset: int) -> int:
-    """Read a block of one side; fewer bytes only if the file ends."""
-    return asked(side, lambda side: _read_whole(fds[side], view, offset))
+def _read_block(side: int, fds: Fds, view: memoryview, offset: int) -> int:
+    """Read a block of one side; fewer bytes only at the end of the file."""
+    return with_side(side, lambda side: _read_whole(fds[side], view, offset))
 
 
 def _read_whole(fd: int, view: memoryview, offset: int) -> int:
@@ -138,8 +145,8 @@ def _read_whole(fd: int, view: memoryview, offset: int) -> int:
     return done
 
 
-def _data_of_either(fds: Fds, offset: int, length: int) -> Iterator[tuple[int, int]]:
-    """The (offset, length) of what is data in one of two files, or in both, in order."""
+def _data_ranges(fds: Fds, offset: int, length: int) -> Iterator[tuple[int, int]]:
+    """Yield (offset, length) of the ranges that are data in at least one of two files, in order."""
     sides = [data_ranges(fd, offset, length) for fd in fds]
     heads = [next(side, None) for side in sides]
     begin = end = offset

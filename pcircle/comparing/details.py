@@ -1,9 +1,9 @@
-"""What a status does not tell: link targets, attributes, lists, inode flags, layouts and holes.
+"""Comparison of what stat does not return: link targets, attributes, lists, flags, layouts, holes.
 
-Each costs calls, so only what is wanted is asked for, and nothing of a file system that has none:
-that is known by its answer to the first question. Attributes are reached by the path of an open
-directory in /proc, which leads to that very directory whatever its name is meanwhile, so no file
-need be opened for them, and links, FIFOs and devices have theirs compared as well.
+Each of these costs system calls, so only requested fields are read, and none that a file system
+does not support, which its reply to the first call shows. Attributes are accessed through the path
+of an open directory in /proc, which always leads to that directory. So no file needs to be opened
+for them, and the attributes of links, FIFOs and devices are compared as well.
 """
 
 from __future__ import annotations
@@ -25,32 +25,31 @@ from pcircle.comparing.fields import (
     TARGET,
     XATTR,
 )
-from pcircle.comparing.sides import Fds, both, opened
-from pcircle.comparing.statuses import Status, Users
+from pcircle.comparing.sides import Fds, both, open_files
+from pcircle.comparing.statuses import Status, UserNames
 from pcircle.fs.data import data_ranges
 from pcircle.fs.lustre import is_lustre, read_layout, wanted
 from pcircle.fs.xattrs import lists_all, read_attributes, read_flags
 
-_NONE = frozenset((errno.EOPNOTSUPP, errno.ENOSYS))
-_OF_OPEN = FLAGS | STRIPE | HOLES
-_OF_PATH = XATTR | ACL
+_UNSUPPORTED_ERRORS = frozenset((errno.EOPNOTSUPP, errno.ENOSYS))
+_OPEN_FIELDS = FLAGS | STRIPE | HOLES
+_PATH_FIELDS = XATTR | ACL
 
 Values = Sequence[tuple[str, Any]]
 Lists = Callable[[str, bytes, int], bytes]
 
 
-class Details:
-    """Tells which of some fields, see `OF_DETAILS`, two entries of one kind have different.
+class DetailComparer:
+    """Compares the fields in `OF_DETAILS` of two entries of the same kind; not thread-safe.
 
-    One thread's, and its helpers'. `users` says which owners in access control lists are the same;
-    None: the numbers. `lists` says what an attribute of that name of side A, whose entry has that
-    mode, counts as.
+    `users` decides which owners in access control lists are equal; None compares numbers. `lists`
+    is applied to the attributes of side A, given their name, value and the entry's mode.
     """
 
     def __init__(
         self,
         fields: int,
-        users: Users | None = None,
+        users: UserNames | None = None,
         lists: Lists | None = None,
         *,
         lenient: bool = False,
@@ -58,36 +57,38 @@ class Details:
         self.fields = fields & OF_DETAILS
         self._users = users
         self.lists = lists
-        self._lenient = lenient  # attributes that can't be read are no difference, nor an error
-        self._bare: dict[int, bool] = {}  # by device: it has no attributes at all
-        self._listing: dict[int, bool] = {}  # whether its lists are among what it lists
+        self._lenient = lenient  # unreadable attributes count as equal
+        self._unsupported: dict[int, bool] = {}  # by device: attributes are not supported
+        self._listing: dict[int, bool] = {}  # by device: listxattr includes access control lists
         self._lustre: dict[int, bool] = {}
 
-    def of_name(
+    def compare_names(
         self, name: bytes, fds: Fds, a: Status, b: Status, other: bytes | None = None
     ) -> int:
-        """What two entries of a name in two open directories have different; no directories.
+        """Compare two entries, other than directories, with one name in two open directories.
 
-        `other` is the name on side B, if that is another one. OSError, which knows its side.
+        `other` is the name on side B if it differs. OSError with the side of the error.
         """
         names = name, other or name
         found = NOTHING
         kind = stat.S_IFMT(a.st_mode)
         if kind == stat.S_IFLNK and self.fields & TARGET:
-            target, others = both(lambda side: os.readlink(names[side], dir_fd=fds[side]))
-            found |= TARGET * (target != others)
-        if self.fields & _OF_PATH:
-            first, second = (b"/proc/self/fd/%d/%b" % each for each in zip(fds, names, strict=True))
+            target, other_value = both(lambda side: os.readlink(names[side], dir_fd=fds[side]))
+            found |= TARGET * (target != other_value)
+        if self.fields & _PATH_FIELDS:
+            first, second = (
+                b"/proc/self/fd/%d/%b" % value for value in zip(fds, names, strict=True)
+            )
             found |= self._of_paths((first, second), (a, b), follow=False)
         if kind == stat.S_IFREG and self.needs_open((a, b)):
-            with opened(name, fds, other) as (files, statuses):
-                found |= self.of_open(files, statuses)
+            with open_files(name, fds, other) as (files, statuses):
+                found |= self.compare_open(files, statuses)
         return found
 
-    def of_directories(self, fds: Fds, a: Status, b: Status) -> int:
-        """What two open directories have different. OSError, which knows its side."""
+    def compare_directories(self, fds: Fds, a: Status, b: Status) -> int:
+        """Compare two open directories. OSError with the side of the error."""
         found = NOTHING
-        if self.fields & _OF_PATH:
+        if self.fields & _PATH_FIELDS:
             paths = b"/proc/self/fd/%d" % fds[0], b"/proc/self/fd/%d" % fds[1]
             found |= self._of_paths(paths, (a, b), follow=True)
         if self.fields & FLAGS and read_flags(fds[0]) != read_flags(fds[1]):
@@ -95,15 +96,15 @@ class Details:
         return found
 
     def needs_open(self, statuses: tuple[Status, Status]) -> bool:
-        """Whether two files have to be opened for what is wanted of them."""
+        """Return whether two files must be opened for the requested fields."""
         if self.fields & FLAGS:
             return True
         if self.fields & HOLES and any(map(_may_have_holes, statuses)):
             return True
         return bool(self.fields & STRIPE)
 
-    def of_open(self, fds: Fds, statuses: tuple[Status, Status]) -> int:
-        """What of two open files is only to be had of open ones. OSError, which knows its side."""
+    def compare_open(self, fds: Fds, statuses: tuple[Status, Status]) -> int:
+        """Compare the fields that need open files. OSError with the side of the error."""
         found = NOTHING
         if self.fields & FLAGS and read_flags(fds[0]) != read_flags(fds[1]):
             found |= FLAGS
@@ -111,10 +112,10 @@ class Details:
             first, second = both(lambda side: self._layout(fds[side], statuses[side]))
             found |= STRIPE * (first != second)
         if self.fields & HOLES and any(map(_may_have_holes, statuses)):
-            unit = max(each.st_blksize for each in statuses)
-            size = min(each.st_size for each in statuses)
-            ranges, others = both(lambda side: _data(fds[side], size, unit))
-            found |= HOLES * (ranges != others)
+            unit = max(value.st_blksize for value in statuses)
+            size = min(value.st_size for value in statuses)
+            ranges, other_value = both(lambda side: _data(fds[side], size, unit))
+            found |= HOLES * (ranges != other_value)
         return found
 
     def _of_paths(
@@ -128,21 +129,22 @@ class Details:
             return NOTHING
         found = NOTHING
         for names, field in (((ACCESS, DEFAULT), ACL), (None, XATTR)):
-            if self.fields & field and _of(first, names) != _of(second, names):
+            if self.fields & field and _select(first, names) != _select(second, names):
                 found |= field
         return found
 
     def _values(self, path: bytes, status: Status, *, follow: bool) -> Values:
         device = status.st_dev
-        if self._bare.get(device):
+        if self._unsupported.get(device):
             return ()
         lists: Sequence[str] = ()
         if self.fields & ACL and not stat.S_ISLNK(status.st_mode):
             lists = (ACCESS, DEFAULT) if stat.S_ISDIR(status.st_mode) else (ACCESS,)
         xattr = bool(self.fields & XATTR)
-        if device not in self._bare:
-            self._listing[device] = lists_all(device)  # before it is found in the other one
-            self._bare[device] = _is_bare(path, follow=follow)
+        if device not in self._unsupported:
+            # Set first: other threads take both as known once `_unsupported` has the device.
+            self._listing[device] = lists_all(device)
+            self._unsupported[device] = _lacks_attributes(path, follow=follow)
         listing = self._listing[device]
         values = read_attributes(
             path,
@@ -160,7 +162,7 @@ class Details:
         return found
 
     def _entries(self, access: bytes) -> object:
-        """A list as it is compared: where names count, users and groups by their names."""
+        """Return a list in comparable form: with names of users and groups if names matter."""
         users = self._users
         if users is None:
             return access
@@ -171,7 +173,7 @@ class Details:
         )
 
     def _layout(self, fd: int, status: Status) -> bytes | None:
-        """How a file is laid out, but for what is its own: objects, targets, generations."""
+        """Return a file's layout without objects, targets and generations, which are its own."""
         lustre = self._lustre.get(status.st_dev)
         if lustre is None:
             path = b"/proc/self/fd/%d" % fd
@@ -179,22 +181,22 @@ class Details:
         layout = read_layout(fd) if lustre else None
         try:
             return None if layout is None else wanted(layout)
-        except ValueError:  # of a form that is not known
+        except ValueError:  # unknown format
             return layout
 
 
-def _of(values: Values, names: tuple[str, ...] | None) -> Values:
-    """Those of these names; None: those that are no access control lists."""
+def _select(values: Values, names: tuple[str, ...] | None) -> Values:
+    """Return the attributes with these names; None: all but access control lists."""
     if names is None:
-        return [each for each in values if each[0] not in (ACCESS, DEFAULT)]
-    return [each for each in values if each[0] in names]
+        return [value for value in values if value[0] not in (ACCESS, DEFAULT)]
+    return [value for value in values if value[0] in names]
 
 
-def _is_bare(path: bytes, *, follow: bool) -> bool:
+def _lacks_attributes(path: bytes, *, follow: bool) -> bool:
     try:
         os.listxattr(path, follow_symlinks=follow)
     except OSError as error:
-        return error.errno in _NONE
+        return error.errno in _UNSUPPORTED_ERRORS
     return False
 
 
@@ -203,7 +205,7 @@ def _may_have_holes(status: Status) -> bool:
 
 
 def _data(fd: int, size: int, unit: int) -> list[tuple[int, int]]:
-    """Where the data of a file begins and ends, in whole units, those that touch made one."""
+    """Return the begins and ends of a file's data in whole units, adjacent ranges merged."""
     found: list[tuple[int, int]] = []
     for offset, length in data_ranges(fd, 0, size):
         begin, end = offset // unit * unit, -(-(offset + length) // unit) * unit

@@ -1,8 +1,8 @@
-"""What two entries can have different: bits, so that an answer is a number, and costs no object.
+"""The fields in which two entries can differ, as bits, so that a result is an integer.
 
-Answers are `0` for equal entries, else a sum of these bits. Where the kinds differ that is all that
-is said. Of a field not all kinds have one: the size is that of regular files, links have no mode,
-and what is no device has no `RDEV`.
+A result is 0 for equal entries, otherwise a sum of these bits. If the kinds differ, no other bit is
+set. Not every kind has every field: only regular files have a size, links have no mode, and only
+devices have `RDEV`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NAMES: Final = (
     "kind", "size", "mtime", "atime", "ctime", "mode", "owner", "group", "links", "target",
     "content", "xattr", "acl", "holes", "flags", "stripe", "rdev",
 )  # fmt: skip
-"""The words that users know the fields by, in the order of their bits."""
+"""The names of the fields for users, in the order of their bits."""
 
 _BITS = [1 << bit for bit in range(len(NAMES))]
 KIND, SIZE, MTIME, ATIME, CTIME, MODE, OWNER, GROUP, LINKS, TARGET, *_MORE = _BITS
@@ -22,25 +22,25 @@ CONTENT, XATTR, ACL, HOLES, FLAGS, STRIPE, RDEV = _MORE
 
 NOTHING: Final = 0
 QUICK: Final = KIND | SIZE | MTIME
-"""What is asked of files whose content is taken to be the same if these are."""
+"""The fields that decide whether the contents of two files are assumed to be equal."""
 DEFAULT: Final = QUICK | MODE | OWNER | GROUP | LINKS | TARGET | RDEV
-"""What two looks, and a reading of each link, can tell."""
+"""The fields that are known from both statuses and link targets."""
 ALL: Final = (1 << len(NAMES)) - 1 & ~(ATIME | CTIME)
-"""All that a faithful copy has the same: not when it was read, nor when it was made."""
+"""All fields that a faithful copy preserves, which excludes access and change time."""
 
 OF_STATUS: Final = KIND | SIZE | MTIME | ATIME | CTIME | MODE | OWNER | GROUP | RDEV
-"""What `Comparer` tells."""
+"""The fields that `StatusComparer` compares."""
 OF_DETAILS: Final = TARGET | XATTR | ACL | HOLES | FLAGS | STRIPE
-"""What `Details` tells."""
+"""The fields that `DetailComparer` compares."""
 
 
-def words_of(fields: int) -> tuple[str, ...]:
-    """The names of fields, in their order."""
+def field_names(fields: int) -> tuple[str, ...]:
+    """Return the names of fields in order."""
     return tuple(name for bit, name in enumerate(NAMES) if fields >> bit & 1)
 
 
-def fields_of(words: Iterable[str]) -> int:
-    """The fields of these names, `default` and `all` among them. KeyError of one that is none."""
+def parse_fields(words: Iterable[str]) -> int:
+    """Return the fields with these names, which may be `default` or `all`. KeyError if unknown."""
     known = {name: 1 << bit for bit, name in enumerate(NAMES)} | {"default": DEFAULT, "all": ALL}
     fields = NOTHING
     for word in words:

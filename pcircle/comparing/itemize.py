@@ -1,10 +1,10 @@
-"""An answer as rsync's `--itemize-changes` shows it: eleven columns of one entry.
+"""Results in the format of rsync's `--itemize-changes`, eleven columns per entry.
 
-The first column is `>` for a file whose content would be sent, `c` for another entry that has to be
-made anew, `h` for a link of another group, `.` where attributes alone differ. The second is the
-kind. Then `c`hecksum or target, `s`ize, `t`ime, `p`ermissions, `o`wner, `g`roup, `u`se (access
-time), `a`ccess control list, e`x`tended attributes. What rsync has no column for follows as words,
-each after a comma. An entry of one side alone is `+A` or `+B`, and its kind.
+The first column is `>` for a file whose content would be sent, `c` for another entry that would be
+recreated, `h` for a hard link of another group, and `.` if only attributes differ. The second is
+the kind. Then follow `c`hecksum or target, `s`ize, `t`ime, `p`ermissions, `o`wner, `g`roup, `u`se
+(access time), `a`ccess control list, and e`x`tended attributes. Fields without a column in rsync
+follow as words, each after a comma. An entry on one side only is `+A` or `+B` and its kind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pcircle.comparing.fields import (
     STRIPE,
     TARGET,
     XATTR,
-    words_of,
+    field_names,
 )
 
 _LETTERS: Final = {
@@ -58,11 +58,11 @@ _WORDS: Final = KIND | CTIME | LINKS | HOLES | FLAGS | STRIPE
 
 
 @lru_cache(maxsize=1024)
-def itemized(different: int, mode: int) -> str:
-    """What an entry of that mode on side A has different on side B."""
-    letter = letter_of(mode)
+def itemize(different: int, mode: int) -> str:
+    """Format the differences of an entry whose mode on side A is `mode`."""
+    letter = kind_letter(mode)
     if different & KIND:
-        first, rest = (">" if letter == "f" else "c"), "+++++++++"
+        first, columns = (">" if letter == "f" else "c"), "+++++++++"
     else:
         first = "."
         if different & LINKS:
@@ -71,17 +71,17 @@ def itemized(different: int, mode: int) -> str:
             first = "c"
         elif letter == "f" and different & (CONTENT | SIZE | MTIME):
             first = ">"
-        rest = "".join(shown if different & field else "." for field, shown in _COLUMNS)
-    words = "".join(f",{word}" for word in words_of(different & _WORDS))
-    return f"{first}{letter}{rest}{words}"
+        columns = "".join(shown if different & field else "." for field, shown in _COLUMNS)
+    words = "".join(f",{word}" for word in field_names(different & _WORDS))
+    return f"{first}{letter}{columns}{words}"
 
 
 @lru_cache(maxsize=64)
-def one_sided(side: int, mode: int) -> str:
-    """Of an entry that side 0, A, or side 1, B, has alone."""
-    return f"+{'AB'[side]}{letter_of(mode)}++++++++"
+def itemize_one_sided(side: int, mode: int) -> str:
+    """Format an entry that exists only on side 0 (A) or side 1 (B)."""
+    return f"+{'AB'[side]}{kind_letter(mode)}++++++++"
 
 
-def letter_of(mode: int) -> str:
-    """The letter of a kind, as rsync has it."""
+def kind_letter(mode: int) -> str:
+    """Return rsync's letter for a kind of entry."""
     return _LETTERS.get(stat.S_IFMT(mode), "?")

@@ -1,7 +1,7 @@
-"""A manifest as a side of a comparison: what it knows of entries, as their status would say it.
+"""A manifest as one side of a comparison.
 
-It knows kinds, sizes, times and digests; of these come the target of a link, the number of a
-device and the content of a file as far as they are the same or not.
+A manifest has kinds, sizes, times and digests. Its entries are compared in the form of statuses;
+digests show whether link targets, device numbers and file contents are equal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pcircle.buffers import aligned
 from pcircle.comparing.fields import CONTENT, CTIME, KIND, MTIME, NOTHING, RDEV, SIZE, TARGET
-from pcircle.comparing.statuses import Comparer
+from pcircle.comparing.statuses import StatusComparer
 from pcircle.errors import UsageError
 from pcircle.fs.data import data_ranges
 from pcircle.fs.directories import close_open
@@ -43,15 +43,15 @@ _MODES = {
     b"s": stat.S_IFSOCK,
 }
 _MAGIC = b"pcmanifest "
-_FEW = 4096  # entries of a directory that are kept by name
+_MAX_LOADED = 4096  # entries of a directory that are loaded into a dictionary
 _PIECE_BYTES = 512 << 10
-_OTHER_DEVICE = 2**64 - 1  # none has this number: each of two manifests has its own precision
+_OTHER_DEVICE = 2**64 - 1  # unused: two manifests may have different time units
 
-Find = Callable[[bytes], "ManifestEntry | None"]
+FindEntry = Callable[[bytes], "ManifestEntry | None"]
 
 
 def is_manifest(path: bytes) -> bool:
-    """Whether a path leads to a manifest, by its first bytes."""
+    """Return whether the file at `path` starts like a manifest."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
@@ -60,12 +60,12 @@ def is_manifest(path: bytes) -> bool:
             return os.read(fd, len(_MAGIC)) == _MAGIC
         finally:
             close_open(fd)
-    except OSError:  # also where it has nothing to read yet, as some files of /proc
+    except OSError:  # or nothing to read yet, as for some files in /proc
         return False
 
 
-def checked(path: bytes) -> Manifest:
-    """A manifest of a tree, read to its end. UsageError if it can't be, or is damaged."""
+def open_verified(path: bytes) -> Manifest:
+    """Open and verify the manifest of a tree. UsageError if it is unreadable or damaged."""
     try:
         manifest = Manifest(path)
         manifest.verify()
@@ -78,51 +78,51 @@ def checked(path: bytes) -> Manifest:
     return manifest
 
 
-def row_of(entry: ManifestEntry, device: int = 0) -> Row:
-    """What an entry says of a status, as if it were on this device; the rest is 0."""
+def entry_row(entry: ManifestEntry, device: int = 0) -> Row:
+    """Return an entry in the form of a status on this device; unknown fields are 0."""
     times = entry.changed_ns, entry.modified_ns, entry.changed_ns
-    return Row(mode_of(entry), 0, device, 1, 0, 0, entry.size, 0, 0, 0, *times)
+    return Row(entry_mode(entry), 0, device, 1, 0, 0, entry.size, 0, 0, 0, *times)
 
 
-def mode_of(entry: ManifestEntry) -> int:
-    """The kind of an entry, as a mode has it."""
+def entry_mode(entry: ManifestEntry) -> int:
+    """Return the file type bits of an entry's kind."""
     return _MODES[entry.kind]
 
 
-class Book:
-    """A manifest, asked by one thread."""
+class ManifestReader:
+    """Reads a manifest; not thread-safe."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        self._known: tuple[bytes, Find] | None = None
+        self._finder: tuple[bytes, FindEntry] | None = None
 
     def entry(self, path: bytes) -> ManifestEntry | None:
-        """The entry of a path."""
+        """Return the entry with this path."""
         above, _, name = path.rpartition(b"/")
-        return self.known(above)(name) if path else self.manifest.root
+        return self.finder(above)(name) if path else self.manifest.root
 
-    def known(self, path: bytes) -> Find:
-        """A function that finds entries of a directory by name."""
-        if self._known is None or self._known[0] != path:
+    def finder(self, path: bytes) -> FindEntry:
+        """Return a function that finds the entries of a directory by name."""
+        if self._finder is None or self._finder[0] != path:
             section = self.manifest.section(path)
-            self._known = path, _finding(section)
-        return self._known[1]
+            self._finder = path, _find_function(section)
+        return self._finder[1]
 
     def section(self, path: bytes) -> Iterator[ManifestEntry]:
-        """The entries of a directory, in order; none if there is no such directory."""
+        """Yield the entries of a directory in order; none if the directory is unknown."""
         return iter(self.manifest.section(path) or ())
 
 
-def _finding(section: ManifestSection | None) -> Find:
+def _find_function(section: ManifestSection | None) -> FindEntry:
     if section is None:
         return lambda name: None
-    if section.count > _FEW:
+    if section.count > _MAX_LOADED:
         return section.find
     return {entry.name: entry for entry in section}.get
 
 
-class Digests:
-    """Whether entries of a tree have the digests of a manifest. One thread's."""
+class DigestComparer:
+    """Compares entries of a tree with the digests of a manifest; not thread-safe."""
 
     def __init__(self, algorithm: Algorithm, counters: Any) -> None:
         self._algorithm = algorithm
@@ -139,9 +139,9 @@ class Digests:
         row: Row,
         stop: Callable[[], bool],
     ) -> int:
-        """What an entry of an open directory has different of `fields`, by its digest. OSError.
+        """Return the `fields` in which an entry of an open directory differs, by digest. OSError.
 
-        Reading ends where `stop` says so; the answer then means nothing.
+        Reading ends early if `stop` returns true; the result is then meaningless.
         """
         if stat.S_ISLNK(row.st_mode):
             target = os.readlink(name, dir_fd=fd)
@@ -151,24 +151,24 @@ class Digests:
                 return NOTHING
             if row.st_size != entry.size:
                 return CONTENT
-            return CONTENT * (self._of_file(name, fd, stop) != entry.digest)
+            return CONTENT * (self._digest_file(name, fd, stop) != entry.digest)
         return fields & RDEV * (
             node_digest(self._algorithm, row.st_mode, row.st_rdev) != entry.digest
         )
 
     def entry(self, name: bytes, fd: int, row: Row, stop: Callable[[], bool]) -> ManifestEntry:
-        """What a manifest has of an entry of an open directory, no directory itself. OSError."""
+        """Return the manifest entry of a name in an open directory, not of a directory. OSError."""
         size = row.st_size if stat.S_ISREG(row.st_mode) or stat.S_ISLNK(row.st_mode) else 0
         if stat.S_ISLNK(row.st_mode):
             digest = link_digest(self._algorithm, os.readlink(name, dir_fd=fd))
         elif stat.S_ISREG(row.st_mode):
-            digest = self._of_file(name, fd, stop)
+            digest = self._digest_file(name, fd, stop)
         else:
             digest = node_digest(self._algorithm, row.st_mode, row.st_rdev)
         times = row.st_mtime_ns, row.st_ctime_ns
         return ManifestEntry(name, kind_byte(row.st_mode), digest, size, *times)
 
-    def _of_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
+    def _digest_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
         fd = os.open(name, _FLAGS, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)
@@ -192,9 +192,11 @@ class Digests:
             os.close(fd)
 
 
-def differences_of(old: ManifestEntry, new: ManifestEntry, fields: int, comparer: Comparer) -> int:
-    """What two entries have different, of manifests with the same algorithm."""
-    found = comparer.differences(row_of(old), row_of(new, _OTHER_DEVICE))
+def compare_entries(
+    old: ManifestEntry, new: ManifestEntry, fields: int, comparer: StatusComparer
+) -> int:
+    """Compare two entries of manifests with the same algorithm."""
+    found = comparer.differences(entry_row(old), entry_row(new, _OTHER_DEVICE))
     if found & KIND or old.kind == b"d":
         return found
     wanted = {b"f": CONTENT, b"l": TARGET}.get(old.kind, RDEV) & fields

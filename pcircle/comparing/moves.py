@@ -1,7 +1,8 @@
-"""Files of two sides that may be the same one at another path: paired by what is known of them.
+"""Matching of files that may be the same on two sides under different paths.
 
-What each side has alone are records that are sorted on disk, so memory is constant however many
-there are. A record has no slash and its fields no NUL, see `pcircle.fs.sorting`.
+The entries of each side without a counterpart become records that are sorted on disk, so memory use
+does not depend on their number. Records contain no slash and their fields no NUL; see
+`pcircle.fs.sorting`.
 """
 
 from __future__ import annotations
@@ -11,34 +12,34 @@ from typing import NamedTuple
 
 from pcircle.fs.sorting import RUN_BYTES, Sorter
 
-_RUN_BYTES = RUN_BYTES // 8  # both sides' are there at once, beside much else that a rank 0 keeps
+_RUN_BYTES = RUN_BYTES // 8  # two sorters at once, next to the other data of rank 0
 _SLASH, _STAND_IN = b"/", b"\0"
 
 
-class Alike(NamedTuple):
-    """A record: what it is alike by, its path, and what else is known of it."""
+class MoveCandidate(NamedTuple):
+    """A record: the key to match by, the path, and additional data."""
 
     key: bytes
     path: bytes
-    rest: bytes
+    extra: bytes
 
 
-class Pairing:
-    """Pairs of records of two sides that have the same key, in the order of their paths."""
+class MoveMatcher:
+    """Matches the records of two sides with the same key, in the order of their paths."""
 
     def __init__(self) -> None:
         self._sides = Sorter(_RUN_BYTES), Sorter(_RUN_BYTES)
 
-    def add(self, side: int, key: bytes, path: bytes, rest: bytes) -> None:
-        """One more record of side 0 or 1. OSError without the space."""
-        self._sides[side].add(packed(key, path, rest))
+    def add(self, side: int, key: bytes, path: bytes, extra: bytes) -> None:
+        """Add a record of side 0 or 1. OSError if there is no space."""
+        self._sides[side].add(pack_candidate(key, path, extra))
 
-    def pairs(self) -> Iterator[tuple[Alike | None, Alike | None]]:
-        """All records, once, by their keys: what has no partner stands alone. OSError as of `add`.
+    def pairs(self) -> Iterator[tuple[MoveCandidate | None, MoveCandidate | None]]:
+        """Yield each record once, ordered by key, with its partner or None. OSError.
 
-        A key that begins with a space has no partner in any case.
+        A key that begins with a space never has a partner.
         """
-        heads = [map(unpacked, side.sorted()) for side in self._sides]
+        heads = [map(unpack_candidate, side.sorted()) for side in self._sides]
         a, b = (next(head, None) for head in heads)
         while a is not None or b is not None:
             if a is not None and b is not None and a.key == b.key and a.key[:1] != b" ":
@@ -52,18 +53,18 @@ class Pairing:
                 b = next(heads[1], None)
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the temporary files."""
         for side in self._sides:
             side.close()
 
 
-def packed(key: bytes, path: bytes, rest: bytes) -> bytes:
-    """A record, sorted by its key and then by its path, as trees are."""
-    return key + b"\1" + path.replace(_SLASH, _STAND_IN) + b"\0\0" + rest
+def pack_candidate(key: bytes, path: bytes, extra: bytes) -> bytes:
+    """Pack a record so that records sort by key and then by path, in the order of trees."""
+    return key + b"\1" + path.replace(_SLASH, _STAND_IN) + b"\0\0" + extra
 
 
-def unpacked(record: bytes) -> Alike:
-    """What was packed."""
+def unpack_candidate(record: bytes) -> MoveCandidate:
+    """Unpack a record."""
     key, _, text = record.partition(b"\1")
-    path, _, rest = text.rpartition(b"\0\0")
-    return Alike(key, path.replace(_STAND_IN, _SLASH), rest)
+    path, _, extra = text.rpartition(b"\0\0")
+    return MoveCandidate(key, path.replace(_STAND_IN, _SLASH), extra)

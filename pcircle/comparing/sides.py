@@ -1,4 +1,4 @@
-"""The two sides of a comparison, and which of them an error came from."""
+"""The two sides of a comparison, and the side that an error comes from."""
 
 from __future__ import annotations
 
@@ -13,51 +13,50 @@ from pcircle.fs.trouble import Changed
 T = TypeVar("T")
 E = TypeVar("E", bound=OSError)
 Fds = tuple[int, int]
-"""Open files or directories of both sides."""
+"""Open files or directories of sides A and B."""
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_SIDE = "side"  # the attribute of an error
+_SIDE = "side"  # attribute of an exception
 
 
-def side_of(error: OSError) -> int:
-    """The side that refused: 0 is A, 1 is B."""
+def error_side(error: OSError) -> int:
+    """Return the side that failed: 0 for A, 1 for B."""
     side: int = getattr(error, _SIDE, 0)
     return side
 
 
-def of_side(error: E, side: int) -> E:
-    """An error, which is this side's."""
+def set_error_side(error: E, side: int) -> E:
+    """Record the side in an error, and return the error."""
     setattr(error, _SIDE, side)
     return error
 
 
-def asked(side: int, function: Callable[[int], T]) -> T:
-    """What a function of a side returns; an OSError of it knows its side."""
+def with_side(side: int, function: Callable[[int], T]) -> T:
+    """Call a function with a side; an OSError gets that side."""
     try:
         return function(side)
     except OSError as error:
-        of_side(error, side)
+        set_error_side(error, side)
         raise
 
 
 def both(function: Callable[[int], T]) -> tuple[T, T]:
-    """What a function of a side returns for each."""
-    return asked(0, function), asked(1, function)
+    """Call a function with each side."""
+    return with_side(0, function), with_side(1, function)
 
 
 @contextmanager
-def opened(
+def open_files(
     name: bytes, fds: Fds, other: bytes | None = None
 ) -> Iterator[tuple[Fds, tuple[os.stat_result, os.stat_result]]]:
-    """The regular files of a name in two directories, open, and what they are now.
+    """Open the regular files with a name in two directories; yield descriptors and statuses.
 
-    `other` is the name on side B, if that is another one.
-
-    Never through a link; opening waits for nobody. OSError, which knows its side.
+    `other` is the name on side B if it differs. Links are not followed, and opening does not block.
+    OSError with the side of the error.
     """
-    first = asked(0, lambda side: os.open(name, FLAGS, dir_fd=fds[side]))
+    first = with_side(0, lambda side: os.open(name, FLAGS, dir_fd=fds[side]))
     try:
-        second = asked(1, lambda side: os.open(other or name, FLAGS, dir_fd=fds[side]))
+        second = with_side(1, lambda side: os.open(other or name, FLAGS, dir_fd=fds[side]))
         try:
             files = first, second
             yield files, both(lambda side: _regular(files[side]))

@@ -1,11 +1,11 @@
-"""What the status of two entries tells: one pair at a time, or two blocks of look-ups at once.
+"""Comparison of statuses, one pair at a time or two blocks of look-ups at once.
 
-Most pairs are equal, so blocks are compared column by column, in C, and only pairs of which some
-column differs are looked at one by one: 500,000 equal pairs take a tenth of a second.
+Most pairs are equal. Blocks are therefore compared column by column in C, and single pairs only if
+a column differs: 500,000 equal pairs take a tenth of a second.
 
-Times are the same if they are closer than a window, or, without one, if the side that keeps times
-less exactly could have made its own of the other's: that is asked only where two times differ. How
-exactly a file system keeps them is what any entry seen there has shown.
+Times are equal if they differ by at most a window. Without a window they are equal if the side with
+the coarser timestamps could have stored the other side's time, which is only checked for times that
+differ. The granularity of a file system is inferred from the timestamps seen on it.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ _COLUMNS: Final = {
     GROUP: ("gid",),
 }
 _COARSEST_NS: Final = UNITS_NS[0]
-_EVEN_SECONDS = frozenset({b"vfat", b"msdos"})  # whose change times are finer
+_EVEN_SECONDS = frozenset({b"vfat", b"msdos"})  # their change times are finer
 
 
-class Users:
-    """Names of users and groups on this node, each looked up once; a number without is its own."""
+class UserNames:
+    """Cached names of users and groups on this node; an ID without a name stands for itself."""
 
     def __init__(self) -> None:
         self.user = cache(user_name)
         self.group = cache(group_name)
 
 
-class Comparer:
-    """Tells which of some fields, see `OF_STATUS`, two entries have different. One thread's.
+class StatusComparer:
+    """Compares the fields in `OF_STATUS` of two entries; not thread-safe.
 
-    Times that are at most `window_ns` apart are the same; None: as exactly as both sides keep them.
-    With `users` owners and groups are the same if their names here are.
+    Times at most `window_ns` apart are equal; None uses the granularity of both sides. With
+    `users`, owners and groups are equal if their names on this node are.
     """
 
     def __init__(
-        self, fields: int, window_ns: int | None = None, users: Users | None = None
+        self, fields: int, window_ns: int | None = None, users: UserNames | None = None
     ) -> None:
         self._fields = fields
         self._window_ns = window_ns
@@ -73,11 +73,11 @@ class Comparer:
             )
         )
         self._users = users
-        self._units_ns: dict[int, int] = {}  # that times are kept in, by device
-        self._even: set[int] = set()  # devices
+        self._units_ns: dict[int, int] = {}  # granularity of timestamps by device
+        self._even_seconds: set[int] = set()  # devices with timestamps in even seconds
 
     def differences(self, a: Status, b: Status) -> int:
-        """What two entries have different, of what their status tells."""
+        """Return the fields in which two statuses differ."""
         fields, mode, other = self._fields, a.st_mode, b.st_mode
         kind = mode & 0o170000
         if kind != other & 0o170000:
@@ -108,10 +108,10 @@ class Comparer:
                 found |= bit
         return found & fields
 
-    def blocks(self, a: Table, b: Table, count: int) -> dict[int, int]:
-        """What the first pairs of two blocks have different, by their places; of equal ones none.
+    def compare_blocks(self, a: Table, b: Table, count: int) -> dict[int, int]:
+        """Return the differences of the first `count` pairs of two blocks by index.
 
-        Both must have been looked up for the same names in the same order.
+        Equal pairs are omitted. Both blocks must be look-ups of the same names in the same order.
         """
         if not count or (
             all(a.agrees(b, name, count) for name in self._columns)
@@ -126,8 +126,8 @@ class Comparer:
                 found[place] = different
         return found
 
-    def directories(self, a: Table, b: Table, count: int) -> dict[int, int]:
-        """As `blocks`, of entries which are directories all."""
+    def compare_directories(self, a: Table, b: Table, count: int) -> dict[int, int]:
+        """Like `compare_blocks` for entries that are all directories."""
         if all(a.agrees(b, name, count) for name in self._columns if name != "size"):
             return {}
         rows = enumerate(zip(a.rows(count), b.rows(count), strict=True))
@@ -138,25 +138,26 @@ class Comparer:
         if self._window_ns is not None:
             return abs(a_ns - b_ns) <= self._window_ns
         if a_ns // _COARSEST_NS != b_ns // _COARSEST_NS:
-            return False  # so is it cut to less, as each unit is some of the finer ones
+            return False  # each unit is a multiple of the finer ones
         unit_ns = max(self._unit_ns(a), self._unit_ns(b))
         return a_ns // unit_ns == b_ns // unit_ns
 
     def _unit_ns(self, status: Status) -> int:
-        """What times are kept in where an entry is, as far as those that were seen there show it.
+        """Return the granularity of timestamps on an entry's device, as far as it is known.
 
-        One in a hundred times of nanoseconds could be one of a clock of 100 ns: several tell.
+        One timestamp in a hundred with nanoseconds looks like one of a 100 ns clock, so several are
+        needed.
         """
         device, units_ns = status.st_dev, self._units_ns
         if device not in units_ns:
             units_ns[device] = _COARSEST_NS
             if type_of_device(device) in _EVEN_SECONDS:
-                self._even.add(device)
-        if device not in self._even:
+                self._even_seconds.add(device)
+        if device not in self._even_seconds:
             units_ns[device] = min(units_ns[device], unit_shown_by(status))
         return units_ns[device]
 
 
 def _are_same_devices(a: Table, b: Table, count: int) -> bool:
-    """Whether no device differs, of entries whose modes are the same."""
+    """Return whether device numbers are equal, for entries with equal modes."""
     return a.are_files(count) or a.agrees(b, "rdev", count)

@@ -16,10 +16,10 @@ from pcircle.comparing.fields import (
     QUICK,
     RDEV,
     TARGET,
-    fields_of,
-    words_of,
+    field_names,
+    parse_fields,
 )
-from pcircle.comparing.manifests import KNOWN, checked, is_manifest
+from pcircle.comparing.manifests import KNOWN, is_manifest, open_verified
 from pcircle.errors import UsageError
 from pcircle.fdiff import expressions
 from pcircle.fdiff.console import Console
@@ -98,11 +98,11 @@ class DiffProgram(TreeProgram):
                 raise UsageError(f"{name} cannot be combined with a manifest")
         unknown = self._fields & ~KNOWN
         if typed.fields is not None and typed.fields != "all" and unknown:
-            words = ", ".join(words_of(unknown))
+            words = ", ".join(field_names(unknown))
             raise UsageError(f"--fields: a manifest does not have {words}")
         self._fields &= KNOWN
         self.manifests = [
-            checked(path) for path, is_one in zip(self.paths, are, strict=True) if is_one
+            open_verified(path) for path, is_one in zip(self.paths, are, strict=True) if is_one
         ]
         algorithms = {manifest.algorithm.name for manifest in self.manifests}
         if len(algorithms) > 1 and self._fields & (CONTENT | TARGET | RDEV):
@@ -187,7 +187,7 @@ def _list_of(option: str, text: str) -> int:
     fields = 0
     for word in text.split(","):
         try:
-            fields |= fields_of([word])
+            fields |= parse_fields([word])
         except KeyError:
             known = ", ".join((*NAMES, "default", "all"))
             shown = show(os.fsencode(word))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pcircle.comparing.fields import LINKS
-from pcircle.comparing.moves import Pairing, packed, unpacked
+from pcircle.comparing.moves import MoveMatcher, pack_candidate, unpack_candidate
 from pcircle.fdiff.plan import Alone, Linked
 from pcircle.fdiff.telling import Telling
 from pcircle.fs.sorting import Sorter
@@ -31,7 +31,7 @@ class Groups:
     def add(self, pair: Linked) -> None:
         """One more name. OSError without the space."""
         rest = b"%x:%x %d %d %d" % (*pair.b, pair.different, pair.mode, pair.size)
-        self._by_a.add(packed(b"%020x:%020x" % pair.a, pair.path, rest))
+        self._by_a.add(pack_candidate(b"%020x:%020x" % pair.a, pair.path, rest))
 
     def pairs(self) -> Iterator[tuple[bytes, int, int, int]]:
         """All names, with what they have different, and A's mode and size. OSError as of `add`."""
@@ -39,16 +39,16 @@ class Groups:
         try:
             first = b"", b""
             for record in self._by_a.sorted():
-                a, path, rest = unpacked(record)
+                a, path, rest = unpack_candidate(record)
                 b, different, mode, size = rest.split(b" ")
                 first = (a, b) if a != first[0] else first
                 bits = int(different) | LINKS * (b != first[1])
                 device, _, inode = b.partition(b":")
                 key = b"%020x:%020x" % (int(device, 16), int(inode, 16))
-                by_b.add(packed(key, path, b"%b %d %b %b" % (a, bits, mode, size)))
+                by_b.add(pack_candidate(key, path, b"%b %d %b %b" % (a, bits, mode, size)))
             first = b"", b""
             for record in by_b.sorted():
-                b, path, rest = unpacked(record)
+                b, path, rest = unpack_candidate(record)
                 a, different, mode, size = rest.split(b" ")
                 first = (b, a) if b != first[0] else first
                 yield path, int(different) | LINKS * (a != first[1]), int(mode), int(size)
@@ -68,7 +68,7 @@ class Moves:
 
     def __init__(self, *, by_content: bool) -> None:
         self._by_content = by_content
-        self._pairing = Pairing()
+        self._pairing = MoveMatcher()
 
     def add(self, file: Alone) -> None:
         """One more file. OSError without the space."""
@@ -81,11 +81,11 @@ class Moves:
         """Tell of all of them, moved or alone. OSError as of `add`."""
         for told, (a, b) in enumerate(self._pairing.pairs(), 1):
             if a is not None and b is not None:
-                mode, size, _ = map(int, a.rest.split(b" "))
+                mode, size, _ = map(int, a.extra.split(b" "))
                 telling.moved(a.path, b.path, mode, size)
             for side, one in enumerate((a, b)):
                 if one is not None and (a is None or b is None):
-                    mode, size, said = map(int, one.rest.split(b" "))
+                    mode, size, said = map(int, one.extra.split(b" "))
                     telling.alone(side, one.path, mode, size, told=bool(said))
             if not told % _TOLD_AT_ONCE:
                 telling.tell(context)

@@ -21,9 +21,9 @@ from pcircle.comparing.fields import (
     RDEV,
     SIZE,
     TARGET,
-    words_of,
+    field_names,
 )
-from pcircle.comparing.itemize import itemized, letter_of, one_sided
+from pcircle.comparing.itemize import itemize, itemize_one_sided, kind_letter
 from pcircle.errors import IntegrityError
 from pcircle.fdiff.expressions import BOTH, ONLY_DEST, ONLY_SRC, matches
 from pcircle.fdiff.plan import DIFFERENT, Counters, DiffPlan, Matched
@@ -83,7 +83,7 @@ class Telling:
         action = next((word for fields, word in _ACTIONS if different & fields), "touch")
         if action == "touch" and different & MTIME and stat.S_ISREG(mode):
             action = "touch" if self._plan.reads else "update"
-        self._tell(action, path, mode, size, itemized(different, mode), words_of(different))
+        self._tell(action, path, mode, size, itemize(different, mode), field_names(different))
 
     def alone(self, side: int, path: bytes, mode: int, size: int = 0, *, told: bool = True) -> None:
         """An entry of one side alone, which is `told` or but counted."""
@@ -95,7 +95,7 @@ class Telling:
             self._counters.only_a += 1
         if told:
             action, why = ("copy", "delete")[side], ("only_a", "only_b")[side]
-            self._tell(action, path, mode, size, one_sided(side, mode), (why,))
+            self._tell(action, path, mode, size, itemize_one_sided(side, mode), (why,))
 
     def moved(self, path: bytes, other: bytes, mode: int, size: int) -> None:
         """A file of A that B has at another path."""
@@ -106,7 +106,7 @@ class Telling:
     def _tell(
         self, action: str, path: bytes, mode: int, size: int, columns: str, why: tuple[str, ...]
     ) -> None:
-        slash = "/" * (letter_of(mode) == "d")
+        slash = "/" * (kind_letter(mode) == "d")
         line = f"{columns} {show(path) or '.' * bool(slash) or self._plan_name()}{slash}\n"
         self._act(action, path, mode, size, line, why)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.checkpoint.resume import Wish
+from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import proof, state
@@ -195,7 +195,7 @@ def _clear(options: MirrorOptions, lock: Lock, code: int) -> tuple[int, int]:
     more = {"dry": True, "itemize": False, "sign": None, "verify": False, "clearing": True}
     untold: dict[str, Any] = dict.fromkeys(("json", "error_log", "json_lines", "list_out"))
     # What is taken for the same is compared byte by byte, and times where they are kept.
-    how = {"upkeep": Upkeep("size"), "checkpoint": Wish(never=True)}
+    how = {"upkeep": Upkeep("size"), "checkpoint": CheckpointOptions(never=True)}
     code = worst((code, run_copy(msgspec.structs.replace(options, **more, **untold, **how), made)))
     console = program[0].console
     return code, console.cleared if isinstance(console, ClearConsole) else 0

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.checkpoint.resume import Wish
+from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.fmirror.plan import Deleting
@@ -33,7 +33,7 @@ def counted(
     `looked` runs the first job, by its options; its exit code and, on rank 0, what was found.
     """
     more: dict[str, Any] = {"dry": True, "itemize": False, "sign": None, "verify": False}
-    more |= {"looks": "surplus", "moved": False, "checkpoint": Wish(never=True)}
+    more |= {"looks": "surplus", "moved": False, "checkpoint": CheckpointOptions(never=True)}
     more["deleting"] = msgspec.structs.replace(options.deleting, during=False)
     code, console = looked(msgspec.structs.replace(options, **QUIET, **UNTOLD, **more))
     with nullcontext() if console is None else closing(console):

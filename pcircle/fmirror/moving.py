@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import msgspec
 
-from pcircle.checkpoint.resume import Wish
+from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.fmirror.removal import Console, Found, Removal
@@ -168,7 +168,7 @@ def move(
     """
     more = {"dry": True, "itemize": False, "sign": None, "verify": False, "looks": "moves"}
     more["moved"] = not options.dry
-    never = Wish(never=True)
+    never = CheckpointOptions(never=True)
     code, console = looked(
         msgspec.structs.replace(options, **QUIET, **UNTOLD, **more, checkpoint=never)
     )

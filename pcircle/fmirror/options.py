@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pcircle.checkpoint.resume import Wish
+from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.copying.existing import Existing
 from pcircle.errors import UsageError
 from pcircle.fmirror import planning, snapshots
@@ -219,7 +219,7 @@ def _deleting(typed: argparse.Namespace) -> Deleting:
     )
 
 
-def _wish(typed: argparse.Namespace) -> Wish:
+def _wish(typed: argparse.Namespace) -> CheckpointOptions:
     """What was interrupted is compared like all else: a snapshot each night, whatever happened."""
     wish = wish_of(typed)
     if typed.since_manifest is not None and not wish.never:

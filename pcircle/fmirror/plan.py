@@ -113,4 +113,4 @@ def compared(keep: Keep, *, privileged: bool) -> int:
 
 def kept_words(keep: Keep) -> tuple[str, ...]:
     """The names of the fields that a run has made the same."""
-    return fields.words_of(compared(keep, privileged=not os.geteuid()))
+    return fields.field_names(compared(keep, privileged=not os.geteuid()))

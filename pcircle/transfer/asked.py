@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.checkpoint.resume import Wish
+from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.errors import UsageError
 from pcircle.fs.metadata import Keep
 from pcircle.ui.values import interval_s, invalid, number
@@ -36,7 +36,7 @@ def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
     return Keep(**kept)
 
 
-def wish_of(typed: argparse.Namespace) -> Wish:
+def wish_of(typed: argparse.Namespace) -> CheckpointOptions:
     """What is asked of a checkpoint. UsageError if that makes no sense."""
     asked = [
         option
@@ -54,7 +54,7 @@ def wish_of(typed: argparse.Namespace) -> Wish:
         raise UsageError("--resume cannot be combined with --restart")
     directory = typed.checkpoint_dir
     interval = typed.checkpoint_interval
-    return Wish(
+    return CheckpointOptions(
         interval_s=60.0 if interval is None else interval_s("--checkpoint-interval", interval),
         directory=None if directory is None else os.path.abspath(os.fsencode(directory)),
         resume=typed.resume,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pcircle.checkpoint.journal import Named
+from pcircle.checkpoint.journal import NamedCounts
 from pcircle.copying.counts import Counts
 from pcircle.tool.counters import Measured
 from pcircle.ui.pace import Known
@@ -95,7 +95,7 @@ def totals(counts: tuple[int, ...] | Mapping[str, int]) -> Counters:
     return Counters.of(counts)
 
 
-def named(counts: tuple[int, ...]) -> Named:
+def named(counts: tuple[int, ...]) -> NamedCounts:
     """Counts of a row by name, for the journal."""
     return {name: n for name, n in zip(Counters.names, counts, strict=False) if n}
 
@@ -111,7 +111,7 @@ def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tup
     return tuple(counts)
 
 
-def of_new_directory(files: int, size: int) -> Named:
+def of_new_directory(files: int, size: int) -> NamedCounts:
     """The counts of a directory that was made and holds so many files, of so many bytes in all."""
     counts = {"sized": files + 1, "scans_done": 1, "directories": 1, "directories_created": 1}
     if files:

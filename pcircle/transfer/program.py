@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from pcircle.checkpoint.resume import Kept, Wish
+from pcircle.checkpoint.resume import CheckpointOptions, CheckpointSession
 from pcircle.copying.existing import Existing
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.errors import RankLost, StoppedEarly, UsageError
@@ -87,7 +87,7 @@ class Options(Common, frozen=True, kw_only=True):
     existing: Existing = Existing()
     retry_from: str | None = None
     deep: bool = False
-    checkpoint: Wish = Wish()
+    checkpoint: CheckpointOptions = CheckpointOptions()
     verify: bool = False
     sign: str | None = None
     stripe: str | None = None
@@ -119,7 +119,7 @@ class CopyProgram(ToolProgram):
         self._list: LogFile | None = None
         self.planned: PlanFile | None = None  # of a tool that has plans
         self._wish = options.checkpoint
-        self._kept: Kept | None = None
+        self._kept: CheckpointSession | None = None
         self._lists: Lists | None = None  # on rank 0
         self._given: Lists | None = None  # of standard input
         self.limit = limit_of(options.stop)
@@ -303,7 +303,7 @@ class CopyProgram(ToolProgram):
 
     def withdraw(self) -> None:
         if self._kept is not None:
-            self._kept.withdraw()
+            self._kept.abandon()
 
     def _roots(self, failed: Sequence[Failed], here: bytes) -> tuple[Root, ...]:
         """Where each SRC goes.
@@ -503,7 +503,7 @@ def _refuse_unusable(options: Options) -> None:
 def _import_ahead(options: Options) -> None:
     """Import what only this job needs, before ranks are forked: each would do so by itself."""
     if local_ranks(options) > 1 and not options.checkpoint.never:
-        import pcircle.checkpoint.node
+        import pcircle.checkpoint.shared_board
     if options.verify:
         import pcircle.transfer.work.verify
     if options.dry:
@@ -514,7 +514,7 @@ def _import_ahead(options: Options) -> None:
         import_early(options.sign)
 
 
-def _resumed(plan: Plan, kept: Kept) -> Plan:
+def _resumed(plan: Plan, kept: CheckpointSession) -> Plan:
     """The plan of a copy that keeps this checkpoint."""
     journal = kept.plan
     return msgspec.structs.replace(

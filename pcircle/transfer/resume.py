@@ -14,10 +14,22 @@ from itertools import islice
 import msgspec
 
 from pcircle.checkpoint import resume
-from pcircle.checkpoint.journal import Named
-from pcircle.checkpoint.resume import Distrust, Job, Kept, Wish
-from pcircle.checkpoint.resumed import Trouble, is_litter_of
-from pcircle.checkpoint.store import PREFIX, Checkpoint, Identity, Unusable, Why, place
+from pcircle.checkpoint.journal import NamedCounts
+from pcircle.checkpoint.previous_records import JournalProblem, temporary_name_matcher
+from pcircle.checkpoint.resume import (
+    CheckpointJob,
+    CheckpointOptions,
+    CheckpointSession,
+    DiscardReason,
+)
+from pcircle.checkpoint.store import (
+    PREFIX,
+    Checkpoint,
+    CheckpointError,
+    CopyIdentity,
+    RefusalReason,
+    checkpoint_paths,
+)
 from pcircle.errors import UsageError
 from pcircle.guards import require
 from pcircle.transfer.counters import totals
@@ -44,14 +56,14 @@ def _is_large(root: Root, plan: Plan) -> bool:
     return False
 
 
-def reached(wish: Wish) -> Wish:
+def reached(wish: CheckpointOptions) -> CheckpointOptions:
     """The wish, no link left in its directory's path. UsageError if one is not trusted."""
     if wish.directory is None:
         return wish
     try:
-        with named(os.path.join(wish.directory, b"")) as place:
-            refuse_pseudo(place)
-            return msgspec.structs.replace(wish, directory=os.path.abspath(place.path))
+        with named(os.path.join(wish.directory, b"")) as checkpoint_paths:
+            refuse_pseudo(checkpoint_paths)
+            return msgspec.structs.replace(wish, directory=os.path.abspath(checkpoint_paths.path))
     except Untrusted as error:
         shown = show(wish.directory)
         raise UsageError(f"--checkpoint-dir '{shown}': {error.strerror}") from None
@@ -59,7 +71,7 @@ def reached(wish: Wish) -> Wish:
         return wish  # to make the checkpoint will say what is wrong
 
 
-def copies(roots: Sequence[Root], here: bytes) -> tuple[Identity, ...]:
+def copies(roots: Sequence[Root], here: bytes) -> tuple[CopyIdentity, ...]:
     """What a copy of these roots is a copy of. OSError if a source is gone."""
     found = []
     for root in roots:
@@ -68,7 +80,7 @@ def copies(roots: Sequence[Root], here: bytes) -> tuple[Identity, ...]:
         inode = os.stat(source, follow_symlinks=root.kind == DIRECTORY).st_ino
         # Once it exists a root may be its own holder, with no name of its own.
         path = (target + root.target_name).rstrip(b"/") or b"/"
-        found.append(Identity(_lexical(source), inode, path))
+        found.append(CopyIdentity(_lexical(source), inode, path))
     return tuple(found)
 
 
@@ -97,16 +109,16 @@ def options_of(plan: Plan) -> dict[str, bytes]:
     }
 
 
-def has_checkpoint(roots: Sequence[Root], here: bytes, wish: Wish) -> bool:
+def has_checkpoint(roots: Sequence[Root], here: bytes, wish: CheckpointOptions) -> bool:
     """Whether there is a checkpoint of a copy of these roots."""
     try:
-        paths = place(copies(roots, here), wish.directory)
+        paths = checkpoint_paths(copies(roots, here), wish.directory)
     except OSError:
         return False
     return any(os.path.isdir(path) and not os.path.islink(path) for path in paths)
 
 
-def keep(plan: Plan, wish: Wish) -> Kept | None:
+def keep(plan: Plan, wish: CheckpointOptions) -> CheckpointSession | None:
     """Find or make the checkpoint of a copy. UsageError if it must not begin.
 
     None if there can be none, and it was not asked for.
@@ -117,10 +129,12 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
         return None  # a source is gone: the copy will tell
     target = identities[0].target
     marked = target if is_in_copy(plan.roots) else os.path.dirname(target)
-    job = Job(identities, options_of(plan), plan.token, plan.large_bytes, marked, plan.now_ns)
+    job = CheckpointJob(
+        identities, options_of(plan), plan.token, plan.large_bytes, marked, plan.now_ns
+    )
     try:
-        kept = resume.keep(job, wish)
-    except Unusable as why:
+        kept = resume.open_session(job, wish)
+    except CheckpointError as why:
         raise UsageError(words_of(why)) from why
     if kept is not None and not kept.plan.resumed:  # else some of it may be resumed
         _sweep_holders(plan, kept.plan.stale)
@@ -139,7 +153,7 @@ def none_found(roots: Sequence[Root], target: bytes) -> str:
     )
 
 
-def left_behind(kept: Kept) -> Iterator[Remark]:
+def left_behind(kept: CheckpointSession) -> Iterator[Remark]:
     """Remarks of the checkpoints of other copies to the same place, which are of no use here.
 
     They are named by source and destination, so that a copy does not find those of others.
@@ -152,7 +166,7 @@ def left_behind(kept: Kept) -> Iterator[Remark]:
             continue
         try:
             other = Checkpoint.find(os.path.join(holder, found))
-        except Unusable:
+        except CheckpointError:
             continue
         if other is None:
             continue
@@ -172,7 +186,7 @@ def _names_in(directory: bytes) -> Iterator[bytes]:
             yield entry.name
 
 
-def words_of(error: Unusable) -> str:
+def words_of(error: CheckpointError) -> str:
     """Why a checkpoint can't be used, and what to do."""
     path, detail = show(error.path), error.detail
     what, busy = f"the checkpoint '{path}'", "another run of this copy is going on"
@@ -180,51 +194,51 @@ def words_of(error: Unusable) -> str:
     source = show(os.fsencode(detail))
     goes_on = "to continue, add --resume; to start over, --restart"
     return {
-        Why.UNREACHABLE: f"{what}: {detail}",
-        Why.NOT_OURS: f"{what} is writable by others",
-        Why.NEWER: f"{what} was written by a newer version of pcircle",
-        Why.JUST_MADE: f"{busy}: '{path}' was just made",
-        Why.BUSY: f"{busy}: {what} is locked {detail}".rstrip(),
-        Why.UNMAKEABLE: f"{what} cannot be created: {detail}",
-        Why.UNWRITABLE: f"{what} cannot be written: {detail}",
-        Why.INTERRUPTED: f"{left} ({how_far(error.counts)}): {goes_on}",
-        Why.DAMAGED: f"{left}, which is damaged: its header cannot be read; "
+        RefusalReason.UNREACHABLE: f"{what}: {detail}",
+        RefusalReason.NOT_TRUSTED: f"{what} is writable by others",
+        RefusalReason.NEWER: f"{what} was written by a newer version of pcircle",
+        RefusalReason.JUST_CREATED: f"{busy}: '{path}' was just made",
+        RefusalReason.BUSY: f"{busy}: {what} is locked {detail}".rstrip(),
+        RefusalReason.CREATION_FAILED: f"{what} cannot be created: {detail}",
+        RefusalReason.UNWRITABLE: f"{what} cannot be written: {detail}",
+        RefusalReason.INTERRUPTED: f"{left} ({how_far(error.counts)}): {goes_on}",
+        RefusalReason.DAMAGED: f"{left}, which is damaged: its header cannot be read; "
         "to start over, add --resume or --restart",
-        Why.OTHER_SOURCE: f"{what} belongs to another source than '{source}'; {cure}",
-        Why.OTHER_SOURCES: f"{what} belongs to other sources; {cure}",
-        Why.OTHER_OPTIONS: f"{what} was made with other options ({detail}); {cure}",
-    }[error.why]
+        RefusalReason.OTHER_SOURCE: f"{what} belongs to another source than '{source}'; {cure}",
+        RefusalReason.OTHER_SOURCES: f"{what} belongs to other sources; {cure}",
+        RefusalReason.OTHER_OPTIONS: f"{what} was made with other options ({detail}); {cure}",
+    }[error.reason]
 
 
-def remarks_of(kept: Kept) -> list[Remark]:
+def remarks_of(kept: CheckpointSession) -> list[Remark]:
     """What the user should know of what earlier runs have left."""
-    found = kept.found
-    lines = [_damage(trouble) for trouble in found.trouble]
-    if found.distrust is not None:
-        lines.append(_distrust(found.distrust, kept.mark.directory))
+    found = kept.state
+    lines = [_damage(trouble) for trouble in found.problems]
+    if found.discarded is not None:
+        lines.append(_distrust(found.discarded, kept.mark.directory))
     if found.counts is not None:
         lines.append(f"resuming from {{}}: {how_far(found.counts)}")
     return [Remark(kept.checkpoint.path, line) for line in lines]
 
 
-def _damage(trouble: Trouble) -> str:
+def _damage(trouble: JournalProblem) -> str:
     if trouble.reason:
         return f"cannot read {trouble.journal}: {trouble.reason}"
     lost = f"{trouble.lost_bytes} bytes of {trouble.journal} are damaged"
     return f"{lost}; the entries they cover are copied again"
 
 
-def _distrust(distrust: Distrust, target: bytes) -> str:
+def _distrust(distrust: DiscardReason, target: bytes) -> str:
     return {
-        Distrust.OTHER_VERSION: "was made by another version of pcircle and is not used: "
+        DiscardReason.OTHER_VERSION: "was made by another version of pcircle and is not used: "
         "everything is copied again",
-        Distrust.OTHER_TARGET: f"is not used: '{show(target)}' is another directory now, "
+        DiscardReason.OTHER_TARGET: f"is not used: '{show(target)}' is another directory now, "
         "or its mark was removed; everything is copied again",
-        Distrust.DAMAGED: "is damaged and cannot be resumed; temporary files may remain",
+        DiscardReason.DAMAGED: "is damaged and cannot be resumed; temporary files may remain",
     }[distrust]
 
 
-def how_far(counts: Named) -> str:
+def how_far(counts: NamedCounts) -> str:
     """How much had been done when these counts were committed.
 
     An item that was at work is in them, and not in the records: it is done again.
@@ -244,7 +258,7 @@ def _sweep_holders(plan: Plan, stale: Sequence[bytes]) -> None:
         for root in plan.roots
         if root.kind != DIRECTORY
     }
-    is_litter: Callable[[bytes], bool] = is_litter_of(stale)
+    is_litter: Callable[[bytes], bool] = temporary_name_matcher(stale)
     for holder in holders:
         with suppress(OSError):
             for name in filter(is_litter, os.listdir(holder)):

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from pcircle.checkpoint.journal import (
     COMMIT,
-    Frame,
-    Keys,
-    Names,
-    Part,
-    Subtree,
+    JournalFrame,
+    NamesRecord,
+    RangeRecord,
+    RecordKeys,
+    SubtreeRecord,
     read_frames,
     read_records,
 )
@@ -117,25 +117,25 @@ def read_committed(place: bytes, *, skipped: int = 0) -> Committed:
         found.close()
         if found.header is None:
             continue  # it is just being made
-        keys, runs = Keys(found.header.secret), defaultdict[bytes, list[Frame]](list)
+        keys, runs = RecordKeys(found.header.secret), defaultdict[bytes, list[JournalFrame]](list)
         for name in os.listdir(path):
             if name.startswith(b"journal-"):
                 fd = os.open(path + b"/" + name, os.O_RDONLY)
                 run = runs[name.split(b"-")[1]]
-                frames = [each for each in read_frames(fd, keys) if isinstance(each, Frame)]
+                frames = [each for each in read_frames(fd, keys) if isinstance(each, JournalFrame)]
                 run += frames[skipped:]
                 os.close(fd)
         for record in chain.from_iterable(map(records_of, runs.values())):
-            if isinstance(record, Subtree):
+            if isinstance(record, SubtreeRecord):
                 directories.add(record.key)
-            elif isinstance(record, Names):
+            elif isinstance(record, NamesRecord):
                 names += len(record.hashes) // 8
-            elif isinstance(record, Part):
+            elif isinstance(record, RangeRecord):
                 parts += 1
     return Committed(len(directories), names, parts)
 
 
-def records_of(frames: list[Frame]) -> Iterator[object]:
+def records_of(frames: list[JournalFrame]) -> Iterator[object]:
     """The committed records of one run's journals."""
     last = max((each.epoch for each in frames if each.magic == COMMIT), default=0)
     for frame in frames:

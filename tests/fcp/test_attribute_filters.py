@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from pcircle.checkpoint.resume import Wish
+from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.errors import UsageError
 from pcircle.timestamps import timestamp
 from pcircle.transfer.plan import Plan
@@ -147,7 +147,7 @@ def test_what_filters_cost_in_system_calls(place: bytes) -> None:
     assert left_out <= 0.1
 
 
-def _prepared(place: bytes, wanted: Attributes, wish: Wish) -> Plan:
+def _prepared(place: bytes, wanted: Attributes, wish: CheckpointOptions) -> Plan:
     """The plan that a copy begins with; its checkpoint is left as after a crash."""
     source, target = place + b"/source", place + b"/copy"
     options = Options(
@@ -163,12 +163,14 @@ def _prepared(place: bytes, wanted: Attributes, wish: Wish) -> Plan:
 def test_a_resumed_copy_counts_from_the_first_runs_now(place: bytes) -> None:
     make_directory(place, b"source")
     month = Attributes(newer=Moment(timestamp(30 * 86400 * 10**9), ago=True))
-    first = _prepared(place, month, Wish())
-    resumed = _prepared(place, month, Wish(resume=True))
+    first = _prepared(place, month, CheckpointOptions())
+    resumed = _prepared(place, month, CheckpointOptions(resume=True))
     assert resumed.now_ns == first.now_ns > 0
     with pytest.raises(UsageError, match=r"other options \(filters by attribute\)"):
-        _prepared(place, Attributes(newer=Moment(timestamp(1), ago=True)), Wish(resume=True))
-    restarted = _prepared(place, month, Wish(restart=True))
+        _prepared(
+            place, Attributes(newer=Moment(timestamp(1), ago=True)), CheckpointOptions(resume=True)
+        )
+    restarted = _prepared(place, month, CheckpointOptions(restart=True))
     assert restarted.now_ns > first.now_ns
 
 

@@ -11,15 +11,21 @@ from random import Random
 import msgspec
 import pytest
 
-from pcircle.checkpoint.index import Places
-from pcircle.checkpoint.journal import Journal, Keys, Names, journal_name, reserved_bytes
-from pcircle.checkpoint.resumed import read_history
-from pcircle.checkpoint.store import Checkpoint, Header
+from pcircle.checkpoint.index import IndexBuilder
+from pcircle.checkpoint.journal import (
+    Journal,
+    NamesRecord,
+    RecordKeys,
+    journal_name,
+    reserved_bytes,
+)
+from pcircle.checkpoint.previous_records import read_history
+from pcircle.checkpoint.store import Checkpoint, CheckpointHeader
 from pcircle.errors import NoSpace
 from pcircle.transfer.counters import Counters
 
 SECRET = b"8 bytes!"
-KEYS = Keys(SECRET)
+KEYS = RecordKeys(SECRET)
 COUNTS = dict.fromkeys(Counters.names, 1 << 60)
 
 
@@ -42,8 +48,8 @@ def fill(path: bytes) -> None:
     os.close(fd)
 
 
-def record(number: int, rng: Random) -> Names:
-    return Names(number.to_bytes(16, "big"), rng.randbytes(8 * rng.randrange(1, 40)), {}, 1)
+def record(number: int, rng: Random) -> NamesRecord:
+    return NamesRecord(number.to_bytes(16, "big"), rng.randbytes(8 * rng.randrange(1, 40)), {}, 1)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -58,8 +64,8 @@ def test_what_was_done_is_committed_on_a_full_disk(
     place = mount_tmpfs("size=6m")
     for seed in range(25):
         rng = Random(seed)
-        checkpoint = Checkpoint.make(place + b"/checkpoint")
-        checkpoint.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
+        checkpoint = Checkpoint.create(place + b"/checkpoint")
+        checkpoint.write_header(CheckpointHeader(1, SECRET, 0, (), {}, (b"01234567",), 1))
         token = b"test-%d-%d-%d" % (os.getpid(), ranks, seed) if count > 1 else b""
         journals = [
             Journal(checkpoint.fd, 1, rank, KEYS, reserved_bytes(ranks), token)
@@ -85,12 +91,12 @@ def test_what_was_done_is_committed_on_a_full_disk(
             journal.leave()
         assert len(os.listdir(checkpoint.path)) == 1 + 1  # the header, and one journal
         os.unlink(place + b"/filler")
-        places = Places(checkpoint.fd)
+        places = IndexBuilder(checkpoint.fd)
         history = read_history(checkpoint, KEYS, places)
-        found = sum(len(some) for some in places.committed(history.commits)) // 36
+        found = sum(len(some) for some in places.committed_entries(history.commits)) // 36
         places.close()
         all_counts = {name: count * each for name, each in COUNTS.items()}
-        assert (found, history.trouble, history.counts) == (number, (), all_counts), seed
+        assert (found, history.problems, history.counts) == (number, (), all_counts), seed
         checkpoint.remove()
         checkpoint.close()
 
@@ -98,8 +104,8 @@ def test_what_was_done_is_committed_on_a_full_disk(
 def test_others_keep_their_share_of_a_full_disk(mount_tmpfs: Callable[[str], bytes]) -> None:
     """Whoever goes on to write, and whoever begins only then."""
     place = mount_tmpfs("size=6m")
-    checkpoint = Checkpoint.make(place + b"/checkpoint")
-    checkpoint.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
+    checkpoint = Checkpoint.create(place + b"/checkpoint")
+    checkpoint.write_header(CheckpointHeader(1, SECRET, 0, (), {}, (b"01234567",), 1))
     token, rng = b"test-%d-share" % os.getpid(), Random(1)
     first, greedy, late = (Journal(checkpoint.fd, 1, n, KEYS, 16 << 10, token) for n in range(3))
     for journal in (first, greedy):
@@ -122,16 +128,16 @@ def test_others_keep_their_share_of_a_full_disk(mount_tmpfs: Callable[[str], byt
     late.commit(1, COUNTS)
     for journal in (first, greedy, late):
         journal.leave()
-    places = Places(checkpoint.fd)
+    places = IndexBuilder(checkpoint.fd)
     history = read_history(checkpoint, KEYS, places)
-    found = sum(len(some) for some in places.committed(history.commits)) // 36
+    found = sum(len(some) for some in places.committed_entries(history.commits)) // 36
     places.close()
-    assert (found, history.trouble) == (number - 100 + len(kept) + 1, ())
+    assert (found, history.problems) == (number - 100 + len(kept) + 1, ())
     checkpoint.close()
 
 
 def test_a_rank_without_work_has_no_journal(place: bytes) -> None:
-    checkpoint = Checkpoint.make(place + b"/checkpoint")
+    checkpoint = Checkpoint.create(place + b"/checkpoint")
     idle, busy = (Journal(checkpoint.fd, 1, rank, KEYS) for rank in range(2))
     busy.reserve()
     busy.add([record(1, Random(1))])

@@ -20,10 +20,10 @@ import pytest
 
 from pcircle.checkpoint.journal import (
     COMMIT,
-    Frame,
-    Keys,
-    Names,
-    Subtree,
+    JournalFrame,
+    NamesRecord,
+    RecordKeys,
+    SubtreeRecord,
     read_frames,
     read_records,
 )
@@ -316,12 +316,12 @@ def claimed(checkpoint: bytes, source: bytes) -> list[bytes]:
     found = Checkpoint.find(checkpoint)
     assert found is not None
     assert found.header is not None
-    keys = Keys(found.header.secret)
-    frames: list[Frame] = []
+    keys = RecordKeys(found.header.secret)
+    frames: list[JournalFrame] = []
     for name in os.listdir(checkpoint):
         if name.startswith(b"journal-"):
             fd = os.open(checkpoint + b"/" + name, os.O_RDONLY)
-            frames += [found for found in read_frames(fd, keys) if isinstance(found, Frame)]
+            frames += [found for found in read_frames(fd, keys) if isinstance(found, JournalFrame)]
             os.close(fd)
     committed = max((frame.epoch for frame in frames if frame.magic == COMMIT), default=0)
     whole: set[bytes] = set()
@@ -330,9 +330,9 @@ def claimed(checkpoint: bytes, source: bytes) -> list[bytes]:
         if frame.magic == COMMIT or frame.epoch > committed:
             continue
         for _, _, record in read_records(frame.payload):
-            if isinstance(record, Subtree):
+            if isinstance(record, SubtreeRecord):
                 whole.add(record.key)
-            elif isinstance(record, Names):
+            elif isinstance(record, NamesRecord):
                 step = range(0, len(record.hashes), 8)
                 hashes.update((record.key, record.hashes[i : i + 8]) for i in step)
     found.close()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.checkpoint.resume import Wish
+from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.fcp.command import copy
 from pcircle.fs import native
 from pcircle.fs.metadata import Keep
@@ -133,7 +133,7 @@ def _run(
     copy(
         [source], target, exact=True, keep=keep, chunk_bytes=4 * MIB, jobs=1, transport="local",
         json=os.fsdecode(target + b".json"), error_log=os.fsdecode(log), quiet=True,
-        checkpoint=Wish(resume=resume),
+        checkpoint=CheckpointOptions(resume=resume),
         filters=(("exclude", b"/no such name"),) if walked else (),
     )  # fmt: skip
     return document(target + b".json")

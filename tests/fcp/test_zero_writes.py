@@ -21,7 +21,7 @@ from typing import NoReturn
 import pytest
 
 from pcircle.aio import Files
-from pcircle.checkpoint.journal import Journal, Keys, Made
+from pcircle.checkpoint.journal import CreatedDirectoryRecord, Journal, RecordKeys
 from pcircle.checkpoint.store import Checkpoint
 from pcircle.fs import lists, sorting
 from pcircle.fs.data import Mover
@@ -70,9 +70,9 @@ def _file(folder: Path) -> Iterator[int]:
 
 def _journal(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY)
-    journal = Journal(fd, 1, 0, Keys(b"8 bytes!"))
+    journal = Journal(fd, 1, 0, RecordKeys(b"8 bytes!"))
     try:
-        journal.add([Made(b"k" * 16)])
+        journal.add([CreatedDirectoryRecord(b"k" * 16)])
         journal.commit(1, {})
     finally:
         journal.close()
@@ -80,7 +80,7 @@ def _journal(folder: Path) -> None:
 
 
 def _checkpoint(folder: Path) -> None:
-    checkpoint = Checkpoint.make(os.fsencode(folder / "checkpoint"))
+    checkpoint = Checkpoint.create(os.fsencode(folder / "checkpoint"))
     try:
         checkpoint.write(b"header", [b"some", b"more"])
     finally:

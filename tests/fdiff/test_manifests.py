@@ -9,7 +9,7 @@ import stat
 import pytest
 
 from pcircle.comparing.fields import SIZE
-from pcircle.comparing.manifests import checked
+from pcircle.comparing.manifests import open_verified
 from pcircle.errors import StoppedEarly
 from pcircle.fdiff.plan import Counters, DiffPlan
 from pcircle.fdiff.telling import Telling
@@ -49,7 +49,7 @@ def test_two_manifests_are_compared_until_the_time_is_over(place: bytes) -> None
     b = twin(a, place + b"/b")
     for number in range(3000):
         os.truncate(b + b"/%d" % number, 1)
-    old, new = (checked(_signed(side, side + b".manifest")) for side in (a, b))
+    old, new = (open_verified(_signed(side, side + b".manifest")) for side in (a, b))
     plan = DiffPlan(roots=(), directory=b"", fields=SIZE)
     asked: list[int] = []
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from random import Random
 
-from pcircle.checkpoint.shared import Syncs
+from pcircle.checkpoint.shared_sync import SyncCounts
 
 
 class Disks:
@@ -24,7 +24,7 @@ class Disks:
         self.claims = 0  # that were found to be true
         self._rng = rng
         self._written: dict[int, set[int]] = {node: set() for node in nodes}
-        self.syncs = dict.fromkeys(self._written, Syncs())
+        self.syncs = dict.fromkeys(self._written, SyncCounts())
         self.busy: set[int] = set()  # nodes of which a rank syncs
         self.spared = 0  # syncs that a rank left to another one
         self._stable: set[int] = set()

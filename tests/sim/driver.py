@@ -295,7 +295,7 @@ class Player:
         """One rank of a node at a time, and none whose work another one has synced meanwhile."""
         disks, node = self.record.disks, self._node
         syncs = disks.syncs[node]
-        if syncs.cover(seen):
+        if syncs.covers(seen):
             disks.spared += 1
             self._synced(epoch)
         elif node in disks.busy:
@@ -306,12 +306,12 @@ class Player:
 
     def _begin_sync(self, epoch: int) -> None:
         disks, node = self.record.disks, self._node
-        disks.syncs[node] = disks.syncs[node].began()
+        disks.syncs[node] = disks.syncs[node].started()
         self._after(self.case.sync_s, self._end_sync, epoch, disks.begin_sync(node))
 
     def _end_sync(self, epoch: int, found: set[int]) -> None:
         disks, node = self.record.disks, self._node
-        disks.syncs[node] = disks.syncs[node].done()
+        disks.syncs[node] = disks.syncs[node].finished()
         disks.busy.remove(node)
         disks.end_sync(node, found)
         self._synced(epoch)

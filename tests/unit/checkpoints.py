@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.checkpoint.journal import Keys
-from pcircle.checkpoint.store import Checkpoint, Header
+from pcircle.checkpoint.journal import RecordKeys
+from pcircle.checkpoint.store import Checkpoint, CheckpointHeader
 
 SECRET = b"8 bytes!"
-KEYS = Keys(SECRET)
+KEYS = RecordKeys(SECRET)
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
-    made = Checkpoint.make(os.fsencode(tmp_path) + b"/checkpoint")
-    made.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
+    made = Checkpoint.create(os.fsencode(tmp_path) + b"/checkpoint")
+    made.write_header(CheckpointHeader(1, SECRET, 0, (), {}, (b"01234567",), 1))
     yield made
     made.close()

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.checkpoint import guard as module
-from pcircle.checkpoint.guard import Guard
-from pcircle.checkpoint.store import Checkpoint, Unusable, Why
+from pcircle.checkpoint import lock as module
+from pcircle.checkpoint.lock import CheckpointLock
+from pcircle.checkpoint.store import Checkpoint, CheckpointError, RefusalReason
 from pcircle.errors import StoppedEarly
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
-    made = Checkpoint.make(os.fsencode(tmp_path / "checkpoint"))
+    made = Checkpoint.create(os.fsencode(tmp_path / "checkpoint"))
     yield made
     made.close()
 
@@ -32,8 +32,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    monkeypatch.setattr(module, "_BEAT_S", 0.1)
-    monkeypatch.setattr(module, "_DEAD_AFTER_S", 1.0)
+    monkeypatch.setattr(module, "_HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(module, "_EXPIRY_S", 1.0)
 
 
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
@@ -48,23 +48,23 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
 def test_a_job_that_beats_elsewhere_is_alive(
     what: str, checkpoint: Checkpoint, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Guard(checkpoint, b"first")
-    first.take()
-    first.begin()
+    first = CheckpointLock(checkpoint, b"first")
+    first.acquire()
+    first.start_heartbeat()
     try:
         # Its beats go on under the name that it had.
         lock = checkpoint.read(b"lock")
         assert b"another" not in lock
-        other = Guard(checkpoint, b"other")
+        other = CheckpointLock(checkpoint, b"other")
         with monkeypatch.context() as context:
             _elsewhere(context, what)
-            with pytest.raises(Unusable) as refused:
-                other.take()
-            assert refused.value.why is Why.BUSY
-        other.end()
+            with pytest.raises(CheckpointError) as refused:
+                other.acquire()
+            assert refused.value.reason is RefusalReason.BUSY
+        other.release()
         first.check()
     finally:
-        first.end()
+        first.release()
 
 
 @pytest.mark.parametrize("what", ["host", "boot"])
@@ -72,41 +72,41 @@ def test_a_job_that_beats_no_more_is_dead(
     what: str, checkpoint: Checkpoint, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Watched for a while if it may have beaten just now; else at once."""
-    guards = [Guard(checkpoint, token) for token in (b"first", b"second", b"third")]
-    guards[0].take()
+    guards = [CheckpointLock(checkpoint, token) for token in (b"first", b"second", b"third")]
+    guards[0].acquire()
     _elsewhere(monkeypatch, what)
-    guards[1].take()
+    guards[1].acquire()
     path = Path(os.fsdecode(checkpoint.path)) / "lock"
     os.utime(path, (0, 0))
-    monkeypatch.setattr(Guard, "_watch", None)  # not called
+    monkeypatch.setattr(CheckpointLock, "_await_heartbeat", None)  # not called
     monkeypatch.setattr(module, "_host", lambda: "a third")
-    guards[2].take()
+    guards[2].acquire()
     for guard in guards:
-        guard.end()
+        guard.release()
 
 
 def test_who_was_taken_for_dead_stops(
     checkpoint: Checkpoint, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Guard(checkpoint, b"first")
-    first.take()
+    first = CheckpointLock(checkpoint, b"first")
+    first.acquire()
     os.utime(Path(os.fsdecode(checkpoint.path)) / "lock", (0, 0))
     with monkeypatch.context() as context:
         _elsewhere(context, "host")
-        second = Guard(checkpoint, b"second")
-        second.take()
-    first.begin()
+        second = CheckpointLock(checkpoint, b"second")
+        second.acquire()
+    first.start_heartbeat()
     deadline_s = time.monotonic() + 60  # ends what hangs
-    while not first.taken and time.monotonic() < deadline_s:
+    while not first.lost and time.monotonic() < deadline_s:
         time.sleep(0.01)
     with pytest.raises(StoppedEarly, match="taken over"):
         first.check()
-    first.end()
+    first.release()
     assert checkpoint.read(b"lock"), "it is the other's"
-    second.end()
+    second.release()
 
 
 def test_made_by_two_at_once(checkpoint: Checkpoint) -> None:
-    with pytest.raises(Unusable) as refused:
-        Checkpoint.make(checkpoint.path)
-    assert refused.value.why is Why.JUST_MADE
+    with pytest.raises(CheckpointError) as refused:
+        Checkpoint.create(checkpoint.path)
+    assert refused.value.reason is RefusalReason.JUST_CREATED

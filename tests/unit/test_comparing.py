@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from pcircle.comparing import fields as f
-from pcircle.comparing.content import BLOCK_BYTES, Contents
-from pcircle.comparing.details import Details
-from pcircle.comparing.itemize import itemized, one_sided
-from pcircle.comparing.sides import opened, side_of
-from pcircle.comparing.statuses import Comparer, Users
+from pcircle.comparing.content import BLOCK_BYTES, ContentComparer
+from pcircle.comparing.details import DetailComparer
+from pcircle.comparing.itemize import itemize, itemize_one_sided
+from pcircle.comparing.sides import error_side, open_files
+from pcircle.comparing.statuses import StatusComparer, UserNames
 from pcircle.fs.stats import CAPACITY, Stats
 from tests.programs import required
 
@@ -53,7 +53,7 @@ def _pair(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def _of_status(a: Path, b: Path, fields: int = f.OF_STATUS) -> int:
-    return Comparer(fields).differences(os.lstat(a), os.lstat(b))
+    return StatusComparer(fields).differences(os.lstat(a), os.lstat(b))
 
 
 def _owner(file: Path) -> None:
@@ -81,7 +81,7 @@ CHANGES: dict[int, Callable[[Path], None]] = {
 
 
 @as_root
-@pytest.mark.parametrize("field", CHANGES, ids=lambda field: f.words_of(field)[0])
+@pytest.mark.parametrize("field", CHANGES, ids=lambda field: f.field_names(field)[0])
 def test_a_status_tells_each_field(tmp_path: Path, field: int) -> None:
     a, b = _pair(tmp_path)
     asked = f.OF_STATUS & ~f.CTIME
@@ -117,7 +117,7 @@ def test_times_are_the_same_within_a_window(tmp_path: Path) -> None:
     a, b = _pair(tmp_path)
     os.utime(b, ns=(5 * _S, 9 * _S + 7))
     for window_ns, different in ((2 * _S, f.NOTHING), (2 * _S - 1, f.MTIME), (None, f.MTIME)):
-        comparer = Comparer(f.QUICK, window_ns)
+        comparer = StatusComparer(f.QUICK, window_ns)
         assert comparer.differences(os.lstat(a), os.lstat(b)) == different
         assert comparer.differences(os.lstat(b), os.lstat(a)) == different
 
@@ -134,7 +134,7 @@ def test_times_are_the_same_as_exactly_as_the_coarser_side_keeps_them(tmp_path: 
                                     "st_ctime_ns": 9 * _S + 123})  # fmt: skip
     later = os.stat_result(values, {"st_mtime_ns": 8 * _S, "st_atime_ns": 5 * _S,
                                     "st_ctime_ns": 9 * _S})  # fmt: skip
-    comparer = Comparer(f.MTIME)
+    comparer = StatusComparer(f.MTIME)
     assert comparer.differences(fine, coarse) == comparer.differences(coarse, fine) == f.NOTHING
     assert comparer.differences(fine, later) == f.MTIME
     assert comparer.differences(fine, finer) == f.MTIME, "a time that happens to be a whole second"
@@ -152,7 +152,7 @@ def test_one_file_with_finer_times_tells_how_exactly_all_of_its_device_are_kept(
         list(seen), {"st_mtime_ns": 5, "st_atime_ns": 5 * _S + 300, "st_ctime_ns": 9 * _S + 700}
     )
     os.utime(b, ns=(5 * _S + 5, 7 * _S + 8))
-    comparer = Comparer(f.MTIME)
+    comparer = StatusComparer(f.MTIME)
     assert comparer.differences(seen, os.lstat(b)) == f.MTIME
     assert comparer.differences(by_chance, close) == f.MTIME
 
@@ -174,8 +174,8 @@ def test_owners_are_the_same_by_name_where_names_count(
     a, b = _pair(tmp_path)
     os.chown(a, 4001, -1)
     os.chown(b, 4002, -1)
-    assert Comparer(f.OWNER).differences(os.lstat(a), os.lstat(b)) == f.OWNER
-    named = Comparer(f.OWNER, users=Users())
+    assert StatusComparer(f.OWNER).differences(os.lstat(a), os.lstat(b)) == f.OWNER
+    named = StatusComparer(f.OWNER, users=UserNames())
     assert named.differences(os.lstat(a), os.lstat(b)) == f.NOTHING
     os.chown(b, 3999999, -1)
     assert named.differences(os.lstat(a), os.lstat(b)) == f.OWNER
@@ -204,14 +204,14 @@ def test_blocks_are_compared_as_pairs_are(tmp_path: Path) -> None:
             for count in (CAPACITY, 7, 1, 0):
                 for fd, stats in zip((a, b), looks, strict=True):
                     stats.look(fd, names[:count])
-                comparer = Comparer(fields)
+                comparer = StatusComparer(fields)
                 expected = {}
                 for place, name in enumerate(names[:count]):
                     pair = [os.stat(name, dir_fd=fd, follow_symlinks=False) for fd in (a, b)]
                     different = comparer.differences(*pair)
                     if different:
                         expected[place] = different
-                assert comparer.blocks(*looks, count) == expected
+                assert comparer.compare_blocks(*looks, count) == expected
                 assert count < CAPACITY or expected or fields == f.OWNER
         for stats in looks:
             stats.close()
@@ -220,7 +220,7 @@ def test_blocks_are_compared_as_pairs_are(tmp_path: Path) -> None:
 def _details(tmp_path: Path, fields: int = f.OF_DETAILS) -> int:
     with _directories(tmp_path) as fds:
         a, b = (os.stat("x", dir_fd=fd, follow_symlinks=False) for fd in fds)
-        return Details(fields).of_name(b"x", fds, a, b)
+        return DetailComparer(fields).compare_names(b"x", fds, a, b)
 
 
 def _xattr(file: Path) -> None:
@@ -272,15 +272,15 @@ def test_attributes_differ_by_their_values_and_not_by_their_order(tmp_path: Path
 def test_default_lists_of_directories(tmp_path: Path) -> None:
     with _directories(tmp_path) as fds:
         pair = [os.fstat(fd) for fd in fds]
-        details = Details(f.OF_DETAILS)
-        assert details.of_directories(fds, *pair) == f.NOTHING
+        details = DetailComparer(f.OF_DETAILS)
+        assert details.compare_directories(fds, *pair) == f.NOTHING
         done = subprocess.run(
             [required("setfacl"), "-d", "-m", "u:1234:r", tmp_path / "b"], check=False
         )
         if done.returncode:
             pytest.skip("no access control lists here")
-        assert details.of_directories(fds, *pair) == f.ACL
-        assert Details(f.XATTR).of_directories(fds, *pair) == f.NOTHING
+        assert details.compare_directories(fds, *pair) == f.ACL
+        assert DetailComparer(f.XATTR).compare_directories(fds, *pair) == f.NOTHING
 
 
 def test_targets_of_links(tmp_path: Path) -> None:
@@ -315,15 +315,15 @@ def test_an_error_knows_its_side(tmp_path: Path) -> None:
     for side, file in enumerate((a, b)):
         file.rename(tmp_path / "away")
         with _directories(tmp_path) as fds, pytest.raises(FileNotFoundError) as caught:
-            Details(f.FLAGS).of_name(b"x", fds, status, status)
-        assert side_of(caught.value) == side
+            DetailComparer(f.FLAGS).compare_names(b"x", fds, status, status)
+        assert error_side(caught.value) == side
         (tmp_path / "away").rename(file)
 
 
 def _same(tmp_path: Path, *, sparse: bool = False, offset: int = 0) -> bool:
-    with _directories(tmp_path) as fds, opened(b"x", fds) as (files, statuses):
+    with _directories(tmp_path) as fds, open_files(b"x", fds) as (files, statuses):
         length = statuses[0].st_size - offset
-        return Contents().same(files, offset, length, sparse=sparse)
+        return ContentComparer().same(files, offset, length, sparse=sparse)
 
 
 @pytest.mark.parametrize("size", [1, 4096, (64 << 10) + 1, BLOCK_BYTES, 3 * BLOCK_BYTES + 5])
@@ -343,8 +343,8 @@ def test_contents(tmp_path: Path, size: int) -> None:
     b.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     assert _same(tmp_path, offset=1)
     b.write_bytes(content[:-1])
-    with _directories(tmp_path) as fds, opened(b"x", fds) as (files, _):
-        assert not Contents().same(files, 0, size)
+    with _directories(tmp_path) as fds, open_files(b"x", fds) as (files, _):
+        assert not ContentComparer().same(files, 0, size)
 
 
 def test_holes_are_zeros_and_not_read(tmp_path: Path) -> None:
@@ -368,8 +368,8 @@ def test_holes_are_zeros_and_not_read(tmp_path: Path) -> None:
         nonlocal read
         read += length
 
-    with _directories(tmp_path) as fds, opened(b"x", fds) as (files, _):
-        assert Contents(count).same(files, 0, size, sparse=True)
+    with _directories(tmp_path) as fds, open_files(b"x", fds) as (files, _):
+        assert ContentComparer(count).same(files, 0, size, sparse=True)
     assert 1 << 20 <= read <= 2 << 20
     with b.open("r+b") as more:
         more.seek((40 << 20) + 12345)
@@ -384,10 +384,10 @@ def test_what_is_no_file_any_more_is_not_read(tmp_path: Path) -> None:
     with (
         _directories(tmp_path) as fds,
         pytest.raises(OSError, match="no longer") as caught,
-        opened(b"x", fds),
+        open_files(b"x", fds),
     ):
         pass
-    assert side_of(caught.value) == 1
+    assert error_side(caught.value) == 1
 
 
 @pytest.mark.parametrize(
@@ -408,19 +408,19 @@ def test_what_is_no_file_any_more_is_not_read(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_columns(different: int, mode: int, shown: str) -> None:
-    assert itemized(different, mode) == shown
+    assert itemize(different, mode) == shown
     assert len(shown.partition(",")[0]) == 11
 
 
 def test_columns_of_one_side() -> None:
-    assert one_sided(0, stat.S_IFREG) == "+Af++++++++"
-    assert one_sided(1, stat.S_IFLNK) == "+BL++++++++"
+    assert itemize_one_sided(0, stat.S_IFREG) == "+Af++++++++"
+    assert itemize_one_sided(1, stat.S_IFLNK) == "+BL++++++++"
 
 
 def test_fields_by_name() -> None:
-    assert f.fields_of(["default"]) == f.DEFAULT
-    assert f.words_of(f.QUICK) == ("kind", "size", "mtime")
-    assert f.fields_of(f.words_of(_EVERYTHING)) == _EVERYTHING
+    assert f.parse_fields(["default"]) == f.DEFAULT
+    assert f.field_names(f.QUICK) == ("kind", "size", "mtime")
+    assert f.parse_fields(f.field_names(_EVERYTHING)) == _EVERYTHING
     assert not f.ALL & (f.ATIME | f.CTIME)
     with pytest.raises(KeyError):
-        f.fields_of(["colour"])
+        f.parse_fields(["colour"])

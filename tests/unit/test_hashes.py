@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcircle.checkpoint.hashes import Hashes
+from pcircle.checkpoint.hashes import HashSet
 from tests.conftest import SOAK
 
 numbers = st.integers(0, 2**64 - 1) | st.integers(0, 30) | st.just(2**64 - 1)
@@ -26,7 +26,7 @@ def packed(some: list[int]) -> bytes:
 @settings(deadline=None)
 def test_it_has_what_was_added(added: list[list[int]], held: int, data: st.DataObject) -> None:
     """However little is held in memory, however often something was added."""
-    hashes = Hashes(held)
+    hashes = HashSet(held)
     for some in added:
         hashes.add(packed(some))
     known = {number for some in added for number in some}
@@ -34,26 +34,26 @@ def test_it_has_what_was_added(added: list[list[int]], held: int, data: st.DataO
     asking = st.sampled_from(sorted(known)) | numbers if known else numbers
     for _ in range(2):
         asked = data.draw(st.lists(asking, max_size=40))
-        assert hashes.have(packed(asked)).tolist() == [number in known for number in asked]
+        assert hashes.contains(packed(asked)).tolist() == [number in known for number in asked]
         assert bool(hashes) == bool(known)
 
 
 def test_more_than_a_block_in_the_file() -> None:
     """Exact at all edges of blocks, with neighbours that are not in the set."""
     count = 5000
-    hashes = Hashes(700)
+    hashes = HashSet(700)
     for number in range(count):
         hashes.add(packed([(number * 7919 % count) * 10]))
-    assert hashes.have(packed([number * 10 for number in range(count)])).all()
+    assert hashes.contains(packed([number * 10 for number in range(count)])).all()
     for beside in (1, 9):
-        assert not hashes.have(packed([number * 10 + beside for number in range(count)])).any()
+        assert not hashes.contains(packed([number * 10 + beside for number in range(count)])).any()
 
 
 def test_its_file_is_closed_with_it() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    hashes = Hashes(1)
+    hashes = HashSet(1)
     hashes.add(packed([1, 2, 3]))
-    hashes.have(packed([2]))
+    hashes.contains(packed([2]))
     del hashes
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -62,13 +62,13 @@ def test_its_file_is_closed_with_it() -> None:
 FILL = """
 import sys
 from random import Random
-from pcircle.checkpoint.hashes import Hashes
+from pcircle.checkpoint.hashes import HashSet
 
-count, rng, hashes = int(sys.argv[1]), Random(1), Hashes()
+count, rng, hashes = int(sys.argv[1]), Random(1), HashSet()
 for _ in range(0, count, 1000):
     some = rng.randbytes(8000)
     hashes.add(some)
-assert hashes.have(some).all() and not hashes.have(rng.randbytes(8000)).any()
+assert hashes.contains(some).all() and not hashes.have(rng.randbytes(8000)).any()
 status = open("/proc/self/status").read()
 print(int(status.split("VmHWM:")[1].split()[0]) << 10)
 """

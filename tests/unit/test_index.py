@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pcircle.checkpoint.index import Index, Place, Places
+from pcircle.checkpoint.index import IndexBuilder, RecordIndex, RecordLocation
 from tests.conftest import SOAK
 
 ENTRY_BYTES = 36
@@ -30,9 +30,9 @@ def fd(tmp_path: Path) -> Iterator[int]:
     os.close(fd)
 
 
-def write_index(fd: int, places: Places) -> bytes:
+def write_index(fd: int, places: IndexBuilder) -> bytes:
     """Write what is committed to the index; its content."""
-    data = b"".join(places.committed(EPOCHS))
+    data = b"".join(places.committed_entries(EPOCHS))
     places.close()
     new = os.open("index", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=fd)
     with open(new, "wb") as file:
@@ -52,14 +52,14 @@ def test_what_is_committed_is_found(
     fd: int, found: list[tuple[bytes, int, int]], held: int, seed: int
 ) -> None:
     """However few rows are held at a time, however many are of one key, and nothing else is."""
-    places, rng = Places(fd, held), Random(seed)
-    wanted: dict[bytes, list[Place]] = defaultdict(list)
+    places, rng = IndexBuilder(fd, held), Random(seed)
+    wanted: dict[bytes, list[RecordLocation]] = defaultdict(list)
     for offset, (key, run, epoch) in enumerate(found):
-        place = Place(run, 5, offset, 9)
-        places.see(key, place, epoch)
+        place = RecordLocation(run, 5, offset, 9)
+        places.add(key, place, epoch)
         if rng.random() < 0.1:
             places.reject()
-            places.see(key, place, epoch)
+            places.add(key, place, epoch)
         places.accept()
         if epoch <= EPOCHS[run]:
             wanted[key].append(place)
@@ -67,22 +67,22 @@ def test_what_is_committed_is_found(
     entries = [data[at : at + 16] for at in range(0, len(data), ENTRY_BYTES)]
     assert entries == sorted(entries)
     assert len(entries) == sum(map(len, wanted.values()))
-    index = Index(fd)
+    index = RecordIndex(fd)
     for key in {key for key, _, _ in found}:
-        assert sorted(index.places(key)) == sorted(wanted[key])
+        assert sorted(index.locations(key)) == sorted(wanted[key])
         after = (int.from_bytes(key, "big") + 1) % 2**128
         beside = after.to_bytes(16, "big")
-        assert sorted(index.places(beside)) == sorted(wanted[beside])
+        assert sorted(index.locations(beside)) == sorted(wanted[beside])
     index.close()
-    assert not list(index.places(bytes(16)))
+    assert not list(index.locations(bytes(16)))
     assert os.listdir(fd) == ["index"]
 
 
 def test_what_is_left_of_a_run_that_was_killed_is_no_matter(fd: int) -> None:
     (Path(f"/proc/self/fd/{fd}") / "index.runs").write_bytes(b"something")
-    places = Places(fd, 1)
+    places = IndexBuilder(fd, 1)
     for number in range(3):
-        places.see(bytes([number]) * 16, Place(1, 0, number, 1), 1)
+        places.add(bytes([number]) * 16, RecordLocation(1, 0, number, 1), 1)
         places.accept()
     assert len(write_index(fd, places)) == 3 * ENTRY_BYTES
 
@@ -90,27 +90,27 @@ def test_what_is_left_of_a_run_that_was_killed_is_no_matter(fd: int) -> None:
 PLAY = """
 import os, sys
 from random import Random
-from pcircle.checkpoint.index import Index, Place, Places
+from pcircle.checkpoint.index import RecordIndex, RecordLocation, IndexBuilder
 
 def write():
-    places = Places(fd)
+    places = IndexBuilder(fd)
     for number in range(records):
         key = rng.randbytes(16) if number % 10 else bytes(16)  # a tenth are of one directory
-        places.see(key, Place(1, 0, number, 1), 1)
+        places.add(key, RecordLocation(1, 0, number, 1), 1)
         if number % 700 == 0:
             places.accept()
     places.accept()
     new = os.open("index", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=fd)
     with open(new, "wb") as file:
-        for some in places.committed({1: 1}):
+        for some in places.committed_entries({1: 1}):
             file.write(some)
     places.close()
 
 def look_up():
-    index = Index(fd)
+    index = RecordIndex(fd)
     for number in range(records // 2):
         if number % 10:
-            assert len(list(index.places(rng.randbytes(16)))) == 1
+            assert len(list(index.locations(rng.randbytes(16)))) == 1
 
 fd, records, rng = os.open(sys.argv[2], os.O_RDONLY), int(sys.argv[3]), Random(1)
 {"write": write, "look": look_up}[sys.argv[1]]()
@@ -138,12 +138,12 @@ def test_memory_does_not_grow_with_the_records(doing: str, tmp_path: Path) -> No
 
 
 def test_an_index_that_is_cut_short_knows_nothing(fd: int) -> None:
-    places = Places(fd)
+    places = IndexBuilder(fd)
     for number in range(1000):
-        places.see(number.to_bytes(2, "big") * 8, Place(1, 0, number, 1), 1)
+        places.add(number.to_bytes(2, "big") * 8, RecordLocation(1, 0, number, 1), 1)
     places.accept()
     write_index(fd, places)
-    index = Index(fd)
+    index = RecordIndex(fd)
     os.truncate(Path(f"/proc/self/fd/{fd}") / "index", 10 * ENTRY_BYTES)
-    assert not list(index.places((900).to_bytes(2, "big") * 8))
+    assert not list(index.locations((900).to_bytes(2, "big") * 8))
     index.close()

@@ -17,22 +17,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.checkpoint.index import Places
+from pcircle.checkpoint.index import IndexBuilder
 from pcircle.checkpoint.journal import (
     COMMIT,
     RECORDS,
-    Begun,
-    Damage,
-    Frame,
-    Inode,
+    CreatedDirectoryRecord,
+    DamagedRange,
+    InodeRecord,
     Journal,
-    Keys,
-    Made,
-    Names,
-    Part,
+    JournalFrame,
+    NamesRecord,
+    RangeRecord,
     Record,
-    Subtree,
-    frame,
+    RecordKeys,
+    StartedFileRecord,
+    SubtreeRecord,
+    encode_frame,
     is_below,
     journal_name,
     read_frames,
@@ -40,7 +40,7 @@ from pcircle.checkpoint.journal import (
     read_records,
 )
 from pcircle.checkpoint.plan import JournalPlan
-from pcircle.checkpoint.resumed import History, Resumed, read_history
+from pcircle.checkpoint.previous_records import History, PreviousRecords, read_history
 from pcircle.checkpoint.store import Checkpoint
 from pcircle.transfer.counters import Counted, Counters, named, totals
 from tests.unit.checkpoints import KEYS, SECRET, checkpoint
@@ -51,12 +51,12 @@ COUNTS = dict.fromkeys(Counted.names, 1)
 SUMS = dict.fromkeys(Counters.names, 1)
 _EPOCHS = 300
 ALL: tuple[Record, ...] = (
-    Subtree(b"k" * 16, COUNTS, 5, 10**18, b"digest", 12),
-    Names(KEYS.directory(0, b"a/b"), KEYS.names([b"one", b"\xff"]), COUNTS, 6, b"entries"),
-    Begun(b"f" * 16, b"t" * 16, b".fcp-01234567-0-1", 77, (5, 1 << 40, -1, 7)),
-    Part(b"f" * 16, b".fcp-01234567-0-1", 4 << 20, 8 << 20, b"blocks"),
-    Inode(b"i" * 16, 0, b"a/b", b"one", 78, (5, 10, -1, 7), b"seal"),
-    Made(b"m" * 16),
+    SubtreeRecord(b"k" * 16, COUNTS, 5, 10**18, b"digest", 12),
+    NamesRecord(KEYS.directory(0, b"a/b"), KEYS.names([b"one", b"\xff"]), COUNTS, 6, b"entries"),
+    StartedFileRecord(b"f" * 16, b"t" * 16, b".fcp-01234567-0-1", 77, (5, 1 << 40, -1, 7)),
+    RangeRecord(b"f" * 16, b".fcp-01234567-0-1", 4 << 20, 8 << 20, b"blocks"),
+    InodeRecord(b"i" * 16, 0, b"a/b", b"one", 78, (5, 10, -1, 7), b"seal"),
+    CreatedDirectoryRecord(b"m" * 16),
 )
 
 
@@ -68,7 +68,7 @@ def _path(checkpoint: Checkpoint, run: int = 1, rank: int = 0) -> str:
     return os.fsdecode(os.path.join(checkpoint.path, journal_name(run, rank)))
 
 
-def _frames(path: str) -> list[Frame | Damage]:
+def _frames(path: str) -> list[JournalFrame | DamagedRange]:
     fd = os.open(path, os.O_RDONLY)
     try:
         return list(read_frames(fd, KEYS))
@@ -78,18 +78,18 @@ def _frames(path: str) -> list[Frame | Damage]:
 
 def _indexed(checkpoint: Checkpoint) -> tuple[History, int]:
     """What the journals say; their index is written, and has so many bytes."""
-    places = Places(checkpoint.fd)
+    places = IndexBuilder(checkpoint.fd)
     history = read_history(checkpoint, KEYS, places)
-    checkpoint.write(b"index", places.committed(history.commits))
+    checkpoint.write(b"index", places.committed_entries(history.commits))
     places.close()
     return history, os.stat("index", dir_fd=checkpoint.fd).st_size
 
 
 @contextmanager
-def _resumed(checkpoint: Checkpoint) -> Iterator[Resumed]:
+def _resumed(checkpoint: Checkpoint) -> Iterator[PreviousRecords]:
     history, _ = _indexed(checkpoint)
     plan = JournalPlan(checkpoint.path, SECRET, history.run + 1, 1.0, 0, (b"01234567",), True)
-    resumed = Resumed(plan, KEYS)
+    resumed = PreviousRecords(plan, KEYS)
     yield resumed
     resumed.close()
 
@@ -100,8 +100,8 @@ def test_what_is_written_is_read_back(checkpoint: Checkpoint) -> None:
     journal.commit(3, SUMS)
     journal.close()
     records, commit = _frames(_path(checkpoint))
-    assert isinstance(records, Frame)
-    assert isinstance(commit, Frame)
+    assert isinstance(records, JournalFrame)
+    assert isinstance(commit, JournalFrame)
     assert (records.magic, records.epoch) == (RECORDS, 3)
     assert tuple(record for _, _, record in read_records(records.payload)) == ALL
     assert (commit.magic, commit.epoch) == (COMMIT, 3)
@@ -117,10 +117,10 @@ def test_commit_after_the_journal_was_closed(checkpoint: Checkpoint) -> None:
     journal.commit(3, SUMS)
     journal.close()
     records, commit = _frames(_path(checkpoint))
-    assert isinstance(records, Frame)
-    assert isinstance(commit, Frame)
+    assert isinstance(records, JournalFrame)
+    assert isinstance(commit, JournalFrame)
     assert (records.magic, records.epoch, commit.magic, commit.epoch) == (RECORDS, 3, COMMIT, 3)
-    assert read_history(checkpoint, KEYS).trouble == ()
+    assert read_history(checkpoint, KEYS).problems == ()
 
 
 def test_a_record_has_the_epoch_of_its_rank_or_a_later_one(checkpoint: Checkpoint) -> None:
@@ -130,7 +130,9 @@ def test_a_record_has_the_epoch_of_its_rank_or_a_later_one(checkpoint: Checkpoin
     assert journal.add([ALL[1]], 4) == 5
     assert journal.add([ALL[2]]) == 5
     journal.close()
-    assert [found.epoch for found in _frames(_path(checkpoint)) if isinstance(found, Frame)] == [
+    assert [
+        found.epoch for found in _frames(_path(checkpoint)) if isinstance(found, JournalFrame)
+    ] == [
         7,
         5,
     ]
@@ -148,7 +150,9 @@ def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Ch
         while sealing <= _EPOCHS:
             key = b"%016d" % number
             number += 1
-            claimed[key] = journal.add([Made(key)], rng.choice((0, sealing, sealing + 1)))
+            claimed[key] = journal.add(
+                [CreatedDirectoryRecord(key)], rng.choice((0, sealing, sealing + 1))
+            )
 
     adding = threading.Thread(target=add)
     adding.start()
@@ -166,7 +170,7 @@ def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Ch
     found = {
         record.key: (frame.epoch, frame.offset)
         for frame in _frames(_path(checkpoint))
-        if isinstance(frame, Frame)
+        if isinstance(frame, JournalFrame)
         for _, _, record in read_records(frame.payload)
     }
     assert set(claimed.values()) >= set(range(2, _EPOCHS))
@@ -177,22 +181,22 @@ def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Ch
 
 def test_only_what_was_committed_counts(checkpoint: Checkpoint) -> None:
     """By any rank of the run, and of this run only."""
-    done, late = Subtree(KEYS.directory(0, b"done"), COUNTS, 7, 8), KEYS.directory(0, b"late")
+    done, late = SubtreeRecord(KEYS.directory(0, b"done"), COUNTS, 7, 8), KEYS.directory(0, b"late")
     first, second = _journal(checkpoint, 1, 0), _journal(checkpoint, 1, 1)
     first.add([done], 2)
     first.flush()
-    first.add([Subtree(late, COUNTS, 7, 8), Made(late)], 3)
+    first.add([SubtreeRecord(late, COUNTS, 7, 8), CreatedDirectoryRecord(late)], 3)
     first.close()  # killed before its own commit
     second.commit(2, SUMS)
     second.close()
     other = _journal(checkpoint, 2, 0)
-    other.add([Subtree(KEYS.directory(0, b"other"), COUNTS, 7, 8)], 1)
+    other.add([SubtreeRecord(KEYS.directory(0, b"other"), COUNTS, 7, 8)], 1)
     other.close()
     with _resumed(checkpoint) as resumed:
         assert resumed.subtrees(0, b"done") == [done]
         assert resumed.subtrees(0, b"late") == []
         assert resumed.subtrees(0, b"other") == []
-        assert resumed.is_made(0, b"late"), "that a directory was made is true at once"
+        assert resumed.is_created(0, b"late"), "that a directory was made is true at once"
 
 
 def test_reserved_space_is_no_damage(checkpoint: Checkpoint) -> None:
@@ -202,7 +206,7 @@ def test_reserved_space_is_no_damage(checkpoint: Checkpoint) -> None:
     assert os.stat(_path(checkpoint)).st_size > journal.bytes
     history = read_history(checkpoint, KEYS)
     assert history.committed
-    assert history.trouble == ()
+    assert history.problems == ()
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -212,7 +216,7 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
     journal = _journal(checkpoint)
     names = [b"%d" % number for number in range(40)]
     for number, name in enumerate(names):
-        journal.add([Subtree(KEYS.directory(0, name), COUNTS, 7, 8)], number // 8 + 1)
+        journal.add([SubtreeRecord(KEYS.directory(0, name), COUNTS, 7, 8)], number // 8 + 1)
         journal.flush()
     journal.commit(9, SUMS)
     journal.close()
@@ -239,7 +243,7 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
     else:
         assert sum(found) >= len(names) - 4 - 200 // each * 2, (how, at)
     if how == "flip":
-        assert read_history(checkpoint, KEYS).trouble, "damage is reported"
+        assert read_history(checkpoint, KEYS).problems, "damage is reported"
 
 
 @pytest.mark.parametrize(
@@ -256,12 +260,12 @@ def test_counters_that_come_and_go_are_no_damage(
 ) -> None:
     """Another version has recorded it: what is known of it is read, the rest is 0."""
     journal = _journal(checkpoint)
-    names = Names(KEYS.directory(0, b"a"), KEYS.names([b"one"]), counts, 6)
-    journal.add([Subtree(KEYS.directory(0, b"b"), counts, 7, 8), names], 1)
+    names = NamesRecord(KEYS.directory(0, b"a"), KEYS.names([b"one"]), counts, 6)
+    journal.add([SubtreeRecord(KEYS.directory(0, b"b"), counts, 7, 8), names], 1)
     journal.commit(1, counts)
     journal.close()
     history = read_history(checkpoint, KEYS)
-    assert history.trouble == ()
+    assert history.problems == ()
     assert history.counts == counts
     known = {name: n for name, n in counts.items() if name in COUNTS}
     with _resumed(checkpoint) as resumed:
@@ -273,15 +277,15 @@ def test_counters_that_come_and_go_are_no_damage(
 
 
 def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> None:
-    stranger = Keys(b"another!")
+    stranger = RecordKeys(b"another!")
     journal = Journal(checkpoint.fd, 1, 0, stranger)
-    journal.add([Subtree(KEYS.directory(0, b""), COUNTS, 7, 8)], 1)
+    journal.add([SubtreeRecord(KEYS.directory(0, b""), COUNTS, 7, 8)], 1)
     journal.commit(1, SUMS)
     journal.close()
     history, index_bytes = _indexed(checkpoint)
     assert not history.committed
     assert not index_bytes
-    assert history.trouble
+    assert history.problems
 
 
 HOSTILE = (
@@ -311,10 +315,10 @@ def test_hostile_records_are_refused(data: bytes, checkpoint: Checkpoint) -> Non
     """Each on its own, and with the checksum that only who has the secret can make."""
     with pytest.raises((ValueError, msgspec.DecodeError)):
         read_record(data)
-    good = frame(KEYS, RECORDS, 1, len(data).to_bytes(4, "little") + data)
-    Path(_path(checkpoint)).write_bytes(good + frame(KEYS, COMMIT, 1, b"\x92\x00\x80"))
+    good = encode_frame(KEYS, RECORDS, 1, len(data).to_bytes(4, "little") + data)
+    Path(_path(checkpoint)).write_bytes(good + encode_frame(KEYS, COMMIT, 1, b"\x92\x00\x80"))
     history, index_bytes = _indexed(checkpoint)
-    assert history.trouble
+    assert history.problems
     assert not index_bytes
 
 
@@ -323,13 +327,18 @@ def test_no_more_is_believed_than_there_can_be(checkpoint: Checkpoint) -> None:
     journal = _journal(checkpoint)
     for number in range(8):
         journal.add(
-            [Subtree(KEYS.directory(0, b"%d" % number), dict.fromkeys(COUNTS, 1 << 56), 1, 8)], 1
+            [
+                SubtreeRecord(
+                    KEYS.directory(0, b"%d" % number), dict.fromkeys(COUNTS, 1 << 56), 1, 8
+                )
+            ],
+            1,
         )
         journal.flush()
     journal.commit(1, SUMS)
     journal.close()
     history, index_bytes = _indexed(checkpoint)
-    assert history.trouble
+    assert history.problems
     assert 0 < index_bytes < 8 * 36
 
 
@@ -338,12 +347,12 @@ def test_names_that_a_later_run_has_recorded_again_count_once(checkpoint: Checkp
     key = KEYS.directory(0, b"a")
     for run, names in ((1, ([b"1", b"2"], [b"3", b"4"], [b"5"])), (2, ([b"2", b"3"], [b"6"]))):
         journal = _journal(checkpoint, run)
-        journal.add([Names(key, KEYS.names(some), COUNTS, 6) for some in names], 1)
+        journal.add([NamesRecord(key, KEYS.names(some), COUNTS, 6) for some in names], 1)
         journal.commit(1, SUMS)
         journal.close()
     asked: list[bytes] = []
 
-    def trust(record: Names) -> bool:
+    def trust(record: NamesRecord) -> bool:
         asked.append(record.hashes)
         return True
 
@@ -365,7 +374,7 @@ def test_few_journals_are_open_at_once(checkpoint: Checkpoint) -> None:
     """However many runs and ranks there were."""
     for rank in range(100):
         journal = _journal(checkpoint, 1, rank)
-        journal.add([Subtree(KEYS.directory(0, b"%d" % rank), COUNTS, 1, 8)], 1)
+        journal.add([SubtreeRecord(KEYS.directory(0, b"%d" % rank), COUNTS, 1, 8)], 1)
         journal.commit(1, SUMS)
         journal.close()
     with _resumed(checkpoint) as resumed:
@@ -377,9 +386,9 @@ def test_few_journals_are_open_at_once(checkpoint: Checkpoint) -> None:
 
 def test_a_giant_length_is_not_believed(checkpoint: Checkpoint) -> None:
     head = RECORDS + (0xFFFFFFFF).to_bytes(4, "little") + bytes(16)
-    good = frame(KEYS, COMMIT, 1, b"\x92\x00\x80")
+    good = encode_frame(KEYS, COMMIT, 1, b"\x92\x00\x80")
     Path(_path(checkpoint)).write_bytes(head + good)
-    assert [type(found) for found in _frames(_path(checkpoint))] == [Damage, Frame]
+    assert [type(found) for found in _frames(_path(checkpoint))] == [DamagedRange, JournalFrame]
 
 
 @given(st.binary(max_size=300))
@@ -392,11 +401,11 @@ def test_a_temporary_name_that_is_none_is_not_gone_on_with(checkpoint: Checkpoin
     key = KEYS.file(0, b"", b"big")
     journal = _journal(checkpoint)
     for name in (b"../../etc/passwd", b"other", b".fcp-76543210-0-1", b".fcp-01234567-0-1"):
-        journal.add([Begun(key, KEYS.file(0, b"", name), name, 1, (1, 1, 1, 1))], 1)
+        journal.add([StartedFileRecord(key, KEYS.file(0, b"", name), name, 1, (1, 1, 1, 1))], 1)
     journal.commit(1, SUMS)
     journal.close()
     with _resumed(checkpoint) as resumed:
-        begun = resumed.begun(0, b"", b"big", b"big")
+        begun = resumed.started_files(0, b"", b"big", b"big")
     assert [record.temporary for record, _ in begun] == [b".fcp-01234567-0-1"]
 
 
@@ -427,7 +436,7 @@ def test_keys_tell_apart_what_must_be() -> None:
         KEYS.file(0, b"a", b"b"),
         KEYS.file(0, b"", b"a/b"[:1]),
         KEYS.inode(0, 1),
-        Keys(b"another!").directory(0, b"a"),
+        RecordKeys(b"another!").directory(0, b"a"),
     }
     assert len(keys) == 7
 
@@ -441,10 +450,10 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
         *range(0, 0x75, 16),
         *range(0x75, len(example), 16),
     ]
-    keys = Keys(bytes(range(8)))
+    keys = RecordKeys(bytes(range(8)))
     done = Counters(found=2, sized=2, files=2, bytes_found=10, bytes_done=10)
     counts = named(done.counts())
-    names = Names(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts, 5)
+    names = NamesRecord(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts, 5)
     journal = Journal(checkpoint.fd, 1, 0, keys)
     journal.add([names], 3)
     done.scans_due = done.scans_done = 1
@@ -465,14 +474,14 @@ def test_it_grows_where_nothing_can_be_reserved(tmp_path: Path) -> None:
         journal = Journal(fd, 1, 0, KEYS)
         journal.reserve()
         for number in range(20_000):
-            journal.add([Subtree(b"%016d" % number, COUNTS, number, 10**18)])
+            journal.add([SubtreeRecord(b"%016d" % number, COUNTS, number, 10**18)])
         journal.commit(1, SUMS)
         journal.close()
         assert os.stat(journal_name(1, 0), dir_fd=fd).st_size > 1 << 20
         read = os.open(journal_name(1, 0), os.O_RDONLY, dir_fd=fd)
         frames = list(read_frames(read, KEYS))
         os.close(read)
-        assert not any(isinstance(each, Damage) for each in frames)
+        assert not any(isinstance(each, DamagedRange) for each in frames)
     finally:
         os.close(fd)
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)

@@ -16,11 +16,18 @@ from random import Random
 
 import pytest
 
-from pcircle.checkpoint import node
-from pcircle.checkpoint.end import End, JournalEnd
-from pcircle.checkpoint.journal import Damage, Journal, Made, Names, read_frames, read_records
-from pcircle.checkpoint.node import Board
-from pcircle.checkpoint.resumed import read_history
+from pcircle.checkpoint import shared_board
+from pcircle.checkpoint.journal import (
+    CreatedDirectoryRecord,
+    DamagedRange,
+    Journal,
+    NamesRecord,
+    read_frames,
+    read_records,
+)
+from pcircle.checkpoint.journal_tail import JournalTail, TailState
+from pcircle.checkpoint.previous_records import read_history
+from pcircle.checkpoint.shared_board import SharedBoard
 from pcircle.checkpoint.store import Checkpoint
 from pcircle.errors import NoSpace
 from tests.unit.checkpoints import KEYS, checkpoint
@@ -49,7 +56,7 @@ def _rank(checkpoint: Checkpoint, rank: int, token: bytes, records: int) -> None
     journal = journal_of(checkpoint, rank, token)
     for number in range(records):
         hashes = rng.randbytes(8 * rng.randrange(60))
-        journal.add([Names(key(rank, number), hashes, {"found": 1}, 1)], 1)
+        journal.add([NamesRecord(key(rank, number), hashes, {"found": 1}, 1)], 1)
         if rng.random() < 0.05:
             journal.flush()
         if rng.random() < 0.02:
@@ -65,7 +72,7 @@ def recorded(checkpoint: Checkpoint) -> Counter[bytes]:
         if name.startswith("journal-"):
             fd = os.open(name, os.O_RDONLY, dir_fd=checkpoint.fd)
             for frame in read_frames(fd, KEYS):
-                assert not isinstance(frame, Damage)
+                assert not isinstance(frame, DamagedRange)
                 if frame.magic == b"fcpR":
                     found.update(record.key for _, _, record in read_records(frame.payload))
             os.close(fd)
@@ -96,21 +103,21 @@ def test_all_that_ranks_write_at_once_is_in_one_journal(
     every = {key(rank, number) for rank in range(RANKS) for number in range(records)}
     assert recorded(checkpoint) == Counter(every)
     history = read_history(checkpoint, KEYS)
-    assert (history.counts, history.trouble) == ({"found": RANKS * records}, ())
+    assert (history.counts, history.problems) == ({"found": RANKS * records}, ())
 
 
 def test_ranks_that_begin_when_others_have_ended_have_another(
     checkpoint: Checkpoint, token: bytes
 ) -> None:
     first, second = (journal_of(checkpoint, rank, token) for rank in range(2))
-    first.add([Made(key(0, 0))])
+    first.add([CreatedDirectoryRecord(key(0, 0))])
     first.commit(1, {"found": 1})
-    second.add([Made(key(1, 0))])
+    second.add([CreatedDirectoryRecord(key(1, 0))])
     second.flush()
     first.leave()  # it had the numbers, which the second one keeps
     third, fourth = (journal_of(checkpoint, rank, token) for rank in (2, 3))
     for rank, journal in ((1, second), (2, third), (3, fourth)):
-        journal.add([Made(key(rank, 1))])
+        journal.add([CreatedDirectoryRecord(key(rank, 1))])
         journal.commit(1, {"found": 10**rank})
     for journal in (second, third, fourth):
         journal.leave()
@@ -120,14 +127,14 @@ def test_ranks_that_begin_when_others_have_ended_have_another(
 
 
 def _die_before_it_writes(checkpoint: Checkpoint, token: bytes) -> None:
-    end = JournalEnd(token, 1)
+    end = JournalTail(token, 1)
     with end.locked() as here:
         here.bytes += 1000
     os._exit(9)
 
 
 def _die_with_the_lock(checkpoint: Checkpoint, token: bytes) -> None:
-    end = JournalEnd(token, 1)
+    end = JournalTail(token, 1)
     with end.locked():
         os._exit(9)
 
@@ -137,27 +144,27 @@ def test_a_rank_that_dies_costs_the_others_nothing(
     checkpoint: Checkpoint, token: bytes, death: object
 ) -> None:
     journal = journal_of(checkpoint, 0, token)
-    journal.add([Made(key(0, 0))])
+    journal.add([CreatedDirectoryRecord(key(0, 0))])
     journal.flush()
     rank = PROCESSES.Process(target=death, args=(checkpoint, token))  # type: ignore[arg-type]
     rank.start()
     rank.join(60)
     assert rank.exitcode == 9
-    journal.add([Made(key(0, 1))])
+    journal.add([CreatedDirectoryRecord(key(0, 1))])
     journal.commit(1, {})
     journal.leave()
     assert set(recorded(checkpoint)) == {key(0, 0), key(0, 1)}
-    assert read_history(checkpoint, KEYS).trouble == ()
+    assert read_history(checkpoint, KEYS).problems == ()
 
 
 def test_a_flush_of_one_rank_is_one_for_those_that_wait(
     checkpoint: Checkpoint, token: bytes
 ) -> None:
     """But not one that began before they had written."""
-    ends = [JournalEnd(token, 1) for _ in range(2)]
+    ends = [JournalTail(token, 1) for _ in range(2)]
     for end in ends:
         with end.locked() as here:
-            here.maker = 1
+            here.creator = 1
     flushes: list[str] = []
     ends[0].sync(lambda: flushes.append("first"))
     ends[1].sync(lambda: flushes.append("second"))
@@ -169,7 +176,7 @@ def test_a_flush_of_one_rank_is_one_for_those_that_wait(
 def test_a_job_without_others_shares_nothing(checkpoint: Checkpoint) -> None:
     before = len(os.listdir("/proc/self/fd"))
     alone = journal_of(checkpoint, 0, b"")
-    alone.add([Made(key(0, 0))])
+    alone.add([CreatedDirectoryRecord(key(0, 0))])
     alone.commit(1, {})
     assert len(os.listdir("/proc/self/fd")) == before + 1
     alone.leave()
@@ -184,7 +191,7 @@ def _without_proc(patch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError
 
-    patch.setattr(node, "_opened_by", refuse)
+    patch.setattr(shared_board, "_open_from_listener", refuse)
 
 
 @pytest.mark.parametrize("lacks", [_without_memory_files, _without_proc])
@@ -197,7 +204,7 @@ def test_who_can_share_nothing_has_a_journal_of_its_own(
     lacks(monkeypatch)
     for rank in range(2):
         journal = journal_of(checkpoint, rank, token)
-        journal.add([Made(key(rank, 0))])
+        journal.add([CreatedDirectoryRecord(key(rank, 0))])
         journal.commit(1, {"found": 1})
         journal.leave()
     assert sorted(journals(checkpoint)) == ["journal-0001-0", "journal-0001-1"]
@@ -208,7 +215,7 @@ def test_what_was_opened_by_a_number_that_was_given_anew_is_not_taken(
     token: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the numbers would be written into a file of the user's."""
-    first = Board(token, "x", 2)
+    first = SharedBoard(token, "x", 2)
     (tmp_path / "precious").write_bytes(b"precious")
     real = os.open
 
@@ -216,9 +223,9 @@ def test_what_was_opened_by_a_number_that_was_given_anew_is_not_taken(
         return real(tmp_path / "precious" if "/fd/" in path else path, flags)
 
     monkeypatch.setattr(os, "open", late)
-    monkeypatch.setattr(node, "_TRIES", 2)
+    monkeypatch.setattr(shared_board, "_TRIES", 2)
     with pytest.raises(FileExistsError):
-        Board(token, "x", 2)
+        SharedBoard(token, "x", 2)
     monkeypatch.undo()
     first.close()
     assert (tmp_path / "precious").read_bytes() == b"precious"
@@ -227,7 +234,7 @@ def test_what_was_opened_by_a_number_that_was_given_anew_is_not_taken(
 def test_who_waits_for_a_lock_when_the_board_is_closed_writes_nowhere_else(
     token: bytes, tmp_path: Path
 ) -> None:
-    one, other = Board(token, "x", 2), Board(token, "x", 2)
+    one, other = SharedBoard(token, "x", 2), SharedBoard(token, "x", 2)
     begun = threading.Event()
 
     def wait() -> None:
@@ -254,10 +261,10 @@ def test_who_waits_for_a_lock_when_the_board_is_closed_writes_nowhere_else(
 def test_more_ranks_than_a_queue_holds_find_each_other(
     token: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "_MOST_RANKS", 3)
+    monkeypatch.setattr(shared_board, "_MAX_RANKS", 3)
     boards = []
     for _ in range(20):
-        boards.append(Board(token, "x", 1))
+        boards.append(SharedBoard(token, "x", 1))
         with boards[0].locked() as numbers:  # as its owner does for each frame
             numbers.write([numbers.read()[0] + 1])
     assert [board.read() for board in boards] == [[20]] * 20
@@ -278,7 +285,7 @@ def test_a_journal_that_is_closed_meanwhile_is_brought_to_disk(
         synced.append(os.readlink(f"/proc/self/fd/{fd}"))
 
     monkeypatch.setattr(os, "fdatasync", late)
-    journal.add([Made(key(0, 0))])
+    journal.add([CreatedDirectoryRecord(key(0, 0))])
     journal.commit(1, {})
     assert [os.path.basename(path) for path in synced] == ["journal-0001-0"]
     journal.leave()
@@ -299,15 +306,15 @@ def test_half_a_frame_that_could_not_be_written_is_no_damage(
         monkeypatch.undo()
         real(fd, data[: len(data) // 2], offset)
         if then:
-            other.add([Made(key(1, 0))], now=True)
+            other.add([CreatedDirectoryRecord(key(1, 0))], now=True)
         raise OSError(errno.ENOSPC, "full")
 
     for then in (False, True):
         monkeypatch.setattr(os, "pwrite", partial(half, then))
         with pytest.raises(NoSpace):
-            journal.add([Made(key(0, then))], now=True)
+            journal.add([CreatedDirectoryRecord(key(0, then))], now=True)
         monkeypatch.undo()
-    journal.add([Made(key(0, 2))])
+    journal.add([CreatedDirectoryRecord(key(0, 2))])
     journal.commit(1, {})
     assert set(recorded(checkpoint)) == {key(1, 0), key(0, 2)}
     journal.leave()
@@ -316,11 +323,11 @@ def test_half_a_frame_that_could_not_be_written_is_no_damage(
 
 def test_the_end_is_kept_whatever_happens(token: bytes) -> None:
     """A file that was made is known to be there, if no space for it could be had."""
-    one, other = JournalEnd(token, 1), JournalEnd(token, 1)
+    one, other = JournalTail(token, 1), JournalTail(token, 1)
     with suppress(OSError), one.locked() as end:
-        end.maker = 5
+        end.creator = 5
         raise OSError("full")
     with other.locked() as end:
-        assert end == End(maker=5)
+        assert end == TailState(creator=5)
     one.close()
     other.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from pcircle.checkpoint.store import Unusable, Why
+from pcircle.checkpoint.store import CheckpointError, RefusalReason
 from pcircle.copying.counts import Counts
 from pcircle.copying.extras import Extras
 from pcircle.copying.files import COPIED, Copier
@@ -167,7 +167,7 @@ def test_the_innermost_attempt_is_what_was_tried() -> None:
     assert tried(OSError(errno.EIO, "other"), "otherwise") == "otherwise"
 
 
-@pytest.mark.parametrize("why", Why)
-def test_whatever_is_wrong_with_a_checkpoint_is_worded(why: Why) -> None:
-    text = words_of(Unusable(why, b"/there/\n", "detail"))
+@pytest.mark.parametrize("why", RefusalReason)
+def test_whatever_is_wrong_with_a_checkpoint_is_worded(why: RefusalReason) -> None:
+    text = words_of(CheckpointError(why, b"/there/\n", "detail"))
     assert r"'/there/\x0a'" in text

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.checkpoint.disk import Disk
-from pcircle.checkpoint.node import Board
-from pcircle.checkpoint.shared import SharedSync
+from pcircle.checkpoint.file_system_sync import FileSystemSync
+from pcircle.checkpoint.shared_board import SharedBoard
+from pcircle.checkpoint.shared_sync import SharedSync
 from pcircle.guards import require
 
 DEVICE, OTHER = "7", "8"
@@ -132,14 +132,14 @@ def test_ranks_find_each_other_whoever_ends_first(token: bytes) -> None:
     other = SharedSync(token, OTHER)
     for number, shared in enumerate((first, second, other)):
         shared.sync(partial(flushes.append, number))
-    assert [shared.syncs for shared in (first, second, other)] == [
+    assert [shared.counts for shared in (first, second, other)] == [
         (2, 2, 2),
         (2, 2, 2),
         (1, 1, 1),
     ]
     first.close()  # which made the file
     third, fourth = SharedSync(token, DEVICE), SharedSync(token, DEVICE)
-    assert (third.syncs, fourth.syncs, second.syncs) == ((0, 0, 2), (0, 0, 2), (2, 2, 2))
+    assert (third.counts, fourth.counts, second.counts) == ((0, 0, 2), (0, 0, 2), (2, 2, 2))
     for shared in (second, third, fourth, other):
         shared.close()
 
@@ -149,7 +149,7 @@ def test_another_users_socket_is_not_trusted(token: bytes, tmp_path: Path) -> No
     if os.geteuid():
         pytest.skip("only root can become another user")
     device = os.stat(tmp_path).st_dev
-    own = Board(token, f"{device:x}", 3)
+    own = SharedBoard(token, f"{device:x}", 3)
     address = require(own.address)
     own.close()
     program = (
@@ -167,9 +167,9 @@ def test_another_users_socket_is_not_trusted(token: bytes, tmp_path: Path) -> No
         assert process.stdout.readline() == b"ready\n"
         with pytest.raises(PermissionError):
             SharedSync(token, f"{device:x}")
-        disk = Disk(None, token)
+        disk = FileSystemSync(None, token)
         fd = os.open(tmp_path, os.O_RDONLY)
-        disk.opened(fd, os.fstat(fd))
+        disk.add_directory(fd, os.fstat(fd))
         disk.sync()
         assert disk._shared == {device: None}
         disk.close()

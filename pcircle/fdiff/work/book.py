@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pcircle.comparing.manifests import Book, mode_of
+from pcircle.comparing.manifests import ManifestReader, entry_mode
 from pcircle.fdiff.telling import Telling
 from pcircle.fs.directories import join_path
 from pcircle.signature.manifest import ManifestEntry
@@ -13,7 +13,7 @@ from pcircle.signature.manifest import ManifestEntry
 class Alone:
     """Tells of what a manifest has alone, with what is below if that is wanted."""
 
-    def __init__(self, book: Book, side: int, telling: Telling, counters: Any) -> None:
+    def __init__(self, book: ManifestReader, side: int, telling: Telling, counters: Any) -> None:
         self._book = book
         self._side = side
         self._telling = telling
@@ -27,7 +27,7 @@ class Alone:
         while paths:
             holder, entry, is_told = paths.pop()
             path = join_path(holder, entry.name)
-            self._telling.alone(self._side, path, mode_of(entry), entry.size, told=is_told)
+            self._telling.alone(self._side, path, entry_mode(entry), entry.size, told=is_told)
             count += 1
             if enters and entry.kind == b"d":
                 paths += [(path, below, each) for below in self._book.section(path)]

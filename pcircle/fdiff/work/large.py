@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pcircle.comparing.content import Contents
+from pcircle.comparing.content import ContentComparer
 from pcircle.comparing.fields import CONTENT, NOTHING, SIZE
-from pcircle.comparing.sides import Fds, asked, of_side, opened, side_of
+from pcircle.comparing.sides import Fds, error_side, open_files, set_error_side, with_side
 from pcircle.fdiff.plan import Chunk, Large
 from pcircle.fdiff.work.pairs import Pair, Pairs
 from pcircle.fs.data import data_ranges, may_have_holes
@@ -48,7 +48,7 @@ class LargeFiles:
         self._pairs = pairs
         self._counters = task.counters
         self._ranks = ranks
-        self._contents = Contents()
+        self._contents = ContentComparer()
 
     @contextmanager
     def _opened(
@@ -58,9 +58,9 @@ class LargeFiles:
         known = (None, None) if place is None else (place.source, place.target)
         (other,) = self._pairs.others(item.path, [item.name])
         with (
-            asked(0, lambda _: task.directories.lease(0, item.path, known[0])) as source,
-            asked(1, lambda _: task.targets.lease(0, item.path, known[1])) as target,
-            opened(item.name, (source.fd, target.fd), other) as (fds, statuses),
+            with_side(0, lambda _: task.directories.lease(0, item.path, known[0])) as source,
+            with_side(1, lambda _: task.targets.lease(0, item.path, known[1])) as target,
+            open_files(item.name, (source.fd, target.fd), other) as (fds, statuses),
         ):
             yield other, fds, statuses
 
@@ -143,10 +143,10 @@ class LargeFiles:
 
 def _code_of(error: OSError) -> int:
     """An error as a number: what it is and which side it is of."""
-    return -2 - 2 * (error.errno or 0) - side_of(error)
+    return -2 - 2 * (error.errno or 0) - error_side(error)
 
 
 def _error_of(code: int) -> OSError:
     number, side = divmod(-2 - code, 2)
     text = os.strerror(number) if number else "it is no longer the same file"
-    return of_side(OSError(number or None, text), side)
+    return set_error_side(OSError(number or None, text), side)

@@ -15,8 +15,14 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from pcircle.comparing.fields import KIND
-from pcircle.comparing.manifests import Book, Digests, differences_of, mode_of, row_of
-from pcircle.comparing.statuses import Comparer
+from pcircle.comparing.manifests import (
+    DigestComparer,
+    ManifestReader,
+    compare_entries,
+    entry_mode,
+    entry_row,
+)
+from pcircle.comparing.statuses import StatusComparer
 from pcircle.fdiff.plan import ONLY_A, Counters, DiffPlan
 from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.book import Alone
@@ -51,9 +57,9 @@ class ManifestVisitor(EntryVisitor):
         self._telling: Telling = task.telling
         self._stats: Stats = task.stats[0]
         manifest = Manifest(plan.manifest)
-        self._book = Book(manifest)
-        self._comparer = Comparer(plan.fields, plan.window_ns)
-        self._digests = Digests(manifest.algorithm, self.counters)
+        self._book = ManifestReader(manifest)
+        self._comparer = StatusComparer(plan.fields, plan.window_ns)
+        self._digests = DigestComparer(manifest.algorithm, self.counters)
         self._alone = Alone(self._book, 1 - self._side, self._telling, self.counters)
         self._chooser = Chooser(plan.rules) if plan.rules else None
         self._context: Context[Any] | None = None
@@ -103,14 +109,14 @@ class ManifestVisitor(EntryVisitor):
         return above is not None and above.kind == b"d"
 
     def _compared(self, entry: ManifestEntry, status: os.stat_result | Row) -> int:
-        sides: tuple[Any, Any] = (status, row_of(entry))
+        sides: tuple[Any, Any] = (status, entry_row(entry))
         if self._side:
             sides = sides[1], sides[0]
         return self._comparer.differences(*sides)
 
     def _mode(self, entry: ManifestEntry, mode: int) -> int:
         """The mode of A's entry."""
-        return mode_of(entry) if self._side else mode
+        return entry_mode(entry) if self._side else mode
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
         """See `Visitor`: what the manifest has besides is told."""
@@ -162,7 +168,7 @@ class ManifestVisitor(EntryVisitor):
         while at < len(every):
             part = every[at : at + CAPACITY]
             errors = _errors(self._stats, fds[0], part)
-            known = self._book.known(where.path)
+            known = self._book.finder(where.path)
             rows = list(self._stats.rows(len(part)))
             for place, name in enumerate(part):
                 at += 1
@@ -240,12 +246,12 @@ def compare_manifests(
     check: Callable[[], None],
 ) -> None:
     """Tell how two manifests differ. `check` is called from time to time, and may end it."""
-    books = Book(old), Book(new)
-    comparer = Comparer(plan.fields, plan.window_ns)
+    books = ManifestReader(old), ManifestReader(new)
+    comparer = StatusComparer(plan.fields, plan.window_ns)
     alone = [Alone(book, side, telling, counters) for side, book in enumerate(books)]
     counters.found += 1
     counters.directories += 1
-    found = differences_of(old.root, new.root, plan.fields, comparer)
+    found = compare_entries(old.root, new.root, plan.fields, comparer)
     telling.pair(b"", stat.S_IFDIR, 0, found)
     paths, told = [b""], 0
     while paths:
@@ -255,8 +261,8 @@ def compare_manifests(
             told += 1
             if was is not None and now is not None:
                 inner = join_path(path, was.name)
-                found = differences_of(was, now, plan.fields, comparer)
-                telling.pair(inner, mode_of(was), was.size, found)
+                found = compare_entries(was, now, plan.fields, comparer)
+                telling.pair(inner, entry_mode(was), was.size, found)
                 counters.found += 1
                 counters.files += 1
                 if was.kind == now.kind == b"d":

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from pcircle.comparing.content import Contents
-from pcircle.comparing.details import Details
+from pcircle.comparing.content import ContentComparer
+from pcircle.comparing.details import DetailComparer
 from pcircle.comparing.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
-from pcircle.comparing.sides import Fds, of_side
-from pcircle.comparing.statuses import Comparer
+from pcircle.comparing.sides import Fds, set_error_side
+from pcircle.comparing.statuses import StatusComparer
 from pcircle.fdiff.plan import ONLY_A, ONLY_B, DiffPlan, Large, Linked
 from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.alone import KINDS, Lone
@@ -59,7 +59,7 @@ class Pairs:
         counters: Any,
         telling: Telling,
         lone: Lone,
-        means: tuple[Comparer, Details],
+        means: tuple[StatusComparer, DetailComparer],
         stats: tuple[Stats, Stats],
         identify: Callable[[Any], tuple[int, int]],
         fail: Fail,
@@ -69,7 +69,7 @@ class Pairs:
         self._telling = telling
         self._lone = lone
         self._comparer, self._details = means
-        self._contents = Contents()
+        self._contents = ContentComparer()
         self._recalls = Recalls(counters), Recalls(counters)
         self._stats = stats
         self._identify = identify
@@ -111,7 +111,7 @@ class Pairs:
         if not count:
             return ()
         a, b = self._stats
-        different = self._comparer.blocks(a, b, count)
+        different = self._comparer.compare_blocks(a, b, count)
         single = not self._grouped or (
             a.has_single_names(0, count) and b.has_single_names(0, count)
         )
@@ -183,7 +183,7 @@ class Pairs:
             self._lone.tell(side, where, {kind: [name]}, fds[side], context)
             return
         self._counters.sized += 1
-        failed = of_side(on_a or require(on_b), int(on_a is None))
+        failed = set_error_side(on_a or require(on_b), int(on_a is None))
         path = b"" if where.path == HOLDER else join_path(where.path, name)
         self.fail(path, "look up", failed, context)
 
@@ -200,7 +200,7 @@ class Pairs:
                     self._lone.enter(side, where, [pair.name], context)
         elif stat.S_IFMT(a.st_mode) == stat.S_IFMT(b.st_mode):
             if self._details.fields:
-                different |= self._details.of_name(pair.name, fds, a, b, pair.other)
+                different |= self._details.compare_names(pair.name, fds, a, b, pair.other)
             if self._plan.reads and stat.S_ISREG(a.st_mode):
                 found = self._content(where, pair, different, fds, context)
                 if found is None:

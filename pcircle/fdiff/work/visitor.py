@@ -14,10 +14,10 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from pcircle.comparing.details import Details
+from pcircle.comparing.details import DetailComparer
 from pcircle.comparing.fields import KIND
-from pcircle.comparing.sides import asked, of_side, side_of
-from pcircle.comparing.statuses import Comparer, Users
+from pcircle.comparing.sides import error_side, set_error_side, with_side
+from pcircle.comparing.statuses import StatusComparer, UserNames
 from pcircle.fdiff.plan import ONLY_A, ONLY_B, Ask, DiffPlan, Extras
 from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.alone import KINDS, Lone
@@ -55,9 +55,9 @@ class DiffVisitor(EntryVisitor):
         super().__init__(task)
         plan: DiffPlan = task.plan
         self._plan = plan
-        users = Users() if plan.by_names else None
-        self._comparer = Comparer(plan.fields, plan.window_ns, users)
-        self._details = Details(plan.fields, users)
+        users = UserNames() if plan.by_names else None
+        self._comparer = StatusComparer(plan.fields, plan.window_ns, users)
+        self._details = DetailComparer(plan.fields, users)
         self._telling: Telling = task.telling
         self._lone = Lone(plan, self.counters, self._telling, self._fail_side)
         self.pairs = Pairs(
@@ -92,10 +92,10 @@ class DiffVisitor(EntryVisitor):
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
         """See `EntryVisitor`: the path is that of the side that refused."""
-        self._fail_side(side_of(error), path, doing, error, context)
+        self._fail_side(error_side(error), path, doing, error, context)
 
     def _fail(self, path: bytes, doing: str, error: OSError, context: Context[Any]) -> None:
-        self._fail_side(side_of(error), path, doing, error, context)
+        self._fail_side(error_side(error), path, doing, error, context)
 
     def _fail_side(
         self, side: int, path: bytes, doing: str, error: OSError, context: Context[Any]
@@ -109,11 +109,11 @@ class DiffVisitor(EntryVisitor):
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         """See `Visitor`: the same directory of B, compared. Lacking if there is none."""
         super().enter(opened, source, holder)
-        target = asked(1, lambda _: self._target(opened, holder))
+        target = with_side(1, lambda _: self._target(opened, holder))
         try:
             opened.place = Place(source.identity, target.identity)
             if target.searched:
-                raise of_side(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), 1)
+                raise set_error_side(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), 1)
             a, b = source.opened.status, target.opened.status
             found = self._comparer.differences(a, b)
             opened.own = self._compared(opened, found, (source, target))
@@ -127,7 +127,7 @@ class DiffVisitor(EntryVisitor):
         a, b = (lease.opened.status for lease in leases)
         fds = leases[0].fd, leases[1].fd
         try:
-            found |= self._details.of_directories(fds, a, b)
+            found |= self._details.compare_directories(fds, a, b)
         except OSError as error:
             self._fail(opened.path, "compare", error, require(self._context))
             return False
@@ -278,7 +278,7 @@ def _scanned(fd: int) -> Iterator[Block]:
     """The blocks of a directory of B; an OSError knows that."""
     found = blocks(fd)
     while True:
-        block = asked(1, lambda _: next(found, None))
+        block = with_side(1, lambda _: next(found, None))
         if block is None:
             return
         yield block

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from pcircle.comparing import fields
-from pcircle.comparing.manifests import KNOWN, checked
+from pcircle.comparing.manifests import KNOWN, open_verified
 from pcircle.errors import StoppedEarly, UsageError
 from pcircle.fmirror.earlier import proof, state
 from pcircle.fmirror.earlier.lock import Lock
@@ -124,7 +124,7 @@ class Survey(TreeProgram):
         if not options.dry:
             self._lock.take(options.kept_at, options.state_dir)
         path = os.path.abspath(os.fsencode(require(options.since_manifest)))
-        manifest = checked(path)
+        manifest = open_verified(path)
         self._refuse(manifest)
         known = state.read(state.place_of(options.kept_at, options.state_dir))
         why, quiet_ns = self._unfit(known, path)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pcircle.comparing.manifests import Digests
+from pcircle.comparing.manifests import DigestComparer
 from pcircle.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.fmirror.earlier.manifests import QUIET, UNTOLD, Survey
 from pcircle.fmirror.options import MirrorOptions
@@ -67,7 +67,7 @@ class RenewalVisitor(EntryVisitor):
         plan: RenewalPlan = task.plan
         self._stats = Stats()
         name = plan.algorithm
-        self._digests = None if not name else Digests(get_algorithm(name), self.counters)
+        self._digests = None if not name else DigestComparer(get_algorithm(name), self.counters)
         self._directories: list[tuple[bytes, int, int]] = []
         self._entries: list[tuple[bytes, ManifestEntry]] = []
 

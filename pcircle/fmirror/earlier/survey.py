@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from pcircle.checkpoint.plan import JournalPlan
-from pcircle.comparing.manifests import Book, Digests, row_of
-from pcircle.comparing.statuses import Comparer
+from pcircle.comparing.manifests import DigestComparer, ManifestReader, entry_row
+from pcircle.comparing.statuses import StatusComparer
 from pcircle.encoding import text_of
 from pcircle.fmirror.plan import Deleting
 from pcircle.fmirror.work.surplus import KINDS, Finder, Surplus, packed
@@ -78,7 +78,7 @@ class SurveyVisitor(EntryVisitor):
         plan: SurveyPlan = task.plan
         self._plan = plan
         self._stats = Stats(task.helped)
-        self._comparer = Comparer(plan.fields, plan.window_ns)
+        self._comparer = StatusComparer(plan.fields, plan.window_ns)
         self._finder = Finder(plan) if plan.deleting.wanted else None
         top = bases([(plan.target, b"")], plan.directory)
         self._targets = Directories(top, capacity_of(is_first=task.first is None))
@@ -86,12 +86,12 @@ class SurveyVisitor(EntryVisitor):
         self._context: Context[Any] | None = None
 
     @cached_property
-    def _book(self) -> Book:
-        return Book(Manifest(self._plan.manifest))
+    def _book(self) -> ManifestReader:
+        return ManifestReader(Manifest(self._plan.manifest))
 
     @cached_property
-    def _digests(self) -> Digests:
-        return Digests(self._book.manifest.algorithm, self.counters)
+    def _digests(self) -> DigestComparer:
+        return DigestComparer(self._book.manifest.algorithm, self.counters)
 
     def begin(self, item: Any, context: Context[Any]) -> None:
         """See `Visitor`."""
@@ -145,7 +145,7 @@ class SurveyVisitor(EntryVisitor):
         if entry is None or entry.kind != b"d":
             self._list(opened.path, context, whole=True)
             opened.entered = False
-        elif self._comparer.differences(status, row_of(entry)) or (self._plan.asks and since):
+        elif self._comparer.differences(status, entry_row(entry)) or (self._plan.asks and since):
             self._list(opened.path, context)
         return None
 
@@ -196,7 +196,7 @@ class SurveyVisitor(EntryVisitor):
         every = names.all()
         some, rest = every[:CAPACITY], every[CAPACITY:]
         errors = _errors(self._stats, fds[0], some)
-        known = self._book.known(where.path)
+        known = self._book.finder(where.path)
         rows = zip(some, self._stats.rows(len(some)), strict=True)
         for place, (name, row) in enumerate(rows):
             entry = None if place in errors else known(name)
@@ -219,7 +219,7 @@ class SurveyVisitor(EntryVisitor):
         moved = require(where.place).since == _MOVED
         if plan.asks and (moved or row.st_ctime_ns >= plan.quiet_ns):
             return True
-        if self._comparer.differences(row, row_of(entry)):
+        if self._comparer.differences(row, entry_row(entry)):
             return True
         stop = context.is_stopping
         try:

@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 import msgspec
 import xxhash
 
-from pcircle.comparing.moves import Alike, Pairing
+from pcircle.comparing.moves import MoveCandidate, MoveMatcher
 from pcircle.guards import require_type
 from pcircle.timestamps import Timestamp, timestamp
 from pcircle.tool.results import append_output
@@ -120,7 +120,7 @@ class Candidates:
     """Files of either side alone, on rank 0: first of the same name, then any, are pairs."""
 
     def __init__(self) -> None:
-        self._named = Pairing()
+        self._named = MoveMatcher()
 
     def add(self, side: int, path: bytes, size: int, mtime_ns: int) -> None:
         """One more."""
@@ -134,7 +134,7 @@ class Candidates:
 
     def pairs(self) -> Iterator[Pair]:
         """All pairs, once."""
-        others = Pairing()
+        others = MoveMatcher()
         try:
             for a, b in self._named.pairs():
                 if a is not None and b is not None:
@@ -142,7 +142,7 @@ class Candidates:
                     continue
                 for side, one in enumerate((a, b)):
                     if one is not None:
-                        others.add(side, one.key.rpartition(b" ")[0], one.path, one.rest)
+                        others.add(side, one.key.rpartition(b" ")[0], one.path, one.extra)
             for a, b in others.pairs():
                 if a is not None and b is not None:
                     yield _pair(a, b)
@@ -151,6 +151,6 @@ class Candidates:
             self._named.close()
 
 
-def _pair(a: Alike, b: Alike) -> Pair:
-    size, mtime_ns = map(int, a.rest.split(b" "))
+def _pair(a: MoveCandidate, b: MoveCandidate) -> Pair:
+    size, mtime_ns = map(int, a.extra.split(b" "))
     return Pair(a.path, b.path, size, timestamp(mtime_ns))

@@ -1,7 +1,7 @@
 """Compare attributes, access control lists and link targets of many entries.
 
 Hardly any entry has extended attributes. One native call per side finds the entries that have some,
-and `Details` compares only these.
+and `DetailComparer` compares only these.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 
-from pcircle.comparing.details import Details
+from pcircle.comparing.details import DetailComparer
 from pcircle.comparing.fields import ACL, TARGET, XATTR
 from pcircle.comparing.sides import Fds
 from pcircle.fs.native.pure import ASK_LISTS, KEEP_ATTRIBUTES, KEEP_LISTS
@@ -26,7 +26,7 @@ Holders = int | list[int]
 class BatchedDetails:
     """Compares details for one worker thread."""
 
-    def __init__(self, details: Details, *, flags: bool) -> None:
+    def __init__(self, details: DetailComparer, *, flags: bool) -> None:
         """With `flags`, directories must have the same inode flags on both sides."""
         self._details = details
         self._flags = USER_FLAGS if flags else 0
@@ -112,7 +112,7 @@ class BatchedDetails:
     def _differ(self, name: bytes, fds: Fds, a: Row, b: Row) -> bool:
         """Return whether two entries have other details, or these cannot be read."""
         try:
-            return bool(self._details.of_name(name, fds, a, b))
+            return bool(self._details.compare_names(name, fds, a, b))
         except OSError:  # the copy fails in the same way, and reports it
             return True
 

@@ -18,9 +18,9 @@ import stat
 from contextlib import suppress
 from typing import Any
 
-from pcircle.checkpoint.disk import Disk
-from pcircle.comparing.content import Contents
-from pcircle.comparing.sides import opened
+from pcircle.checkpoint.file_system_sync import FileSystemSync
+from pcircle.comparing.content import ContentComparer
+from pcircle.comparing.sides import open_files
 from pcircle.fmirror.work.apart import Apart
 from pcircle.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.fmirror.work.judging import count
@@ -44,7 +44,7 @@ class ClearVisitor(DryMirrorVisitor):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._contents = Contents()
+        self._contents = ContentComparer()
         self._prefix = b".fcp-%b-" % self._plan.token
         self._taken = 0
         self._apart = Apart(self._prefix)
@@ -114,7 +114,7 @@ class ClearVisitor(DryMirrorVisitor):
             return None
         _refuse_same(source, old, fds)
         if stat.S_ISREG(source.st_mode):
-            with opened(name, fds) as (files, statuses):
+            with open_files(name, fds) as (files, statuses):
                 if statuses[0].st_size != statuses[1].st_size:
                     return None
                 os.fsync(files[1])
@@ -183,10 +183,10 @@ class ClearTask(DryMirrorTask):
     def process(self, item: Item, context: Context[Item]) -> Any:
         if not self.is_flushed:  # what this node has written, before anything goes
             self.is_flushed = True
-            disk = Disk()
+            disk = FileSystemSync()
             try:
                 with self._targets.lease(0, b"") as target:
-                    disk.opened(target.fd, target.opened.status)
+                    disk.add_directory(target.fd, target.opened.status)
                 disk.sync()
             finally:
                 disk.close()

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pcircle.comparing import fields
-from pcircle.comparing.details import Details
-from pcircle.comparing.itemize import itemized
+from pcircle.comparing.details import DetailComparer
+from pcircle.comparing.itemize import itemize
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.keeping import Keeping
@@ -103,7 +103,7 @@ def line_of(
     replacing an entry gives it the current time, which rsync shows as `T`.
     """
     known = different if look == "content" else different & ~fields.CONTENT
-    shown = itemized(known, mode)[:_COLUMNS]
+    shown = itemize(known, mode)[:_COLUMNS]
     if stat.S_ISREG(mode):
         shown = (">" if different & _NEW else ".") + shown[1:]
     if not (keeps_times or different & fields.KIND):
@@ -121,7 +121,7 @@ class Judge:
         self._plan = plan
         self._keeping = keeping
         wanted = keeping.details.fields | fields.FLAGS * plan.keep.flags
-        self._details = Details(wanted, lists=keeping.details.lists, lenient=True)
+        self._details = DetailComparer(wanted, lists=keeping.details.lists, lenient=True)
         self._said: list[bytes] = []
         self._linked: list[bytes] = []
 
@@ -183,7 +183,7 @@ class Judge:
         if target_fd is not None:
             old = os.fstat(target_fd)
             different = self._keeping.status_differences(status, old)
-            different |= self._details.of_directories((fd, target_fd), status, old)
+            different |= self._details.compare_directories((fd, target_fd), status, old)
         self.say(path, status, None, different, context)
         return different
 

@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 
 from pcircle.comparing import fields
-from pcircle.comparing.content import Contents
-from pcircle.comparing.details import Details
-from pcircle.comparing.sides import opened
-from pcircle.comparing.statuses import Comparer, Status
+from pcircle.comparing.content import ContentComparer
+from pcircle.comparing.details import DetailComparer
+from pcircle.comparing.sides import open_files
+from pcircle.comparing.statuses import Status, StatusComparer
 from pcircle.copying.extras import Extras, held_by_path
 from pcircle.fmirror.plan import MirrorPlan, compared
 from pcircle.fmirror.work import steps
@@ -65,12 +65,12 @@ class Keeping:
         wanted = compared(plan.keep, privileged=not os.geteuid())
         # By time content is known, also where a copy does not get its source's: then it differs.
         by_time = fields.MTIME * (plan.upkeep.look == "time")
-        self.comparer = Comparer(wanted | by_time, plan.upkeep.window_ns)
+        self.comparer = StatusComparer(wanted | by_time, plan.upkeep.window_ns)
         self._of_content = by_time if not plan.keep.timestamps else fields.NOTHING
         given = plan.keep.given
         lists = None if given is None else giver_of(given).list
-        self.details = Details(wanted, lists=lists, lenient=True)
-        self._contents = Contents()
+        self.details = DetailComparer(wanted, lists=lists, lenient=True)
+        self._contents = ContentComparer()
         self._read_from_ns = read_from_ns(plan)
         self.doubts = False  # what is old in the directory at hand may have come from another one
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
@@ -151,7 +151,7 @@ class Keeping:
             return different | fields.CONTENT
         with trying("compare"):
             fds, name = (names[0], names[2]), names[1]
-            different |= self.details.of_name(name, fds, source, old)
+            different |= self.details.compare_names(name, fds, source, old)
         return different | fields.CONTENT * bool(different & _CONTENT)
 
     def leaves(self, source: os.stat_result, old: os.stat_result) -> bool:
@@ -182,14 +182,16 @@ class Keeping:
         return different
 
     def blocks(self, source: Table, target: Table, count: int) -> dict[int, int]:
-        """As of `Comparer`: what of two blocks is not as it should be, by its place."""
+        """As of `StatusComparer`: what of two blocks is not as it should be, by its place."""
         if self._keep.given is None:
-            return self.comparer.blocks(source, target, count)
+            return self.comparer.compare_blocks(source, target, count)
         return self._by_row(source, target, count)
 
     def directories(self, source: Table, target: Table, count: int) -> dict[int, int]:
         """As `blocks`, of directories, less what nobody here could change."""
-        if self._keep.given is None and not self.comparer.directories(source, target, count):
+        if self._keep.given is None and not self.comparer.compare_directories(
+            source, target, count
+        ):
             return {}
         return self._by_row(source, target, count)
 
@@ -208,7 +210,7 @@ class Keeping:
                 return self._contents.same_to_end(names[1], (names[0], names[2]), names[3])[0]
         doubted = self._is_doubted(source) and not different & fields.MTIME
         if look == "content" or doubted:
-            with trying("compare"), opened(names[1], (names[0], names[2])) as (fds, statuses):
+            with trying("compare"), open_files(names[1], (names[0], names[2])) as (fds, statuses):
                 stamps = tuple((s.st_dev, s.st_ino, s.st_size, s.st_ctime_ns) for s in statuses)
                 if stamps != self._compared[0]:  # who tells of it has asked before
                     same = statuses[0].st_size == statuses[1].st_size

@@ -18,8 +18,8 @@ from zlib import compress, decompress
 
 import msgspec
 
-from pcircle.comparing.content import Contents
-from pcircle.comparing.sides import Fds, opened
+from pcircle.comparing.content import ContentComparer
+from pcircle.comparing.sides import Fds, open_files
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.alike import Alone, Pair, Renamed, packed
 from pcircle.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
@@ -159,7 +159,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         limits = [None if rate is None else Throttle(rate, BURST_S) for rate in rates]
         self._read, self._done = limits
         self._stop: Callable[[], bool] = bool
-        self._contents = Contents(self._count)
+        self._contents = ContentComparer(self._count)
 
     def _count(self, size: int) -> None:
         if self._read is not None:
@@ -210,7 +210,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         with (
             lease(0, above) as source,
             lease(1, old_above) as target,
-            opened(name, (source.fd, target.fd), old_name) as (fds, statuses),
+            open_files(name, (source.fd, target.fd), old_name) as (fds, statuses),
         ):
             if not self._is_one(pair, fds, statuses):
                 return False

@@ -19,7 +19,7 @@ import msgspec
 import xxhash
 
 from pcircle.checkpoint.plan import JournalPlan
-from pcircle.checkpoint.resumed import without_checkpoint
+from pcircle.checkpoint.previous_records import exclude_checkpoint
 from pcircle.copying.collisions import has_two_names, key_of
 from pcircle.encoding import text_of, to_scan
 from pcircle.fmirror.plan import Deleting, MirrorPlan
@@ -230,7 +230,7 @@ class Finder:
             if not path:
                 mark = text_of(journal.mark)
                 block.files = [name for name in block.files if name != mark]
-            for _ in without_checkpoint([block], target_fd, journal.path):
+            for _ in exclude_checkpoint([block], target_fd, journal.path):
                 pass
 
     def _exists(self, name: str, source_fd: int, path: bytes) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pcircle import __version__
-from pcircle.checkpoint.resume import Kept
+from pcircle.checkpoint.resume import CheckpointSession
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
 from pcircle.runtime import Outcome
 from pcircle.tool import console as base
@@ -63,7 +63,7 @@ class Console(base.Console[Done]):
         sources: Sequence[bytes],
         target: bytes,
         roots: Sequence[Root],
-        kept: Kept | None = None,
+        kept: CheckpointSession | None = None,
         signatures: Signatures | None = None,
         words: Sequence[str] = (),
         actions: LogFile | None = None,
@@ -254,7 +254,7 @@ class Console(base.Console[Done]):
 
     @property
     def _resumes(self) -> bool:
-        return self._kept is not None and self._kept.found.counts is not None
+        return self._kept is not None and self._kept.state.counts is not None
 
     def document(self, report: Report) -> None:
         """Write the result as JSON, if that is wanted."""

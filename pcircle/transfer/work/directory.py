@@ -10,7 +10,7 @@ import os
 import stat
 from typing import NamedTuple
 
-from pcircle.checkpoint.resumed import Partial
+from pcircle.checkpoint.previous_records import CompletedNames
 from pcircle.copying.extras import Extras
 from pcircle.copying.precision import Precision
 from pcircle.fs.directories import Lease
@@ -32,7 +32,7 @@ class Directory(NamedTuple):
     begun: bool = False  # by an earlier run: something in it that was not finished
     finished_ns: int = 0  # when an earlier run changed it last, which has done it
     layout: bytes | None = None  # that it hands down
-    partial: Partial | None = None  # what an earlier run has done of it
+    partial: CompletedNames | None = None  # what an earlier run has done of it
     bare: bool = False  # it was made, and hands down no access control list
     due: bool = False  # something else is to be done of it when all that is in it is
     differs: bool = False  # it was there with other attributes

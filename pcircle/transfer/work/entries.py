@@ -226,7 +226,7 @@ class Entries:
                 made = self._sides.copy_mark(root, path)
                 for names, before, after, entries in each:
                     counts = of_names(len(names), before, after)
-                    recorder.names(root, path, names, named(counts), made, entries)
+                    recorder.add_names(root, path, names, named(counts), made, entries)
 
     # ---- roots -----------------------------------------------------------------
 

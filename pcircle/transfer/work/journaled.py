@@ -19,9 +19,9 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pcircle.checkpoint.journal import Counts, Inode
+from pcircle.checkpoint.journal import Counts, InodeRecord
 from pcircle.checkpoint.recorder import Recorder
-from pcircle.checkpoint.resume import Kept
+from pcircle.checkpoint.resume import CheckpointSession
 from pcircle.copying.settings import Stamp
 from pcircle.guards import require
 from pcircle.transfer.counters import FOUND, named
@@ -44,7 +44,7 @@ class JournaledCopy(CopyTask):
         plan: Plan,
         rank: int,
         size: int,
-        kept: Kept | None,
+        kept: CheckpointSession | None,
         lists: Lists | None,
         beside: CopyTask | None = None,
         number: int = 0,
@@ -83,12 +83,12 @@ class JournaledCopy(CopyTask):
         where = item.root, item.path
         made_in = self._worker.sides.copy_mark(*where)
         counts, entries = _of_one(part.counts), b"".join(part.runs)
-        self._recorder.names(*where, [item.name], named(counts), made_in, entries)
+        self._recorder.add_names(*where, [item.name], named(counts), made_in, entries)
 
     def _inode(self, one: One, made: int, copied: Stamp, seal: bytes, place: Place) -> None:
         key = self._recorder.keys.inode(place.file_system, copied.inode)
         where = one.root, one.path, one.name
-        self._recorder.add(Inode(key, *where, made, copied.version, seal))
+        self._recorder.add(InodeRecord(key, *where, made, copied.version, seal))
 
     def _seal_of(self, part: Part) -> bytes:
         signer = self._worker.signer
@@ -107,7 +107,7 @@ class JournaledCopy(CopyTask):
             self._recorder.journal.close()
         for part in self.parts:
             if part._worker.earlier is not None:
-                part._worker.earlier.resumed.let_go()
+                part._worker.earlier.resumed.release()
 
     # ---- epochs ----------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class JournaledCopy(CopyTask):
             if epoch <= self._late:
                 return  # the work has ended, and the checkpoint may have gone
             if self._kept is not None:
-                self._kept.guard.check()
+                self._kept.lock.check()
             self._recorder.journal.commit(epoch, named(self.measure().counts))
         super().commit(epoch)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pcircle.checkpoint.journal import Begun, Part
+from pcircle.checkpoint.journal import RangeRecord, StartedFileRecord
 from pcircle.copying import target
 from pcircle.copying.existing import Taken
 from pcircle.copying.means import Moved
@@ -118,12 +118,12 @@ class LargeFiles:
 
     def _take_up(
         self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
-    ) -> tuple[BegunFile | None, Sequence[Part]]:
+    ) -> tuple[BegunFile | None, Sequence[RangeRecord]]:
         """Go on with what an earlier run has begun, with what it has done; None: with nothing."""
         where = (item.root, item.path)
         if self._earlier is None:
             return None, ()
-        begun = self._earlier.resumed.begun(*where, source, name)
+        begun = self._earlier.resumed.started_files(*where, source, name)
         if self._signer is not None:
             begun = [(record, usable(self._signer, parts)) for record, parts in begun]
         found = begun and take_up(
@@ -146,7 +146,9 @@ class LargeFiles:
         source = self._plan.stamp(status).version
         made = identity[1]
         recorder.add(
-            Begun(keys.file(*where, item.name), keys.file(*where, written), written, made, source)
+            StartedFileRecord(
+                keys.file(*where, item.name), keys.file(*where, written), written, made, source
+            )
         )
 
     def _spawn_chunks(
@@ -229,7 +231,7 @@ class LargeFiles:
         elif self._recorder is not None:
             file = item.root, item.path, item.name
             length = reached - item.offset
-            self._recorder.part(file, item.temporary, item.offset, length, blocks)
+            self._recorder.add_range(file, item.temporary, item.offset, length, blocks)
 
     def _share_rest(self, item: Chunk, offset: int, end: int, context: Context[Item]) -> None:
         """Spawn what a slow chunk has left, in two parts."""

@@ -41,7 +41,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 
 import msgspec
 
-from pcircle.checkpoint.journal import Inode as Journaled
+from pcircle.checkpoint.journal import InodeRecord as Journaled
 from pcircle.copying import target
 from pcircle.copying.counts import HARD_LINKS
 from pcircle.copying.existing import Taken, is_copied_special

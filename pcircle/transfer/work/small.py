@@ -17,7 +17,7 @@ from itertools import accumulate, chain, repeat, takewhile
 from time import monotonic_ns
 from typing import Any, NamedTuple, cast
 
-from pcircle.checkpoint.journal import Subtree
+from pcircle.checkpoint.journal import SubtreeRecord
 from pcircle.copying.plain import MAX_NAMES
 from pcircle.fs import native
 from pcircle.fs.directories import Lease, close_open, join_path
@@ -265,7 +265,7 @@ class SmallDirectories:
             if error:
                 continue  # a resumed run will walk it
             key = recorder.keys.directory(above.root, join_path(above.path, made.names[at]))
-            recorder.add(Subtree(key, of_new_directory(*done), copy.st_ino, copy.st_ctime_ns))
+            recorder.add(SubtreeRecord(key, of_new_directory(*done), copy.st_ino, copy.st_ctime_ns))
 
     # ---- what is left to the walk ----------------------------------------------
 

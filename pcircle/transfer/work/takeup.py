@@ -16,8 +16,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pcircle.checkpoint.journal import Begun, Part
-from pcircle.checkpoint.resumed import Listing, Resumed
+from pcircle.checkpoint.journal import RangeRecord, StartedFileRecord
+from pcircle.checkpoint.previous_records import PreviousRecords, TargetNames
 from pcircle.copying import target
 from pcircle.copying.extras import path_of
 from pcircle.copying.files import Copier
@@ -33,7 +33,9 @@ _LISTED_AT_ONCE = 4096
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def sweep(resumed: Resumed, root: int, path: bytes, directory_fd: int) -> tuple[bool, Listing]:
+def sweep(
+    resumed: PreviousRecords, root: int, path: bytes, directory_fd: int
+) -> tuple[bool, TargetNames]:
     """Remove from a directory of the target the temporary files that nobody will finish.
 
     True if there are others, which may be resumed; and what else is there.
@@ -41,23 +43,23 @@ def sweep(resumed: Resumed, root: int, path: bytes, directory_fd: int) -> tuple[
     left = False
     stale, listing = _list(resumed, directory_fd)
     for name in stale:
-        if resumed.is_begun(root, path, name):
+        if resumed.is_started(root, path, name):
             left = True
         else:
             _remove(name, directory_fd)
     return left, listing
 
 
-def sweep_all(resumed: Resumed, directory_fd: int) -> None:
+def sweep_all(resumed: PreviousRecords, directory_fd: int) -> None:
     """Remove all of them: nobody has resumed these, say because the source is another now."""
     for name in _list(resumed, directory_fd)[0]:
         _remove(name, directory_fd)
 
 
-def _list(resumed: Resumed, directory_fd: int) -> tuple[list[bytes], Listing]:
+def _list(resumed: PreviousRecords, directory_fd: int) -> tuple[list[bytes], TargetNames]:
     """The temporary names in a directory of the target, and what is there."""
     stale: list[bytes] = []
-    listing = Listing()
+    listing = TargetNames()
     # mypy knows of no scan of either kind.
     scan: Any = os.scandir(to_scan(directory_fd))
     with scan as entries:
@@ -94,11 +96,11 @@ def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:
 
 
 def temporary_of(
-    begun: Sequence[tuple[Begun, list[Part]]],
+    begun: Sequence[tuple[StartedFileRecord, list[RangeRecord]]],
     source: Stamp,
     directory_fd: int,
     name: bytes,
-) -> tuple[bytes, os.stat_result, list[Part]] | None:
+) -> tuple[bytes, os.stat_result, list[RangeRecord]] | None:
     """The temporary file to go on with, its status, and what is in it; None if there is none.
 
     The source must be what it was, and the file the one that was recorded.
@@ -123,7 +125,9 @@ def temporary_of(
     return chosen
 
 
-def without(ranges: Sequence[tuple[int, int]], parts: Sequence[Part]) -> list[tuple[int, int]]:
+def without(
+    ranges: Sequence[tuple[int, int]], parts: Sequence[RangeRecord]
+) -> list[tuple[int, int]]:
     """Ranges, as (offset, length), less what the parts cover."""
     left = list(ranges)
     for part in parts:
@@ -139,7 +143,7 @@ def without(ranges: Sequence[tuple[int, int]], parts: Sequence[Part]) -> list[tu
 
 def take_up(
     copier: Copier,
-    begun: Sequence[tuple[Begun, list[Part]]],
+    begun: Sequence[tuple[StartedFileRecord, list[RangeRecord]]],
     names: tuple[int, bytes, int, bytes],
     divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
     stamp: Callable[[os.stat_result], Stamp],
@@ -162,11 +166,11 @@ def take_up(
         return taken
 
 
-def usable(signer: Signer, parts: Sequence[Part]) -> list[Part]:
+def usable(signer: Signer, parts: Sequence[RangeRecord]) -> list[RangeRecord]:
     """The parts of a large file that have all their digests, each block no more than once."""
     from pcircle.signature import BLOCK_BYTES, PART  # few copies are signed
 
-    chosen: list[Part] = []
+    chosen: list[RangeRecord] = []
     reached = 0
     for part in sorted(parts, key=attrgetter("offset")):
         count = -(-part.length // BLOCK_BYTES)

@@ -122,7 +122,9 @@ class Verifier:
         if recorder is not None and item.counts and cause is None:
             done = names + unpack(item.others)
             made_in = self._sides.copy_mark(item.root, item.path)
-            recorder.names(item.root, item.path, done, named(item.counts), made_in, item.entries)
+            recorder.add_names(
+                item.root, item.path, done, named(item.counts), made_in, item.entries
+            )
         return msgspec.structs.replace(again, cause=cause)
 
     def _file(self, item: Copied, name: bytes, seen: Seen, context: Context[Item]) -> Done:
@@ -209,7 +211,7 @@ class Verifier:
         if self._recorder is not None:
             file = chunk.root, chunk.path, chunk.name
             where = chunk.temporary, chunk.offset, chunk.length
-            self._recorder.part(file, *where, item.blocks)
+            self._recorder.add_range(file, *where, item.blocks)
         return Done()
 
     def _copy_part_again(self, chunk: Chunk, target_fd: int, context: Context[Item]) -> None:

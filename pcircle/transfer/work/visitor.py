@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pcircle.checkpoint.journal import Counts, Subtree
-from pcircle.checkpoint.resumed import (
-    Standing,
-    remaining,
-    still,
-    without_checkpoint,
+from pcircle.checkpoint.journal import Counts, SubtreeRecord
+from pcircle.checkpoint.previous_records import (
+    RecordedDirectory,
+    exclude_checkpoint,
+    exclude_completed,
+    exclude_completed_from_list,
 )
 from pcircle.copying import target
 from pcircle.copying.extras import path_of
@@ -89,7 +89,7 @@ class CopyVisitor(Visitor[Part]):
         self._counted = False  # the directory that is asked for, as one that was looked at
         self._in_place = False  # a directory that is complete is so in the item that has read it
         self._began: Counts = ()  # the item
-        self._standing = Standing()  # of the directory that is asked for
+        self._standing = RecordedDirectory()  # of the directory that is asked for
         self._floor = 0  # the latest epoch of what the item has touched
         self._small = small_directories(worker)
         self.does_bare = self._small is not None
@@ -127,7 +127,7 @@ class CopyVisitor(Visitor[Part]):
         if self._waiting is not None:
             self._waiting.begin()
         if self._recorder is not None:
-            self._recorder.begin()
+            self._recorder.begin_item()
         return self._takings.begin()
 
     def end(self, context: Context[Any], opens: Sequence[Open[Part]]) -> None:
@@ -139,7 +139,7 @@ class CopyVisitor(Visitor[Part]):
             self._share(opens)
         recorder = self._recorder
         if recorder is not None:
-            self._floor = recorder.end(self._floor)
+            self._floor = recorder.end_item(self._floor)
         if opens:
             opens[0].own = self._floor
 
@@ -495,7 +495,7 @@ class CopyVisitor(Visitor[Part]):
         try:
             os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         except FileNotFoundError:
-            require(self._recorder).making(opened.root, opened.path)
+            require(self._recorder).add_created_directory(opened.root, opened.path)
 
     def _take_up(self, opened: Open[Part], lease: Lease, own: Directory) -> Directory:
         """Of a directory that an earlier run has begun: what is done of it, the litter removed."""
@@ -512,29 +512,29 @@ class CopyVisitor(Visitor[Part]):
         elif not lease.searched:  # else nobody can tell what is there
             begun, listing = sweep(earlier.resumed, *where, lease.fd)
             own = own._replace(begun=begun)
-            partial = None if standing.spoiled else earlier.partial(*where, listing)
+            partial = None if standing.modified else earlier.partial(*where, listing)
         if partial is not None:
             self._counters.resume(partial.counts)
         # Whether an earlier run has made it, should it matter.
-        return own._replace(created=earlier.resumed.is_made(*where), partial=partial)
+        return own._replace(created=earlier.resumed.is_created(*where), partial=partial)
 
     # ---- what is in it ---------------------------------------------------------
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`: without the checkpoint, and what an earlier run has done."""
         if self._plan.journal is not None:
-            blocks = without_checkpoint(blocks, source.fd, self._plan.journal.path)
+            blocks = exclude_checkpoint(blocks, source.fd, self._plan.journal.path)
         partial = None if opened.own is None else opened.own.partial
         if partial is None or self._recorder is None:
             return blocks
-        return remaining(blocks, partial, self._recorder.keys)
+        return exclude_completed(blocks, partial, self._recorder.keys)
 
     def divided(self, opened: Open[Part], text: bytes) -> bytes:
         """See `Visitor`."""
         recorder = self._recorder
         if opened.own.partial is None or recorder is None:
             return text
-        return still(text, opened.own.partial, recorder.keys)
+        return exclude_completed_from_list(text, opened.own.partial, recorder.keys)
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
@@ -640,7 +640,7 @@ class CopyVisitor(Visitor[Part]):
         key = recorder.keys.directory(opened.root, opened.path)
         digest = b"" if self._signer is None else self._signer.digest_of(part)
         recorder.add(
-            Subtree(key, named(counts), copy.st_ino, copy.st_ctime_ns, digest, part.signed)
+            SubtreeRecord(key, named(counts), copy.st_ino, copy.st_ctime_ns, digest, part.signed)
         )
 
     def _finish(self, opened: Open[Part]) -> None:

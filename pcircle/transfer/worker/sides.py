@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import xxhash
 
-from pcircle.checkpoint.mark import leave
+from pcircle.checkpoint.target_mark import create_mark
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.trouble import trying
@@ -81,7 +81,7 @@ class Sides:
         if journal is not None:
             path = b"" if is_in_copy(self._plan.roots) else HOLDER
             with suppress(OSError), self.targets.lease(root, path) as lease:
-                leave(journal.mark, lease.fd)
+                create_mark(journal.mark, lease.fd)
 
     def sync_holder(self, path: bytes, lease: Lease) -> None:
         """With --fsync, bring to disk the name of a root; directories see to what is in them."""

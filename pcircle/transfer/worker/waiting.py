@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pcircle.checkpoint.disk import Disk
+from pcircle.checkpoint.file_system_sync import FileSystemSync
 from pcircle.checkpoint.journal import Counts
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -61,7 +61,7 @@ class Waiting:
     With `beside` it waits with what that one, of another thread of the rank, has.
     """
 
-    def __init__(self, disk: Disk, hasher: Hasher, beside: Waiting | None = None) -> None:
+    def __init__(self, disk: FileSystemSync, hasher: Hasher, beside: Waiting | None = None) -> None:
         self._disk = disk
         self._hasher = hasher
         self._held: _Held = _Held() if beside is None else beside._held

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pcircle.checkpoint.disk import Disk
+from pcircle.checkpoint.file_system_sync import FileSystemSync
+from pcircle.checkpoint.previous_records import PreviousRecords
 from pcircle.checkpoint.recorder import Recorder
-from pcircle.checkpoint.resumed import Resumed
 from pcircle.copying.existing import Keeper
 from pcircle.copying.extras import Extras
 from pcircle.copying.files import Copier
@@ -57,7 +57,7 @@ class Worker(NamedTuple):
     copier: DirectoryCopier
     signer: Signer | None
     limits: ItemLimits | None
-    disk: Disk | None
+    disk: FileSystemSync | None
     recorder: Recorder | None
     waiting: Waiting | None
     earlier: Earlier | None
@@ -79,7 +79,7 @@ def worker(
     """The worker of a rank, or that of its thread of this `number`, beside the `first`."""
     counters = Counters()
     recorder, disk = _journal(plan, rank, size, first)
-    sides = Sides(plan, None if disk is None else disk.opened, is_first=first is None)
+    sides = Sides(plan, None if disk is None else disk.add_directory, is_first=first is None)
     limits = limits_of(plan, size) if first is None else first.limits
     signer = None
     if plan.sign is not None:
@@ -129,14 +129,14 @@ def worker(
 
 def _journal(
     plan: Plan, rank: int, size: int, first: Worker | None
-) -> tuple[Recorder | None, Disk | None]:
+) -> tuple[Recorder | None, FileSystemSync | None]:
     """The recorder, if there is a checkpoint; and what has to be on disk, for whichever reason."""
     if plan.journal is not None:
         beside = None if first is None else first.recorder
         recorder = Recorder(plan.journal, rank, size, beside, plan.token)
         return recorder, recorder
     disk = None if first is None else first.disk
-    return None, Disk(disk, plan.token) if plan.verify else None
+    return None, FileSystemSync(disk, plan.token) if plan.verify else None
 
 
 def _earlier(
@@ -145,4 +145,4 @@ def _earlier(
     if plan.journal is None or not plan.journal.stale:
         return None
     keys = require(recorder).keys
-    return Earlier(plan, Resumed(plan.journal, keys), keys, sides, signer)
+    return Earlier(plan, PreviousRecords(plan.journal, keys), keys, sides, signer)

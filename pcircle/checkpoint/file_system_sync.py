@@ -1,7 +1,7 @@
-"""Where a rank writes to, and bringing it there.
+"""Flushing of the file systems that a rank writes to.
 
-The file systems that the target is on are flushed as a whole, once an epoch: one call for
-many files, and for many ranks of a node (`shared`).
+The file systems of the target are flushed as a whole once per epoch, which takes one call for many
+files and for many ranks of a node (see `shared_sync`).
 """
 
 from __future__ import annotations
@@ -15,50 +15,52 @@ from typing import TYPE_CHECKING, Any
 from pcircle.errors import StoppedEarly
 
 if TYPE_CHECKING:
-    from pcircle.checkpoint.shared import SharedSync
+    from pcircle.checkpoint.shared_sync import SharedSync
 
 
-class Disk:
-    """Where one rank writes to, and bringing it there."""
+class FileSystemSync:
+    """The file systems that one rank writes to, and its current epoch."""
 
-    def __init__(self, beside: Disk | None = None, token: bytes = b"") -> None:
-        """With `beside` it is of another thread of the same rank, and in the same epoch.
+    def __init__(self, first: FileSystemSync | None = None, token: bytes = b"") -> None:
+        """Create the state of a rank, or with `first` that of another thread of the same rank.
 
-        With `token`, which is the job's own, ranks of a node flush for each other.
+        Threads of a rank share file systems and epoch. With the job's `token` the ranks of a node
+        flush on behalf of each other.
         """
-        self._of_rank = beside or self
+        self._rank_state = first or self
         self._token = token
-        self._shared: dict[int, SharedSync | None] = {}  # by device; None: it can't be
-        if beside is None:
+        self._shared: dict[int, SharedSync | None] = {}  # by device; None if sharing is impossible
+        if first is None:
             self._epoch = 1
-            # By device, a descriptor of a directory on each.
+            # A descriptor of one directory per device.
             self._file_systems: dict[int, int] = {}
             self._lock = threading.Lock()
         else:
-            self._file_systems, self._lock = beside._file_systems, beside._lock
+            self._file_systems, self._lock = first._file_systems, first._lock
         self._libc: Any = None
 
     @property
     def epoch(self) -> int:
-        """The epoch that the rank is in."""
-        return self._of_rank._epoch
+        """The rank's current epoch."""
+        return self._rank_state._epoch
 
     def enter(self, epoch: int) -> None:
-        """What is done from now on is of this epoch."""
+        """Assign everything from now on to this epoch."""
         self._epoch = epoch
 
-    def opened(self, fd: int, status: os.stat_result) -> None:
-        """A directory of the copy was opened, perhaps on a file system that is new to us."""
+    def add_directory(self, fd: int, status: os.stat_result) -> None:
+        """Register the file system of a directory of the copy."""
         if status.st_dev in self._file_systems:
             return
-        # One that may not be read can't be synced by; another one on it will do.
+        # An unreadable directory cannot be used for syncfs; another directory on the device will
+        # do.
         with suppress(OSError), self._lock:
-            if status.st_dev not in self._file_systems:  # by another thread meanwhile
+            if status.st_dev not in self._file_systems:  # another thread may have added it
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
                 self._file_systems[status.st_dev] = os.open(b".", flags, dir_fd=fd)
 
     def sync(self) -> None:
-        """Bring to disk what this node has written. StoppedEarly if it can't be."""
+        """Flush everything that this node has written. StoppedEarly if that fails."""
         with self._lock:
             file_systems = list(self._file_systems.items())
         for device, fd in file_systems:
@@ -70,15 +72,15 @@ class Disk:
 
     def _shared_sync(self, device: int) -> SharedSync | None:
         if self._token and device not in self._shared:
-            from pcircle.checkpoint.shared import SharedSync  # few copies last so long
+            from pcircle.checkpoint.shared_sync import SharedSync  # most copies end before
 
             self._shared[device] = None
-            with suppress(OSError):  # somebody else has the name
+            with suppress(OSError):  # another process uses the name
                 self._shared[device] = SharedSync(self._token, f"{device:x}")
         return self._shared.get(device)
 
     def _sync_file_system(self, fd: int) -> None:
-        import ctypes  # takes a while, and few copies last until their first epoch
+        import ctypes  # slow, and most copies end before their first epoch
 
         if self._libc is None:
             self._libc = ctypes.CDLL(None, use_errno=True)
@@ -87,7 +89,7 @@ class Disk:
             raise StoppedEarly(f"the copy cannot be flushed to disk: {reason}")
 
     def close(self) -> None:
-        """Let go."""
+        """Close all descriptors."""
         for shared in self._shared.values():
             if shared is not None:
                 shared.close()

@@ -1,14 +1,16 @@
-"""The mark of a target: by what a resumed run knows the very target that an earlier run has left.
+"""The mark that identifies the target of a checkpoint.
 
-Inode numbers do not tell: file systems number their roots as they always do, so a target that was
-made anew has the one that was recorded. A file system's own identity would, but what is called so
-is another one after a remount here, the same after mkfs there, and unknown over NFS. So a run that
-keeps a checkpoint leaves an empty file in the target whose name, `.fcp-mark-`, the checkpoint's
-hash and 16 random hex digits, is in the checkpoint's header: it is seen from every node, and is
-only in that target.
+A resumed run must know that the target is the very one that a previous run wrote to. Inode numbers
+cannot show that, because file systems assign their first inodes deterministically, so a recreated
+target has the same number. File system IDs are no help either: some change at each remount, some
+survive mkfs, and NFS has none. So a run with a checkpoint creates an empty file in the target whose
+name consists of `.fcp-mark-`, the checkpoint's hash and 16 random hexadecimal digits. The
+checkpoint's header records the name. The mark is visible from every node and exists only in that
+target.
 
-A copy of one directory has it in the directory's copy, any other in the directory that takes the
-copies. It is removed with the checkpoint. Where it can't be made a later run begins anew.
+A copy of one directory has the mark in the copied directory, any other copy in the directory that
+receives the copies. The mark is removed together with the checkpoint. If it cannot be created, a
+later run starts from the beginning.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def new_mark(checkpoint: bytes) -> bytes:
-    """A name for a mark that no other one has, for the checkpoint of this path."""
+    """Return a unique mark name for the checkpoint at this path."""
     return _prefix(checkpoint) + os.urandom(8).hex().encode()
 
 
@@ -33,33 +35,33 @@ def _prefix(checkpoint: bytes) -> bytes:
     return b".fcp-mark-" + checkpoint.rpartition(b"-")[2] + b"-"
 
 
-def leave(name: bytes, directory_fd: int) -> None:
-    """Make a mark in a directory, if it is not there."""
-    with suppress(OSError):  # then nothing of what is recorded will be trusted
+def create_mark(name: bytes, directory_fd: int) -> None:
+    """Create a mark in a directory unless it exists."""
+    with suppress(OSError):  # without a mark the records are ignored
         os.close(os.open(name, _FLAGS, 0o600, dir_fd=directory_fd))
 
 
-class Mark(NamedTuple):
-    """A mark and the directory, by its absolute path, that is to have it."""
+class TargetMark(NamedTuple):
+    """A mark and the absolute path of the directory that should contain it."""
 
     directory: bytes
     name: bytes
 
-    def stands(self) -> bool:
-        """Whether it is there."""
+    def exists(self) -> bool:
+        """Return whether the mark exists."""
         return bool(self.name) and os.path.lexists(os.path.join(self.directory, self.name))
 
     def remove(self) -> None:
-        """Remove it, if it is there. OSError if that fails."""
+        """Remove the mark if it exists. OSError if that fails."""
         path = os.path.join(self.directory, self.name)
-        # Whether it is there can't be seen in a directory that its mode closes to its owner.
+        # Existence cannot be checked in a directory whose mode denies access to its owner.
         with suppress(FileNotFoundError, NotADirectoryError):
             if self.name:
                 remove_from(self.directory, lambda: os.unlink(path), keep_times=True)
 
     @classmethod
     def remove_all(cls, directory: bytes, checkpoint: bytes) -> None:
-        """Remove those of a checkpoint whose header can't be read. OSError if that fails."""
+        """Remove all marks of a checkpoint whose header is unreadable. OSError if that fails."""
         with suppress(FileNotFoundError):
             for name in os.listdir(directory):
                 if name.startswith(_prefix(checkpoint)):
@@ -67,15 +69,16 @@ class Mark(NamedTuple):
 
 
 def remove_from(directory: bytes, remove: Callable[[], None], *, keep_times: bool) -> None:
-    """Remove something from a directory that may be finished by now; `keep_times` of it.
+    """Remove something from a directory that may already have its final attributes.
 
-    It may have the source's mode and inode flags, which forbid it, and keeps them. OSError.
+    The source's mode and inode flags may forbid the removal; they are restored afterwards, and with
+    `keep_times` so are the times. OSError.
     """
     before = os.stat(directory)
     try:
         remove()
     except PermissionError:
-        with _opened_up(directory, before):
+        with _temporarily_writable(directory, before):
             remove()
             if keep_times:
                 _set_times(directory, before)
@@ -85,15 +88,15 @@ def remove_from(directory: bytes, remove: Callable[[], None], *, keep_times: boo
 
 
 def _set_times(directory: bytes, before: os.stat_result) -> None:
-    with suppress(PermissionError):  # of another user's directory that we may write in
+    with suppress(PermissionError):  # another user's directory that is writable for us
         os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 @contextmanager
-def _opened_up(directory: bytes, before: os.stat_result) -> Iterator[None]:
-    """Give the owner of a directory all rights to it for a while, and take its inode flags away."""
+def _temporarily_writable(directory: bytes, before: os.stat_result) -> Iterator[None]:
+    """Temporarily grant the owner all permissions and clear inode flags that forbid changes."""
     fd = -1
-    with suppress(PermissionError):  # who may not read it has set no flags either
+    with suppress(PermissionError):  # an unreadable directory has no flags set by us
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         flags = read_flags(fd) if fd >= 0 else 0
