@@ -58,7 +58,7 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
         signal.signal(signal.SIGUSR1, lambda number, frame: None)
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     from pcircle.errors import UsageError, package_problem
-    from pcircle.transport._exit import flush_standard_streams, say
+    from pcircle.transport._exit import flush_standard_streams, print_error
 
     try:
         code = run()
@@ -66,7 +66,7 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
         problem = package_problem(error)
         if not problem:
             raise
-        say(problem, name)
+        print_error(problem, name)
         code = UsageError.exit_code
     from pcircle.transport.launch import launched
 

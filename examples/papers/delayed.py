@@ -21,7 +21,7 @@ from struct import Struct
 
 import msgspec
 
-from pcircle.transport.contract import Delivery, Lost, Transport
+from pcircle.transport.contract import Delivery, LostRank, Transport
 
 _STAMP = Struct("<d")
 
@@ -46,7 +46,7 @@ class Delayed:
         self._clock_s = clock_s
         self._sent_s = 0.0  # when this rank's processor is done with all that it has sent
         self._received_s = 0.0  # and with all that it has received
-        self._held: deque[tuple[float, Delivery | Lost]] = deque()  # in order of their times
+        self._held: deque[tuple[float, Delivery | LostRank]] = deque()  # in order of their times
 
     def send(self, dest: int, payload: bytes) -> None:
         self._sent_s = max(self._sent_s, self._clock_s()) + self._delay.overhead_s
@@ -54,7 +54,7 @@ class Delayed:
         self._inner.send(dest, _STAMP.pack(arrives_s) + payload)
         self.messages += 1
 
-    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
+    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
         ends_s = float("inf") if timeout_s is None else self._clock_s() + timeout_s
         while True:
             now_s = self._clock_s()
@@ -69,7 +69,7 @@ class Delayed:
             if due or now_s >= ends_s or (not arrivals and now_s < until_s):  # the last: woken
                 return due
 
-    def _hold(self, arrival: Delivery | Lost) -> None:
+    def _hold(self, arrival: Delivery | LostRank) -> None:
         """Find out when an arrival is seen; one after the other, so what is lost comes last."""
         if isinstance(arrival, Delivery):
             (arrives_s,) = _STAMP.unpack_from(arrival.payload)
@@ -77,7 +77,7 @@ class Delayed:
             arrival = Delivery(arrival.source, arrival.payload[_STAMP.size :])
         self._held.append((self._received_s, arrival))
 
-    def _due(self, now_s: float) -> list[Delivery | Lost]:
+    def _due(self, now_s: float) -> list[Delivery | LostRank]:
         due = []
         while self._held and self._held[0][0] <= now_s:
             due.append(self._held.popleft()[1])

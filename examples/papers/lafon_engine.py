@@ -35,7 +35,7 @@ from pcircle.circle.instructions import (
 )
 from pcircle.circle.messages import PinnedWork, SafraToken, StealRefusal, StealRequest, WorkTransfer
 from pcircle.transport._sim import Conditions, Network, Program, SimTransport
-from pcircle.transport.contract import Delivery, Lost
+from pcircle.transport.contract import Delivery, LostRank
 
 __all__ = ["walk_by_engine"]
 
@@ -125,12 +125,12 @@ class _Player:
         self.elements = 0
         self.lstat_s = self.readdir_s = 0.0
 
-    def play(self, t: SimTransport) -> Generator[float | None, list[Delivery | Lost], None]:
+    def play(self, t: SimTransport) -> Generator[float | None, list[Delivery | LostRank], None]:
         """This rank's program."""
         engine, timers = self._engine, self._timers
         if engine.rank == 0:
             engine.seed([0], 0.0)
-        arrivals: list[Delivery | Lost] = []
+        arrivals: list[Delivery | LostRank] = []
         while True:
             self._now_s = now_s = t.now_s
             for arrival in arrivals:
@@ -186,7 +186,7 @@ class _Player:
         if item < 0:
             self.lstat_s -= item * costs.lstat_s
             return -item * costs.lstat_s, [], -item
-        limit_s = ITEM_S if self._engine.is_hungry() else MORE_S
+        limit_s = ITEM_S if self._engine.has_idle_workers() else MORE_S
         waiting, batches = [item], []
         item_s, visited = 0.0, 0
         while waiting and item_s < limit_s:

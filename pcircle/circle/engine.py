@@ -321,7 +321,7 @@ class Engine(Generic[I, R]):
             due_s = earlier(due_s, self.shutdown.wakeup_s())
         return due_s
 
-    def is_hungry(self) -> bool:
+    def has_idle_workers(self) -> bool:
         """Return whether a worker of any rank waits for work. A hint, for any thread."""
         # Called for each directory: the condition that is mostly false comes first.
         if not self.sharing.is_waited_for and len(self.running) >= self.workers:
@@ -528,7 +528,7 @@ class Engine(Generic[I, R]):
             self.phase = GATHERING
             self.shutdown.began_well = not self._aborted
             self.shutdown.drain.give_up()
-            self.epochs.rest()
+            self.epochs.finish()
             self._send_all(self.shutdown.gather.open())
             if self._aborted:
                 self.shutdown.gather.hurry(now_s)

@@ -51,7 +51,7 @@ class EpochRounds:
         self._latest = 0  # epoch that is awaited
         self._urged = False
         self._last = 0
-        self._resting = False
+        self._is_finishing = False
         self._opened_s = 0.0
         self._rest_until_s = 0.0
         self._due_s: float | None = None
@@ -133,13 +133,13 @@ class EpochRounds:
             self._due_s = now_s
         return self.committed >= self._last
 
-    def rest(self) -> None:
+    def finish(self) -> None:
         """Abandon an open round and allow no further rounds but that of `are_over`."""
-        self._resting = True
+        self._is_finishing = True
         self._open = False
 
     def _may_open(self) -> bool:
-        return self.sealed < self._last if self._resting else self.sealed == self.committed
+        return self.sealed < self._last if self._is_finishing else self.sealed == self.committed
 
     def _urge(self, number: int) -> Outgoing:
         # If this rank is sealed for a later epoch, the requested round has already begun.

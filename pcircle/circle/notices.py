@@ -7,9 +7,9 @@ notices wait in an `Outbox`, which its worker threads write to, and are sent in 
 A rank has at most one batch in flight: rank 0 acknowledges a batch after processing it, and only
 then is the next one sent. So the notices in flight are limited to one batch per rank, and
 `MAX_IN_FLIGHT_BYTES` for all ranks; a rank that produces notices faster than rank 0 can process
-them waits (the runtime blocks the worker that does, see `pcircle.runtime.line`). The first notice
-after a pause is sent at once. Later ones wait until they fill a batch, or for `age_s` after the
-previous batch.
+them waits (the runtime blocks the worker that does, see `pcircle.runtime.worker_channel`). The
+first notice after a pause is sent at once. Later ones wait until they fill a batch, or for `age_s`
+after the previous batch.
 
 A thread can also wait until rank 0 has *recorded* its notices: a change, for example, must not be
 made before its undo information is on disk. Such notices are sent at once, and rank 0 writes all

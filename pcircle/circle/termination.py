@@ -282,7 +282,7 @@ class TokenRing:
             self.terminated = True
             return []
         if self._size == 1:
-            self.terminated = True  # passive, and there is no other rank
+            self.terminated = True  # passive, and the only rank
             return []
         return self._probe(token, now_s)
 

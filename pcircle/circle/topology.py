@@ -116,7 +116,7 @@ class Locality:
         """Return a rank of another node, chosen uniformly, or None."""
         if not self.has_remote:
             return None
-        # Find the rank at index `far` of the list of all ranks without those of this node.
+        # Find the rank at index `far` of the list of ranks on other nodes.
         far = rng.randrange(self.size - len(self._here))
         low, high = far, self.size - 1
         while low < high:

@@ -19,7 +19,7 @@ import msgspec
 
 from pcircle.doctor import places
 from pcircle.doctor.facts import Fact, Facts, reason
-from pcircle.transport._exit import signal_at_end_of
+from pcircle.transport._exit import signal_on_parent_exit
 from pcircle.writing import write_all
 
 _STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -81,7 +81,7 @@ def _tell(parent: int, path: bytes, writer: int, *, trials: bool) -> NoReturn:
     for number in _STOP_SIGNALS:
         signal.signal(number, _stop)
     try:
-        if not signal_at_end_of(parent, signal.SIGTERM):
+        if not signal_on_parent_exit(parent, signal.SIGTERM):
             raise SystemExit
         tell(Told(known=places.known(path)))
         if trials:

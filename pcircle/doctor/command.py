@@ -15,7 +15,7 @@ from pcircle.doctor.report import SCHEMA, Report, text
 from pcircle.errors import EntriesFailed, UsageError, worst
 from pcircle.tool.results import Results
 from pcircle.transport.launch import launched
-from pcircle.transport.start import remark_stale
+from pcircle.transport.start import warn_stale_launcher
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
@@ -34,7 +34,7 @@ def doctor_typed(typed: argparse.Namespace) -> int:
             raise UsageError("empty file name")
     if typed.json is not None:
         jsonout.check(typed.json)
-    remark_stale("pcircle doctor")
+    warn_stale_launcher("pcircle doctor")
     found, trouble = launching(os.environ)
     if launched().rank:
         return 0  # the first one reports

@@ -22,11 +22,11 @@ from pcircle.fbcast.packing import Operand, Reader
 from pcircle.fbcast.place import Decisions, Place
 from pcircle.fbcast.report import Report, state_directory
 from pcircle.fbcast.signing import digest
-from pcircle.runtime.defect import write_report
+from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.signals import Signals
 from pcircle.transport.contract import Transport
 from pcircle.transport.launch import TransportOption, choose, launched
-from pcircle.transport.start import remark_stale, start
+from pcircle.transport.start import start, warn_stale_launcher
 from pcircle.trusted import make_directory
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
@@ -65,7 +65,7 @@ def broadcast_typed(typed: argparse.Namespace) -> int:
     options = _options(typed)
     choice = choose(options.transport, options.jobs, launched())
     if choice.kind != "mpi":
-        remark_stale("fbcast")
+        warn_stale_launcher("fbcast")
     return start(choice, lambda transport: _Job(options, transport).run())
 
 

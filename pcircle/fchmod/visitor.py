@@ -384,7 +384,7 @@ class Changer(Changing):
             now_s = time.monotonic()
             took_s = now_s - begun_s
             if where.place is not None and (
-                took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry())
+                took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
             ):
                 rest = Names([], [], every[at:])
                 context.spawn(list(batches(where, rest, -(-len(rest) // _PARTS) or 1)))

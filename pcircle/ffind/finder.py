@@ -73,7 +73,7 @@ class Finder(SmallDirectories):
         for at in range(0, len(files), some):
             counters.files += self._do(where, files[at : at + some], "f", fds[0])
             took_s = time.monotonic() - begun_s
-            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry())
+            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
             if (enough or context.stopping) and at + some < len(files):
                 rest = files[at + some :]
                 count -= len(rest)

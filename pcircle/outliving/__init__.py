@@ -1,1 +1,1 @@
-"""Jobs that outlive their ranks, and tell nothing twice."""
+"""Jobs that restart without a lost rank, and repeat no output."""

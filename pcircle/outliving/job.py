@@ -1,10 +1,11 @@
-"""A job that outlives its ranks: when local ones are lost it is begun again without them.
+"""Restartable jobs: when local ranks are lost, the job is restarted without them.
 
-The others stop as they do for any other reason, and end; rank 0, which is the process that the user
-started, then runs the same plan again with fewer. That is one path for all tools: what the lost
-rank held, had half done or had sent need not be known. A tool says whether it can be begun again
-(`ToolProgram.outlives`): those that only read can, as nothing that they have told is told twice
-(`pcircle.outliving.told`). fcp has its checkpoint instead, see `pcircle.transfer.program`.
+The surviving ranks stop as for any other reason, and end. Rank 0, which is the process that the
+user started, then runs the same plan again with fewer ranks. This is one path for all tools: the
+state of the lost rank, its unfinished work and its messages need not be known. A tool declares
+whether it can be restarted (`ToolProgram.outlives`). Tools that only read can, because no output is
+repeated (`pcircle.outliving.output_log`). fcp uses its checkpoint instead, see
+`pcircle.transfer.program`.
 """
 
 from __future__ import annotations
@@ -16,27 +17,27 @@ from typing import Any, Protocol
 
 from pcircle.circle.settings import EngineSettings
 from pcircle.errors import RankLost, StoppedEarly
-from pcircle.outliving.told import Told
+from pcircle.outliving.output_log import OutputLog
 from pcircle.runtime import Observer, Outcome, Program, Task, run_program
-from pcircle.runtime.defect import Mishaps
+from pcircle.runtime.crash_report import CrashReporter
 from pcircle.runtime.limit import TimeLimit
 from pcircle.walk.tasks import WalkTask
 from pcircle.workers.threads import has_live_workers
 
-_LAST_THREADS_S = 10.0  # for threads that have nothing left to do, on a busy machine
+_LAST_THREADS_S = 10.0  # for threads without work to end, on a busy machine
 _STEP_S = 0.002
 
 
-class Console(Protocol):
-    """Rank 0's side of a job that a person sees, as of `pcircle.tool.console`."""
+class RestartConsole(Protocol):
+    """Rank 0's user interface of a job, as implemented by `pcircle.tool.console`."""
 
-    def follow(self, told: Told, former: Any) -> None: ...
+    def follow(self, output_log: OutputLog, former: Any) -> None: ...
     def leave(self, reasons: Iterable[str]) -> None: ...
     def conclude(self, outcome: Outcome[Any]) -> int: ...
 
 
-class Outlived(Protocol):
-    """A tool, as of `pcircle.tool.program`."""
+class RestartableProgram(Protocol):
+    """A tool that can be restarted, as implemented by `pcircle.tool.program`."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +48,7 @@ class Outlived(Protocol):
     @property
     def close(self) -> Callable[[], None]: ...
     def complain(self, text: str) -> None: ...
-    def mishaps(self) -> Mishaps: ...
+    def mishaps(self) -> CrashReporter: ...
     def prepare(self, nodes: Sequence[int]) -> bytes: ...
     def prepare_again(self, plan: bytes, ranks: int) -> bytes: ...
     def withdraw(self) -> None: ...
@@ -58,12 +59,12 @@ class Outlived(Protocol):
     def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings: ...
 
 
-class _Ear(Observer[Any]):
-    """Rank 0's: all is the console's, but that the loss of ranks is no end."""
+class _RestartObserver(Observer[Any]):
+    """Rank 0's observer: passes everything to the console, but handles the loss of ranks."""
 
-    def __init__(self, job: Outliving, console: Any) -> None:
+    def __init__(self, job: RestartableJob, console: Any) -> None:
         self._job = job
-        self._console: Console = console
+        self._console: RestartConsole = console
         self.period_s = console.period_s
         self.show, self.status, self.log = console.show, console.status, console.log
         self.suspend, self.resume, self.notice = console.suspend, console.resume, console.notice
@@ -79,7 +80,7 @@ class _Ear(Observer[Any]):
 
     def conclude(self, outcome: Outcome[Any]) -> int:
         lost = RankLost.only(outcome.reasons)
-        if lost and self._job.told.is_whole:
+        if lost and self._job.output_log.is_whole:
             self._job.lost = lost
             self._console.leave(outcome.reasons)
             return outcome.code
@@ -87,17 +88,17 @@ class _Ear(Observer[Any]):
         return code
 
 
-class Outliving(Program):
-    """A tool's job, for the runtime. `lost` are ranks that the last run of it has lost."""
+class RestartableJob(Program):
+    """A tool's job, for the runtime. `lost` are the ranks lost in its last run."""
 
-    def __init__(self, program: Outlived) -> None:
+    def __init__(self, program: RestartableProgram) -> None:
         self.name, self.limit, self.again = program.name, program.limit, program.again
         self.lost: tuple[int, ...] = ()
         self.code: int | None = None  # once it has ended
-        self.told = Told()
+        self.output_log = OutputLog()
         self._program = program
         self._plan = b""
-        self._outlives = False
+        self._is_restartable = False
         self._task: Task[Any, Any] | None = None  # of this process
         self._console: Any = None
 
@@ -106,20 +107,20 @@ class Outliving(Program):
     def complain(self, text: str) -> None:
         self._program.complain(text)
 
-    def mishaps(self) -> Mishaps:
+    def mishaps(self) -> CrashReporter:
         return self._program.mishaps()
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         if self._plan:
             try:
-                self.told.begin_again()
+                self.output_log.begin_again()
             except OSError as error:
                 text = f"cannot read temporary files: {error.strerror}"
                 raise StoppedEarly(f"a rank was lost, and {text}; run it again") from error
             self._plan = self._program.prepare_again(self._plan, len(nodes))
         else:
             self._plan = self._program.prepare(nodes)
-            self._outlives = self._program.outlives()
+            self._is_restartable = self._program.outlives()
         return self._plan
 
     def withdraw(self) -> None:
@@ -130,7 +131,7 @@ class Outliving(Program):
         return self._task
 
     def close(self) -> None:
-        """Let go of what the task of this process holds, but for lists, which are read again."""
+        """Release what this process's task holds, except for lists, which are read again."""
         if isinstance(self._task, WalkTask):
             self._task.keeps_lists = True
         self._program.close()
@@ -139,45 +140,45 @@ class Outliving(Program):
         return self._program.settings(observer, task)
 
     def observer(self, plan: bytes) -> Observer[Any]:
-        if not self._outlives:
+        if not self._is_restartable:
             return self._program.observer(plan)
         console: Any = self._program.observer(plan)
-        console.follow(self.told, self._console)
+        console.follow(self.output_log, self._console)
         self._console = console
-        return _Ear(self, console)
+        return _RestartObserver(self, console)
 
 
-def outlive(program: Outlived, ranks: int) -> int:
-    """Run a tool on local ranks, again with fewer as long as some are lost; the exit code."""
-    job = Outliving(program)
+def run_restartable(program: RestartableProgram, ranks: int) -> int:
+    """Run a tool on local ranks, with fewer after each loss; return the exit code."""
+    job = RestartableJob(program)
     try:
         while True:
             program.share(ranks)
             code = run_program(job, ranks, "local")
             if not job.lost:
-                # Who was lost after all had told what they did took nothing along.
+                # A rank that is lost after all accounts were given loses no work.
                 late = code == RankLost.exit_code and job.code is not None
                 return job.code if late and job.code is not None else code
             ranks, job.lost = max(1, ranks - len(job.lost)), ()
-            # Workers end by themselves; their helpers when the task is closed, which is for later
-            # than any use of its descriptors.
-            ended = _comes_true(lambda: not has_live_workers())
+            # Workers end by themselves. Their helpers end when the task is closed, which must come
+            # after any use of its descriptors.
+            ended = _await_condition(lambda: not has_live_workers())
             if ended:
                 job.close()
-            if not (ended and _comes_true(may_outlive)):
+            if not (ended and _await_condition(can_restart)):
                 program.complain("a thread of a worker is stuck: run it again")
                 return code
     finally:
-        job.told.close()
+        job.output_log.close()
 
 
-def may_outlive() -> bool:
-    """Whether this process can start ranks more than once: as forks, as it has one thread."""
+def can_restart() -> bool:
+    """Return whether this process can start ranks again: it forks them, so it needs one thread."""
     return len(sys._current_frames()) == 1
 
 
-def _comes_true(true: Callable[[], bool]) -> bool:
-    """Whether what is expected of the last run's threads happens soon: nobody joins them."""
+def _await_condition(true: Callable[[], bool]) -> bool:
+    """Wait until a condition on the last run's threads holds; return whether it does."""
     until_s = time.monotonic() + _LAST_THREADS_S
     while not true() and time.monotonic() < until_s:
         time.sleep(_STEP_S)

@@ -1,10 +1,10 @@
-"""Running tasks: the loop between engine, transport and workers, and the library's front door."""
+"""The runtime: tasks, the loop that runs them on each rank, and the functions that start a job."""
 
 from __future__ import annotations
 
 from pcircle.runtime.job import Program, Result, run, run_program
 from pcircle.runtime.limit import TimeLimit
-from pcircle.runtime.parted import PartedTask
+from pcircle.runtime.per_thread import PartedTask
 from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, Work
 
 __all__ = [

@@ -1,10 +1,8 @@
-"""A job from the command that starts it to the exit code: on every transport the same.
+"""A job from the command that starts it to its exit code, the same on every transport.
 
-Rank 0 alone looks at the arguments' meaning (`prepare`): whether a
-destination exists, for one, is a question that must have one answer, and by
-the time another rank asked, rank 0 might have created it. What it decided, or
-that it refused, is the first message down the tree; only then does a task
-exist on any rank.
+Only rank 0 interprets the arguments (`prepare`). Whether a destination exists, for example, must
+have one answer, and by the time another rank looked, rank 0 might have created it. Rank 0's plan,
+or its refusal, is the first message down the tree; only then is a task created on any rank.
 """
 
 from __future__ import annotations
@@ -28,62 +26,66 @@ from pcircle.errors import (
     UsageError,
     error_of,
 )
-from pcircle.runtime.defect import Mishaps, Tracebacks, once
+from pcircle.runtime.crash_report import (
+    CrashReporter,
+    TracebackReporter,
+    without_repeated_tracebacks,
+)
 from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Observer, Outcome, Task
 from pcircle.runtime.wire import by_value
-from pcircle.transport._exit import say
-from pcircle.transport.contract import Delivery, Lost, Transport
+from pcircle.transport._exit import print_error
+from pcircle.transport.contract import Delivery, LostRank, Transport
 from pcircle.transport.launch import TransportOption, choose, launched
-from pcircle.transport.start import is_importable, remark_stale, start
+from pcircle.transport.start import is_importable, start, warn_stale_launcher
 
 R = TypeVar("R")
 
 
 class Program(ABC):
-    """A tool, as the runtime sees it. `name` begins what it says on standard error."""
+    """A tool, as seen by the runtime. Its messages on standard error start with `name`."""
 
     name = "pcircle"
     limit: TimeLimit | None = None
-    """When rank 0 stops the job."""
+    """When rank 0 stops the job, if at all."""
     again = False
-    """Whether the process may run further jobs when this one has ended, also under MPI."""
+    """Set if the process may run further jobs after this one, also under MPI."""
 
     def complain(self, text: str) -> None:
-        """Say on standard error why the job ends; for a front end with better means to replace."""
-        say(text, self.name)
+        """Print on standard error why the job ends; front ends may override this."""
+        print_error(text, self.name)
 
     def explain_unreadable(self, error: OSError) -> str:
-        """Return the message of a job that ends because `prepare` met this error."""
+        """Return the message for an OSError in `prepare` that ends the job."""
         return f"cannot prepare the job: {error.strerror}"
 
-    def mishaps(self) -> Mishaps:
-        """How exceptions that nobody expects are reported; asked on every rank."""
-        return Mishaps()
+    def mishaps(self) -> CrashReporter:
+        """Return how unexpected exceptions are reported; called on every rank."""
+        return CrashReporter()
 
     @abstractmethod
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        """On rank 0: decide what is to be done, for all ranks; `nodes` says where each is.
+        """On rank 0: return the plan of the job, for all ranks; `nodes` is the node of each rank.
 
-        May raise a `PcircleError`: the job ends with its code before it began. An OSError of the
-        file system ends it as a failed entry does.
+        May raise a `PcircleError`: the job then ends with its code before it has begun. An OSError
+        of the file system ends the job like a failed entry.
         """
 
     def withdraw(self) -> None:  # noqa: B027
-        """On rank 0: undo what `prepare` did; it raised, or was made to by a signal."""
+        """On rank 0: undo what `prepare` did, after it raised or was interrupted by a signal."""
 
     @abstractmethod
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        """On every rank: the task that carries out what was decided."""
+        """On every rank: return the task that executes the plan."""
 
     @abstractmethod
     def observer(self, plan: bytes) -> Observer[Any]:
-        """On rank 0: who listens."""
+        """On rank 0: return the observer of the job."""
 
     def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings:
-        """The engine's choices for this job."""
+        """Return the engine's settings for this job."""
         return EngineSettings(
             structured=task.structured,
             progress_period_s=None if observer is None else observer.period_s,
@@ -91,36 +93,36 @@ class Program(ABC):
         )
 
 
-# No file system returns these; None is an OSError that no system call returned.
+# No file system returns these; None means that no system call returned the OSError.
 _DEFECTS = (None, errno.EBADF, errno.EFAULT)
 
 
 class _Opening(msgspec.Struct, frozen=True, array_like=True):
-    """The first message down the tree: go on with this plan, or end with this code."""
+    """The first message down the tree: run this plan, or end with this code."""
 
     code: int
     plan: bytes
 
 
 def run_program(program: Program, jobs: int | None, transport: TransportOption) -> int:
-    """Run a program on the ranks that the launcher, or `jobs`, gives; returns its exit code.
+    """Run a program on the ranks that the launcher, or `jobs`, provides; return its exit code.
 
-    Forked and launched ranks never see it return with a code of their own:
-    all return the agreed one. UsageError if options and launcher disagree.
+    All ranks return the same code, except that forked ranks don't return. Raises UsageError if
+    options and launcher disagree.
     """
     choice = choose(transport, jobs, launched())
     if choice.kind != "mpi":
-        remark_stale(program.name)
+        warn_stale_launcher(program.name)
     body = _Body(program)
     try:
         return start(choice, body, body.pickled, again=program.again)
-    except Defect as error:  # its ranks have been ended
+    except Defect as error:  # its ranks have been killed
         program.complain(str(error))
         return error.exit_code
 
 
 class _Body:
-    """What a rank runs. Its fields are what a rank that is another program has to be told."""
+    """The body of a rank; its fields are what a new interpreter needs to run it."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -130,7 +132,7 @@ class _Body:
         return _run(self._program, transport, by_value if self._by_value else None)
 
     def pickled(self) -> bytes:
-        """For ranks that are programs of their own. UsageError if these could not make it out."""
+        """Return the body for new interpreters; UsageError if these could not unpickle it."""
         import pickle
 
         from pcircle.workers.threads import OperationTimeout
@@ -184,11 +186,11 @@ def _run(
 
 def _open(
     program: Program, transport: Transport, signals: Signals
-) -> tuple[_Opening, list[Delivery | Lost]]:
+) -> tuple[_Opening, list[Delivery | LostRank]]:
     places = NodeMap(transport.nodes)
     tree = TreePosition(transport.rank, transport.size, EngineSettings().arity, places)
     if transport.rank:
-        payload, early = _hear(transport, tree, signals)
+        payload, early = _await_opening(transport, tree, signals)
         opening = msgspec.msgpack.decode(payload, type=_Opening)
     else:
         early = []
@@ -209,8 +211,8 @@ def _open(
                 program.complain(problem)
                 opening = _Opening(UsageError.exit_code, b"")
             else:
-                told = mishaps.explain(error, "preparing the job")
-                program.complain(f"internal error: {told}")
+                explanation = mishaps.explain(error, "preparing the job")
+                program.complain(f"internal error: {explanation}")
                 opening = _Opening(Defect.exit_code, b"")
         payload = msgspec.msgpack.encode(opening)
     for child in tree.children:
@@ -218,21 +220,22 @@ def _open(
     return opening, early
 
 
-def _hear(
+def _await_opening(
     transport: Transport, tree: TreePosition, signals: Signals
-) -> tuple[bytes, list[Delivery | Lost]]:
-    """Wait for the opening; what comes besides, from ranks that had theirs sooner, is kept.
+) -> tuple[bytes, list[Delivery | LostRank]]:
+    """Wait for the opening; return it and what arrived meanwhile from ranks that had theirs sooner.
 
-    So is the loss of a rank, which then ends the job as at any time; but not without an opening.
+    The loss of a rank is returned as well and ends the job later, unless no opening can arrive
+    without that rank.
     """
-    early: list[Delivery | Lost] = []
+    early: list[Delivery | LostRank] = []
     while True:
         for arrival in transport.poll(None):
             early.append(arrival)
-        # Rank 0 doesn't know, so this rank must be missed rather than leave in good order.
+        # Rank 0 doesn't know of the signal: raise, so that this rank is reported as lost.
         signals.check()
         for place, arrival in enumerate(early):
-            if isinstance(arrival, Lost):
+            if isinstance(arrival, LostRank):
                 if arrival.rank in tree.ancestors:
                     return _ending(StoppedEarly.exit_code), []
             elif arrival.source == tree.parent:
@@ -244,35 +247,37 @@ def _ending(code: int) -> bytes:
 
 
 class Result(msgspec.Struct, Generic[R], frozen=True):
-    """What `run` returns: the outcome on rank 0, None elsewhere, and the exit code."""
+    """The result of `run`: the exit code and, on rank 0, the outcome (elsewhere None)."""
 
     code: int
     outcome: Outcome[R] | None
 
 
-class _Keep(Observer[Any]):
-    """The observer of `run`: keeps the outcome."""
+class _OutcomeKeeper(Observer[Any]):
+    """The observer of `run`, which stores the outcome."""
 
     def __init__(self) -> None:
         self.outcome: Outcome[Any] | None = None
 
     def conclude(self, outcome: Outcome[Any]) -> int:
         self.outcome = outcome
-        told = msgspec.structs.replace(outcome, reasons=tuple(once(outcome.reasons)))
-        return super().conclude(told)
+        shown = msgspec.structs.replace(
+            outcome, reasons=tuple(without_repeated_tracebacks(outcome.reasons))
+        )
+        return super().conclude(shown)
 
 
 class _Library(Program):
-    """A user's task as a program; every rank has it, so nothing is to be told."""
+    """A user's task as a program; every rank has the task, so its plan is empty."""
 
     again = True
 
     def __init__(self, task: Task[Any, Any]) -> None:
-        self.keep = _Keep()
+        self.keep = _OutcomeKeeper()
         self._task = task
 
-    def mishaps(self) -> Mishaps:
-        return Tracebacks()
+    def mishaps(self) -> CrashReporter:
+        return TracebackReporter()
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         return b""
@@ -291,23 +296,23 @@ def run(
     *,
     check: bool = True,
 ) -> Result[R]:
-    """Run a task on many ranks; the library's front door.
+    """Run a task on many ranks: the entry point of the library.
 
-    Under mpirun or srun every rank of the program calls this and gets a
-    result, with an outcome on rank 0 only. Otherwise `jobs` local processes
-    share the work (default: one per core, up to 8), and only the caller returns.
+    Under mpirun or srun, every rank of the program calls this and receives a result, with an
+    outcome on rank 0 only. Otherwise `jobs` local processes share the work (default: one per core,
+    at most 8), and only the caller returns.
 
-    These are forked, in a process without other threads. Where there are some, as in a
-    notebook, fresh interpreters are started, which import the module of the task. If
-    that is the script itself, it must call `run` below `if __name__ == "__main__":`; if it is a
+    In a process without other threads, the local processes are forked. If there are other threads,
+    as in a notebook, new interpreters are started, which import the module of the task. If that
+    module is the script itself, it must call `run` below `if __name__ == "__main__":`; if it is a
     notebook, the package cloudpickle is required. The task is pickled for them.
 
-    A UsageError is raised for what is refused before it began. An exception that leaves a
-    method of the task ends the job, and its traceback is on standard error.
+    A UsageError is raised for arguments that are rejected before the job begins. An exception that
+    leaves a method of the task ends the job, and its traceback is printed on standard error.
 
-    A job that did not complete raises the `PcircleError` of its exit code, on every rank:
-    `Defect` if the task raised an exception. Without `check` the result is returned, whose `code`
-    is then not 0 and whose outcome is that of a part of the work.
+    A job that did not complete raises the `PcircleError` of its exit code, on every rank: `Defect`
+    if the task raised an exception. With `check=False` the result is returned instead; its `code`
+    is then not 0, and its outcome is that of a part of the work.
     """
     program = _Library(task)
     code = run_program(program, jobs, transport)

@@ -1,4 +1,4 @@
-"""How long a job may take: what rank 0 stops it by, as a signal would."""
+"""The time limit of a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class TimeLimit(NamedTuple):
-    """When a job stops early, in good order, by the monotonic clock, and the reason it gives."""
+    """The time at which rank 0 stops a job early, as a signal would, and the reason to report.
+
+    `at_s` is a time of the monotonic clock.
+    """
 
     at_s: float
     reason: str

@@ -1,8 +1,8 @@
-"""The only loop: between one rank's engine, its transport and its workers.
+"""The main loop of a rank: it connects the engine, the transport and the workers.
 
-Arrivals and finished file work become engine events; engine instructions
-become sends and submissions. Everything here runs on the rank's main thread
-and returns soon; whatever may take long runs in the pool.
+Arrivals and finished file work become engine events; engine instructions become sends and
+submissions. Everything here runs on the rank's main thread and returns soon; operations that may
+take long run in the pool.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from pcircle.circle.messages import (
 from pcircle.circle.settings import EngineSettings
 from pcircle.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
 from pcircle.guards import require
-from pcircle.runtime.defect import Mishaps
+from pcircle.runtime.crash_report import CrashReporter
 from pcircle.runtime.limit import TimeLimit
-from pcircle.runtime.line import WorkerLine
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.spill import SpillFile
 from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, wire_types
-from pcircle.runtime.threads import Parts, Tuner, max_threads
+from pcircle.runtime.threads import PerThreadTasks, Tuner, max_threads
 from pcircle.runtime.wire import Codec, with_results
-from pcircle.transport._exit import say
-from pcircle.transport.contract import Delivery, Lost, Transport
+from pcircle.runtime.worker_channel import WorkerChannel
+from pcircle.transport._exit import print_error
+from pcircle.transport.contract import Delivery, LostRank, Transport
 from pcircle.workers.pool import PoolFuture, WorkerPool
 
 if TYPE_CHECKING:  # imported where there are very many ranks
@@ -65,17 +65,17 @@ if TYPE_CHECKING:  # imported where there are very many ranks
 
 _LAST_CALLS_S = 5.0
 _LONGEST_WAIT_S = 3600.0  # in one call
-_MAX_RECEIVERS = 256  # that a report tells apart
+_MAX_RECEIVERS = 256  # blocks of receivers in a report
 
 
 class Rank:
     """One rank of a job, from its first item to the agreed exit code.
 
-    `observer` and `limit` are given on rank 0 only; `mishaps` says how a defect is reported, and
-    `pickled` is as of `Codec`. Use: `Rank(...).run(signals)`, once.
+    `observer` and `limit` are given on rank 0 only. `mishaps` reports defects; `pickled` is that of
+    `Codec`. Use: `Rank(...).run(signals)`, once.
     """
 
-    _is_asked = False  # how far the job is
+    _is_status_requested = False
 
     def __init__(
         self,
@@ -83,17 +83,17 @@ class Rank:
         task: Task[Any, Any],
         settings: EngineSettings,
         observer: Observer[Any] | None,
-        early: Sequence[Delivery | Lost] = (),
+        early: Sequence[Delivery | LostRank] = (),
         limit: TimeLimit | None = None,
-        mishaps: Mishaps | None = None,
+        mishaps: CrashReporter | None = None,
         pickled: Callable[[Any], bytes] | None = None,
     ) -> None:
         self._transport, self._task, self._observer = transport, task, observer
         self._early, self._limit = list(early), limit
-        self._mishaps = mishaps or Mishaps()
+        self._mishaps = mishaps or CrashReporter()
         self._codec = Codec(*wire_types(type(task)), task.notice_type, pickled)
         self._pool = self._workers(task.threads or settings.workers)
-        self._syncer = self._workers(1)  # a sync may take long, and work should go on
+        self._syncer = self._workers(1)  # a sync may take long, and work must continue
         self._spill = SpillFile()
         self._stopping = self._unheard = self._has_notices = self._refuses = False
         self._answers: list[Send] = []
@@ -101,9 +101,9 @@ class Rank:
         self._message_bytes = 0
         self._sent_block = -(-transport.size // _MAX_RECEIVERS)
         self._sent: dict[int, list[int]] = {}  # messages and their bytes, by block of receivers
-        self._are_portable = type(task).portable is Task.portable  # results, as they are
-        self._kept: Any = None  # what the task has handed over at the end
-        self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
+        self._are_portable = type(task).portable is Task.portable  # results need no conversion
+        self._contribution: Any = None  # of the task, at the end
+        self._late: list[tuple[int, str]] = []  # codes and reasons found while accounts were made
         self._sums_up = transport.size > settings.rank_rows  # the ranks' reports
         self._engine: Engine[Any, Any] = Engine(
             transport.rank,
@@ -114,12 +114,12 @@ class Rank:
             nodes=transport.nodes,
             measure=task.measure,
             report=self._report,
-            contribution=lambda: self._kept,
+            contribution=lambda: self._contribution,
         )
         self._engine.workers = self._pool.threads
-        most = max_threads(transport.nodes, transport.rank)
-        self._tuner = Tuner(task, self._pool, most) if task.threads is None else None
-        self._parts = Parts(task, self._pool)
+        max_count = max_threads(transport.nodes, transport.rank)
+        self._tuner = Tuner(task, self._pool, max_count) if task.threads is None else None
+        self._parts = PerThreadTasks(task, self._pool)
         self._line = self._new_line()
         self._act: dict[type, Any] = {
             Send: self._send,
@@ -137,23 +137,25 @@ class Rank:
             StopRank: self._stop,
         }
 
-    # What a rank works with; `pcircle.testing` has its own, which are played from a seed.
+    # The resources of a rank; `pcircle.testing` overrides them with seeded ones.
 
     def _workers(self, threads: int) -> WorkerPool:
         return WorkerPool(self._transport.wake, threads)
 
     def _random(self) -> Random:
-        # Of a number: text needs sha2.
+        # The seed is a number: a string would import sha2.
         return Random(hash((os.getpid(), time.time_ns(), self._transport.rank)))
 
-    def _new_line(self) -> WorkerLine:
-        told = self._task.line_of, self._codec.encode_notice
-        return WorkerLine(self._pool, self._engine, self._perform, _now_s, self._is_stopping, *told)
+    def _new_line(self) -> WorkerChannel:
+        codec = self._task.line_of, self._codec.encode_notice
+        return WorkerChannel(
+            self._pool, self._engine, self._perform, _now_s, self._is_stopping, *codec
+        )
 
     def run(self, signals: Signals) -> int:
-        """Work until all ranks agree to stop; returns the exit code.
+        """Work until all ranks agree to stop; return the exit code.
 
-        Defect if it can't even come to that: the other ranks must then be ended.
+        Raises Defect if the job can't reach agreement; the other ranks must then be killed.
         """
         try:
             code = self._loop(signals)
@@ -166,7 +168,7 @@ class Rank:
         finally:
             self._end()
         if self._unheard:
-            # They don't know that the job has ended, and somebody may wait for them.
+            # Silent ranks don't know that the job has ended, and the launcher may wait for them.
             self._transport.abort(code)
         return code
 
@@ -203,13 +205,13 @@ class Rank:
     # ---- events ----------------------------------------------------------------
 
     def _attend(self, signals: Signals, observer: Observer[Any]) -> None:
-        """On rank 0: do what a signal asks for."""
+        """On rank 0: do what a signal requests."""
         if signals.suspended:
             observer.suspend()
             observer.resume(signals.suspend())
         if signals.asked:
             signals.asked = False
-            self._is_asked = True
+            self._is_status_requested = True
             self._engine.show_progress(_now_s())
 
     def _seed(self) -> None:
@@ -219,7 +221,7 @@ class Rank:
             self._fail(error, "seeding the job")
 
     def _left_s(self, limit: TimeLimit) -> float:
-        """How long the job may go on; one that ends anyway is not stopped."""
+        """Return how long the job may continue; a job that already ends has no limit."""
         return inf if self._stopping or self._engine.phase > WORKING else limit.at_s - _now_s()
 
     def _timeout_s(self) -> float | None:
@@ -233,9 +235,9 @@ class Rank:
         # The kernel counts milliseconds in 31 bits.
         return None if wait_s is None else min(wait_s, _LONGEST_WAIT_S)
 
-    def _arrived(self, arrival: Delivery | Lost) -> None:
-        if isinstance(arrival, Lost):
-            # What a rank died of is known to rank 0; the others saw a connection end.
+    def _arrived(self, arrival: Delivery | LostRank) -> None:
+        if isinstance(arrival, LostRank):
+            # Rank 0 knows why a rank died; the other ranks only saw a connection end.
             cause = arrival.reason if self._transport.rank == 0 else ""
             self._engine.rank_lost(arrival.rank, cause, _now_s())
             return
@@ -244,11 +246,11 @@ class Rank:
             self._engine.receive(arrival.source, message, _now_s())
         except Exception as error:
             self._fail(error, f"handling a message of rank {arrival.source}")
-        # Messages are carried out one by one: an answer must not wait for the rest.
+        # Execute instructions message by message: an answer must not wait for later messages.
         self._perform()
 
     def _read(self, source: int, payload: bytes) -> Message:
-        """A message. If a value in it is of no type that the task says, the job ends."""
+        """Decode a message; abort the job if a value is not of a type that the task declares."""
         try:
             return self._codec.message(payload)
         except msgspec.ValidationError as error:
@@ -261,7 +263,7 @@ class Rank:
         error = future.error()
         if error is not None:
             self._fail(error, f"{phase} {item!r}")
-            # The job is aborting: the value goes nowhere, but the ticket must be handed back.
+            # The job is aborting: the value is dropped, but the ticket must be returned.
             self._engine.finished(ticket, None, _now_s())
         else:
             try:
@@ -274,11 +276,11 @@ class Rank:
         code, reason = self._explain(error, doing)
         self._engine.abort(code, reason, _now_s())
         if reason not in self._engine.reasons:
-            # The accounts are on their way without it.
+            # The accounts are in flight without it.
             self._mishaps.late(self._transport.rank, reason, self._engine.code)
 
     def _explain(self, error: BaseException, doing: str) -> tuple[int, str]:
-        """The exit code and the reason that an exception comes to."""
+        """Return the exit code and the reason that an exception results in."""
         if isinstance(error, PcircleError):
             return error.exit_code, str(error)
         if problem := self._mishaps.package_problem(error):
@@ -290,14 +292,14 @@ class Rank:
             return self._task.merge(a, b)
         except Exception as error:
             if self._engine.phase < GATHERING:
-                raise  # which stops the job
+                raise  # this stops the job
             self._late.append(self._explain(error, "merging the results of ranks"))
             return a
 
     def _amended(self, account: FinalAccount[Any]) -> FinalAccount[Any]:
-        """An account as it leaves this rank: of many ranks, their reports are summed up.
+        """Return an account as it leaves this rank, with the reports of many ranks summed up.
 
-        With what went wrong while it was made: it is too late for an abort.
+        Includes what went wrong while the account was made, when it is too late for an abort.
         """
         if self._sums_up and len(account.reports) > 1:
             reports = (self._summed_up(account.reports),)
@@ -314,7 +316,7 @@ class Rank:
                 self._act[type(instruction)](instruction)
 
     def _settle_notices(self) -> None:
-        """On rank 0: bring what was told to disk, once for all ranks, and then answer them."""
+        """On rank 0: flush the recorded notices of all ranks, then acknowledge them."""
         if self._has_notices:
             self._has_notices = False
             if self._observer is not None and not self._refuses:
@@ -333,7 +335,7 @@ class Rank:
 
     def _send(self, send: Send) -> None:
         if isinstance(send.message, NoticeReply):
-            self._answers.append(send)  # until what was told is on disk
+            self._answers.append(send)  # sent when the notices are on disk
         else:
             self._deliver(send)
 
@@ -355,7 +357,7 @@ class Rank:
         self._transport.send(send.dest, payload)
 
     def _encode_failed(self, message: Message, error: Exception) -> bytes:
-        """What is sent instead of values that can't travel: the job ends for them."""
+        """Return what is sent instead of values that can't be encoded; the job ends."""
         if isinstance(message, TreeReduction) and message.account is not None:
             self._late.append(self._explain(error, "sending a result to another rank"))
             account = self._amended(msgspec.structs.replace(message.account, value=None))
@@ -364,7 +366,7 @@ class Rank:
         if isinstance(message, WorkTransfer) and message.moved:
             what = "items, or what has come of others,"
         self._fail(error, f"sending {what} to another rank")
-        return self._codec.encode(PinnedWork(()))  # which counts as the other one would have
+        return self._codec.encode(PinnedWork(()))  # a basic message, like the original
 
     def _is_stopping(self) -> bool:
         return self._stopping
@@ -374,7 +376,7 @@ class Rank:
         future.then(partial(self._ended, start.ticket, start.item, "processing"))
 
     def _process(self, item: Any, context: Context[Any]) -> Any:
-        # An item that was handed out ahead need not begin when the job stops.
+        # An item that was started in advance need not run when the job stops.
         return None if self._stopping else self._parts.context().process(item, context)
 
     def _complete(self, complete: CompleteItem) -> None:
@@ -395,7 +397,7 @@ class Rank:
 
     def _fetch(self, fetch: FetchSegment) -> None:
         if self._engine.reasons or self._stopping:
-            return  # nobody wants it, and it may be what could not be kept just now
+            return  # not needed, and writing it may have failed
         try:
             data = self._spill.fetch(fetch.segment)
         except OSError as error:
@@ -458,8 +460,8 @@ class Rank:
         if self._observer is not None:
             try:
                 self._observer.show(show.sums)
-                if self._is_asked:
-                    self._is_asked = False
+                if self._is_status_requested:
+                    self._is_status_requested = False
                     self._observer.status(show.sums)
             except Exception as error:
                 self._fail(error, "showing progress")
@@ -467,7 +469,7 @@ class Rank:
     def _conclude(self, conclude: Conclude) -> None:
         account = self._amended(conclude.account)
         code = account.code
-        # Another rank may know of a loss that this one has not heard of yet.
+        # Another rank may know of a loss that this rank has not learnt of yet.
         lost = self._engine.lost | set(map(RankLost.rank_in, account.reasons))
         silent = tuple(rank for rank in account.silent if rank not in lost)
         self._unheard = bool(silent or account.more_silent)
@@ -496,15 +498,15 @@ class Rank:
             self._code = self._tell(Outcome(stop.code, self._engine.reasons, (), (), None))
 
     def _tell(self, outcome: Outcome[Any]) -> int:
-        """Have the observer conclude; the job's exit code."""
+        """Make the observer conclude; return the job's exit code."""
         if self._observer is None:
             return outcome.code
         try:
             return self._observer.conclude(outcome)
         except Exception as error:
-            # The other ranks must still be told to stop, and nobody else would say why.
+            # The other ranks must still be stopped, and only this message explains why.
             code, reason = self._explain(error, "concluding the job")
-            say(reason)
+            print_error(reason)
             return worst((outcome.code, code))
 
     # ---- the end ---------------------------------------------------------------
@@ -514,9 +516,9 @@ class Rank:
         self._stopping = True
         self._line.let_go()
         self._syncer.close(_LAST_CALLS_S)
-        # What was abandoned is tidied up by the worker; a stuck one is left to die with us.
+        # Workers undo abandoned items; a stuck worker ends with the process.
         if self._pool.close(_LAST_CALLS_S):
-            # What ended last may have something to be abandoned, or have failed to.
+            # The last items to end may have to be abandoned, or may have failed.
             self._pool.drain()
             self._pool.close(_LAST_CALLS_S)
             self._pool.drain()
@@ -527,7 +529,7 @@ class Rank:
         counts: tuple[int, ...] = ()
         try:
             if not self._engine.reasons:
-                self._kept = self._task.finish()
+                self._contribution = self._task.finish()
         except Exception as error:
             self._late.append(self._explain(error, "finishing the work"))
         try:
@@ -568,7 +570,7 @@ class Rank:
         return self._encoded(Summary.of(report.rank, counts, figures))
 
     def _summed_up(self, reports: Sequence[bytes]) -> bytes:
-        """Reports of many ranks as one."""
+        """Return the reports of many ranks as one."""
         from pcircle.runtime.summary import merged, unpacked
 
         return self._encoded(merged(unpacked(reports)))
@@ -582,14 +584,14 @@ class Rank:
 
 
 def _without_echoes(reasons: Sequence[str]) -> tuple[str, ...]:
-    """Reasons, less those that another one says with its cause."""
+    """Return the reasons without those that another reason repeats with its cause."""
     return tuple(
         reason for reason in reasons if not any(r.startswith(f"{reason}:") for r in reasons)
     )
 
 
 def _left_out(account: FinalAccount[Any]) -> Iterator[str]:
-    """How much of an account has not been told, since there was too much of it."""
+    """Yield how many reasons and silent ranks an account could not list."""
     if account.more_reasons:
         yield f"up to {account.more_reasons} more reasons"
     if account.more_silent:
@@ -601,15 +603,15 @@ def _now_s() -> float:
 
 
 def _peak_rss_bytes() -> int:
-    """The most memory that this program has had at a time."""
-    # ru_maxrss begins with the size of the process that started us, were it larger.
+    """Return the peak memory of this program."""
+    # ru_maxrss includes the size of the parent process at the fork.
     try:
         with open("/proc/self/status", "rb") as status:
             for line in status:
                 if line.startswith(b"VmHWM:"):
                     return int(line.split()[1]) * 1024
     except OSError:
-        pass  # no /proc here
+        pass  # there is no /proc
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -1,15 +1,15 @@
 """SIGINT, SIGTERM and SIGHUP as events of the loop; SIGUSR1 and SIGTSTP as well.
 
-The first one asks the job to stop: the handler only takes a note and wakes
-the loop, which tells all ranks. A second SIGINT, from somebody who has had
-enough, ends the process at once; unless it comes within half a second, as
-some launchers deliver the one that was typed twice.
+The first signal requests that the job stop: the handler only records it and wakes the loop, which
+informs all ranks. A second SIGINT ends the process at once, unless it arrives within half a second,
+because some launchers deliver a single Ctrl-C twice.
 
-SIGUSR1 asks for a line about how far the job is, as of dd; and Ctrl-Z (SIGTSTP) to stop, when
-what is on the terminal has been put in order.
+SIGUSR1 requests a line about the job's progress, as with dd. Ctrl-Z (SIGTSTP) suspends the process
+after the terminal has been restored.
 
-A forked rank begins with them held, so that one that comes before it has
-handlers is heard, and ends so: then the job's end is settled already.
+A forked rank starts with these signals blocked, so that a signal that arrives before it has
+handlers is not lost; it also ends with them blocked, because the job's exit code is settled by
+then.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ CODES = {
 
 
 class Signals:
-    """While entered, `pending` is the first signal that came to end the job, else None.
+    """While entered, `pending` is the first signal that stops the job, or None.
 
-    `asked`: SIGUSR1 came, and `suspended`: SIGTSTP did, where that is heard (`hear_suspends`).
-
-    Entered on another thread than the main one, nothing is heard.
+    `asked` is set by SIGUSR1, and `suspended` by SIGTSTP after `hear_suspends`. On a thread other
+    than the main thread no signals are handled.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -54,9 +53,9 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is not threading.main_thread():
-            return self  # which alone hears signals, and may do something else
+            return self  # only the main thread can handle signals
         for number in (*CODES, signal.SIGUSR1):
-            # A command under nohup ignores SIGHUP: leave it so.
+            # SIGHUP stays ignored under nohup.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._former[number] = signal.signal(number, self._handle)
         self._held = signal.pthread_sigmask(signal.SIG_UNBLOCK, (*CODES, signal.SIGUSR1))
@@ -70,7 +69,7 @@ class Signals:
             signal.signal(number, handler)
 
     def hear_suspends(self) -> None:
-        """From now on SIGTSTP is for who looks at `suspended`, and calls `suspend`."""
+        """Handle SIGTSTP from now on: set `suspended`, for a caller of `suspend`."""
         if (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
@@ -78,7 +77,7 @@ class Signals:
             self._former[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._handle)
 
     def suspend(self) -> float:
-        """Stop as SIGTSTP does; for how many seconds, when SIGCONT has come."""
+        """Stop the process as SIGTSTP does; return the seconds until SIGCONT."""
         self.suspended = False
         began_s = time.monotonic()
         handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -105,7 +104,7 @@ class Signals:
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """What is within ends with the signal's error: it may wait long, and has no loop."""
+        """Raise the signal's error inside the block, which may wait long without a loop."""
         self.check()
         self._raises = True
         try:
@@ -114,7 +113,7 @@ class Signals:
             self._raises = False
 
     def check(self) -> None:
-        """Interrupted or Terminated if a stop signal came before the job began."""
+        """Raise Interrupted or Terminated if a stop signal arrived before the job began."""
         if self.pending is not None:
             error = Interrupted if self.pending is signal.SIGINT else Terminated
             raise error(f"stopped by {self.pending.name} before the job began")

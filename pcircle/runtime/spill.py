@@ -1,9 +1,8 @@
-"""Where the middle of a long queue is kept: one nameless file a rank.
+"""Storage for the middle of a long queue: one unnamed temporary file per rank.
 
-A segment is written at the file's end. The one fetched next is mostly the one
-written last (the own end is last-in first-out), so the file is cut back then;
-when all segments are gone it is empty again. It has no name, so a killed job
-leaves nothing behind.
+A segment is written at the end of the file. The segment fetched next is usually the last one
+written (the own end is last-in first-out), so the file is then truncated; it is empty again when
+all segments are gone. It has no name, so a killed job leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from pcircle.writing import discard, write_at
 
 
 class SpillFile:
-    """Numbered byte strings on disk. OSError when the temporary directory can't take them."""
+    """Numbered byte strings on disk; OSError if the temporary directory can't hold them."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
         self._places: dict[int, tuple[int, int]] = {}
-        self._order: list[tuple[int, int]] = []  # numbers and offsets as they lie in the file
+        self._order: list[tuple[int, int]] = []  # numbers and offsets in file order
         self._end = 0
 
     def keep(self, number: int, data: bytes) -> None:
         """Store a segment."""
         if self._file is None:
-            import tempfile  # few queues ever spill, and it takes long to import
+            import tempfile  # slow to import, and few queues spill
 
             self._file = tempfile.TemporaryFile(prefix="pcircle-queue-", buffering=0)  # noqa: SIM115
         write_at(self._file.fileno(), data, self._end)
@@ -36,7 +35,7 @@ class SpillFile:
         self._end += len(data)
 
     def fetch(self, number: int) -> bytes:
-        """Read a segment back and forget it."""
+        """Read a segment back and discard it."""
         fd = require(self._file).fileno()
         offset, length = self._places[number]
         parts: list[bytes] = []
@@ -51,7 +50,7 @@ class SpillFile:
         return b"".join(parts)
 
     def discard(self, number: int) -> None:
-        """Forget a segment; the file is cut back as far as all behind it are forgotten."""
+        """Discard a segment and truncate the file to the last segment that remains."""
         del self._places[number]
         end = self._end
         while self._order and self._order[-1][0] not in self._places:
@@ -61,7 +60,7 @@ class SpillFile:
             self._end = end
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         if self._file is not None:
             discard(self._file)
             self._file = None

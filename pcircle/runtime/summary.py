@@ -1,14 +1,14 @@
-"""What many ranks did, in as much space as what a few did: sums, extremes and a histogram of each.
+"""Summaries of many ranks in constant space: sums, extremes and a histogram of each figure.
 
-In a job of more than `Settings.rank_rows` ranks nobody reads a row for each, and rank 0 could not
-hold them. There each rank's report is the `Summary` of one rank, and a rank that hands up its
-account merges those of its children into its own. So an account has the same size at the root as
-anywhere else in the tree, whatever the number of ranks.
+In a job of more than `EngineSettings.rank_rows` ranks, a row per rank would be unreadable, and rank
+0 could not hold all of them. There each rank's report is the `Summary` of one rank, and a rank that
+passes its account up the tree merges those of its children into its own. So an account has the same
+size everywhere in the tree, whatever the number of ranks.
 
-Merging is associative and commutative, so the summary does not depend on the tree. That holds for
-the histograms as well: bins of level 0 are at most 1.6 % wide, each level above joins two bins of
-the one below, and a histogram is at the lowest level at which it has `MAX_BINS` bins or fewer. All
-figures are whole numbers.
+Merging is associative and commutative, so the summary does not depend on the shape of the tree.
+This includes the histograms: bins of level 0 are at most 1.6 % wide, each level above joins two
+bins of the level below, and a histogram is at the lowest level at which it has at most `MAX_BINS`
+bins. All figures are integers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import msgspec
 
 MAX_BINS = 64
 LIMIT = (1 << 63) - 1
-_HIGH_BITS = 62  # of a sum, above which it travels apart
-_FINE_BITS = 6  # so many bits behind the leading one tell values apart
+_HIGH_BITS = 62  # the low part of a sum
+_FINE_BITS = 6  # bits after the leading bit that distinguish values
 
 
 class Spread(msgspec.Struct, frozen=True, array_like=True):
-    """One figure over many ranks: `bins` has the number of ranks by bin, of this `level`.
+    """One figure over many ranks: `bins` has the number of ranks by bin, at this `level`.
 
-    Of ranks with the same least or greatest value the first one is told. The sum is in two parts,
-    since it may have more than 64 bits.
+    Of several ranks with the same minimum or maximum the first one is stored. The sum is stored in
+    two parts, because it may exceed 64 bits.
     """
 
     high: int
@@ -41,7 +41,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, rank: int, value: int) -> Spread:
-        """The figure of one rank."""
+        """Return the spread of one rank's figure."""
         value = max(-LIMIT, min(LIMIT, value))
         bins = {bin_of(value): 1}
         return cls(*divmod(value, 1 << _HIGH_BITS), value, rank, value, rank, 0, bins)
@@ -56,8 +56,8 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
         most, most_rank = min((-self.most, self.most_rank), (-other.most, other.most_rank))
         level = max(self.level, other.level)
         bins: dict[int, int] = {}
-        for each in (self, other):
-            _add(bins, each.bins, level - each.level)
+        for spread in (self, other):
+            _add(bins, spread.bins, level - spread.level)
         while len(bins) > MAX_BINS:
             finer, bins = bins, {}
             _add(bins, finer, 1)
@@ -66,7 +66,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
         return Spread(*total, least, least_rank, -most, most_rank, level, bins)
 
     def quantile(self, share: float) -> int:
-        """A value that this share of the ranks does not exceed, to the width of a bin."""
+        """Return a value that this share of the ranks does not exceed, to the width of a bin."""
         due = share * sum(self.bins.values())
         for number, count in sorted(self.bins.items()):
             due -= count
@@ -76,7 +76,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
         return self.most
 
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """The lower edges of the bins, with the number of ranks in each."""
+        """Return the lower edges of the bins, with the number of ranks in each."""
         return tuple((edge(number << self.level), n) for number, n in sorted(self.bins.items()))
 
 
@@ -87,7 +87,7 @@ def _add(bins: dict[int, int], more: Mapping[int, int], levels: int) -> None:
 
 
 def bin_of(value: int) -> int:
-    """The bin of level 0 that a value is in."""
+    """Return the bin of level 0 that contains a value."""
     if value < 0:
         return -bin_of(-value)
     shift = max(0, value.bit_length() - _FINE_BITS - 1)
@@ -95,7 +95,7 @@ def bin_of(value: int) -> int:
 
 
 def edge(number: int) -> int:
-    """The least value, by its amount, in a bin of level 0."""
+    """Return the value of the smallest magnitude in a bin of level 0."""
     if number < 0:
         return -edge(-number)
     shift = max(0, (number >> _FINE_BITS) - 1)
@@ -103,7 +103,7 @@ def edge(number: int) -> int:
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, tag="s"):
-    """What so many ranks did: the sums of their `counts`, and how each figure is spread."""
+    """The work of several ranks: the sums of their `counts`, and the spread of each figure."""
 
     ranks: int
     counts: tuple[int, ...]
@@ -111,11 +111,11 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, tag="s"):
 
     @classmethod
     def of(cls, rank: int, counts: tuple[int, ...], figures: Mapping[str, int]) -> Summary:
-        """That of one rank."""
+        """Return the summary of one rank."""
         return cls(1, counts, {name: Spread.of(rank, value) for name, value in figures.items()})
 
     def __add__(self, other: Summary) -> Summary:
-        if not (self.counts and other.counts):  # a rank that could not count has none
+        if not (self.counts and other.counts):  # empty for a rank that failed to count
             counts = self.counts or other.counts
         else:
             counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
@@ -126,10 +126,10 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, tag="s"):
 
 
 def unpacked(reports: Iterable[bytes]) -> Iterator[Summary]:
-    """Summaries that have travelled."""
+    """Decode summaries."""
     return map(msgspec.msgpack.Decoder(Summary).decode, reports)
 
 
 def merged(summaries: Iterable[Summary]) -> Summary:
-    """All of them together."""
+    """Return the sum of summaries."""
     return sum(summaries, Summary(0, (), {}))

@@ -1,9 +1,9 @@
-"""A job that may leave threads behind in the kernel, and a command that ends all the same.
+"""Runs a job in a child process, so that the command ends even if a thread hangs in the kernel.
 
-A process ends when its last thread does, and whoever waits for it waits for that. One that hangs in
-a system call for good would keep a shell or a launcher waiting long after the job has ended. So the
-job runs in a child, which lets go of all it has open when all is written, and says its exit code;
-the command ends then, with that code, whether or not the child can.
+A process ends when its last thread does, and its parent waits until then. A thread that hangs in a
+system call forever would keep a shell or a launcher waiting long after the job has ended. So the
+job runs in a child, which closes its descriptors and reports its exit code when everything is
+written; the command then ends with that code, whether or not the child can end.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from types import FrameType
 
 from pcircle.errors import Defect, RankLost
 from pcircle.transport._exit import (
-    explain_escape,
+    close_descriptors,
     flush_standard_streams,
-    let_go,
-    say,
-    signal_at_end_of,
+    print_error,
+    report_exception,
+    signal_on_parent_exit,
 )
 from pcircle.transport.launch import launched
 from pcircle.workers.deadline import operation_timeout
 
-_GRACE_S = 1.0  # a process without such threads is gone by then
+_GRACE_S = 1.0  # enough for a process without hanging threads to end
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-_kept: list[object] = []  # C has but its address
+_handlers: list[object] = []  # keeps exit handlers alive, of which C has only the address
 
 
 def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
-    """Run a job in a child, with a time limit for calls on files; its exit code."""
+    """Run a job in a child, with a time limit for calls on files; return its exit code."""
     flush_standard_streams()
-    heard, said = os.pipe()
+    read_fd, write_fd = os.pipe()
     parent = os.getpid()
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     child = os.fork()
     if not child:
-        os.close(heard)
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        # Nobody would wait for the job any more.
-        if not signal_at_end_of(parent, signal.SIGKILL):
+        os.close(read_fd)
+        signal.pthread_sigmask(signal.SIG_SETMASK, former_mask)
+        # The parent has ended, so nothing waits for the job.
+        if not signal_on_parent_exit(parent, signal.SIGKILL):
             os._exit(RankLost.exit_code)
-        _be_child(said, limit_s, run)
-    os.close(said)
+        _be_child(write_fd, limit_s, run)
+    os.close(write_fd)
 
     def forward(number: int, frame: FrameType | None) -> None:
         with suppress(ProcessLookupError):  # it has just ended
@@ -55,22 +55,22 @@ def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
     for number in _FORWARDED:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, forward)
-    signal.pthread_sigmask(signal.SIG_SETMASK, held)
-    with open(heard, "rb", buffering=0) as pipe:
-        told = pipe.read(1)
-    if told and launched().kind != "none":
-        return told[0]  # a launcher ends all others soon after the first, by a signal
-    status = _reaped(child, _GRACE_S if told else None)
-    if told:
+    signal.pthread_sigmask(signal.SIG_SETMASK, former_mask)
+    with open(read_fd, "rb", buffering=0) as pipe:
+        report = pipe.read(1)
+    if report and launched().kind != "none":
+        return report[0]  # a launcher kills all ranks soon after the first has ended
+    status = _reaped(child, _GRACE_S if report else None)
+    if report:
         if status is None:
-            say(f"process {child} stays behind until the file system answers", name)
-        return told[0]
+            print_error(f"process {child} stays behind until the file system answers", name)
+        return report[0]
     code = os.waitstatus_to_exitcode(status or 0)
     return code if code > 0 else RankLost.exit_code
 
 
 def _reaped(child: int, patience_s: float | None) -> int | None:
-    """How a child ended; None if it does not do so in time."""
+    """Return a child's wait status; None if it does not end in time."""
     if patience_s is None:
         return os.waitpid(child, 0)[1]
     until_s = time.monotonic() + patience_s
@@ -83,14 +83,14 @@ def _reaped(child: int, patience_s: float | None) -> int | None:
         time.sleep(0.005)
 
 
-def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:
-    """Be the child, and never return."""
+def _be_child(report_fd: int, limit_s: float, run: Callable[[], int]) -> None:
+    """Run the job in the child; never returns."""
     code = Defect.exit_code
 
     def let_command_end() -> None:
         try:
-            let_go(said)
-            _say_code(said, code & 0xFF)
+            close_descriptors(report_fd)
+            _say_code(report_fd, code & 0xFF)
         finally:
             os._exit(code & 0xFF)
 
@@ -99,24 +99,24 @@ def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:
         with operation_timeout(limit_s):
             code = run()
     except BaseException as error:
-        code = explain_escape(error, 0)
+        code = report_exception(error, 0)
     finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # the code is settled
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # the exit code is settled
         try:
             flush_standard_streams()
-            atexit._run_exitfuncs()  # the last words of libraries
+            atexit._run_exitfuncs()  # exit handlers of libraries
         finally:
             end()
 
 
 def _after_libraries(last: Callable[[], None]) -> Callable[[], object]:
-    """Prepare the end of this process: a function that ends it, and calls `last` at the very end.
+    """Return a function that ends this process, and that calls `last` at the very end.
 
-    Under a launcher libraries have last words of C as well, which need descriptors that `last` lets
-    go of. MPICH tells the launcher by a handler of exit(3) that a rank has ended as it should, and
-    one that did not has the launcher kill all others. The handlers are called in reverse order, so
-    what is registered here, before there is MPI, comes last. Python does not end itself by this:
-    it would wait for threads.
+    Under a launcher, libraries have exit handlers in C, which need descriptors that `last` closes.
+    MPICH informs the launcher in an exit(3) handler that a rank has ended properly; otherwise the
+    launcher kills all other ranks. Handlers are called in reverse order, so a handler that is
+    registered here, before MPI is loaded, comes last. Python's own finalisation is skipped: it
+    would wait for threads.
     """
     if launched().kind == "none":
         return last
@@ -126,17 +126,17 @@ def _after_libraries(last: Callable[[], None]) -> Callable[[], object]:
     ending: list[int] = []
 
     def at_exit(_: int | None) -> None:
-        # A library may call exit with a code of its own, and so may a process that is forked.
+        # A library, or a forked process, may call exit on its own.
         if ending == [os.getpid()]:
             last()
 
     def end() -> None:
         ending.append(os.getpid())
-        libc.exit(Defect.exit_code)  # `last` ends with its own
+        libc.exit(Defect.exit_code)  # `last` exits with its own code
 
     handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(at_exit)
     libc.__cxa_atexit(handler, None, None)
-    _kept.append(handler)
+    _handlers.append(handler)
     return end
 
 

@@ -1,11 +1,10 @@
-"""What a user of the engine writes: a task.
+"""Tasks: what a user of the engine writes.
 
-A task says what the work begins with (`seed`), what one item comes to and
-which further items it makes (`process`), how two results become one
-(`merge`), and what is to be done when all that an item spawned is complete
-(`join`). Where items run, how they travel and when all is done is the
-engine's affair. After LaFon et al. 2012, whose library had create and
-process callbacks; joins are ours.
+A task defines the initial items of a job (`seed`), the processing of one item, which may spawn
+further items (`process`), the merging of two results (`merge`), and what to do when everything that
+an item spawned is complete (`join`). The engine decides where items run and how they travel, and
+detects completion. The library of LaFon et al. 2012 had create and process callbacks; joins are an
+addition.
 
     class Walk(Task[bytes, int]):
         def seed(self): return [b"/usr"]
@@ -33,241 +32,247 @@ from typing import (
 import msgspec
 
 from pcircle.circle import ProgressSums
-from pcircle.transport._exit import say
+from pcircle.transport._exit import print_error
 
-if TYPE_CHECKING:  # only jobs of very many ranks have one
+if TYPE_CHECKING:  # only very large jobs have one
     from pcircle.runtime.summary import Summary
 
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
 
-_NAMELESS = (TypeVar, ForwardRef)  # for these a class says no type, or none that exists yet
+_NAMELESS = (
+    TypeVar,
+    ForwardRef,
+)  # of these a class declares no type yet
 
 
 class Work(NamedTuple):
-    """How much was done, on names and on their content, in one unit, whatever it is."""
+    """The amount of work done on names and on contents, in one unit of the task's choice."""
 
     metadata: float = 0.0
     data: float = 0.0
 
     @property
     def all(self) -> float:
-        """Both together."""
+        """The sum of both."""
         return self.metadata + self.data
 
 
-class Line(Protocol):
-    """What a rank's worker can have said to its engine, from the worker's thread."""
+class EngineChannel(Protocol):
+    """The connection of a context to the engine, used on the worker thread."""
 
     def spawn(self, ticket: int, items: Sequence[Any]) -> None:
-        """The item has made these."""
+        """Add items that the item has created."""
 
     def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
-        """The item has made these for that rank."""
+        """Add items that the item has created for one rank."""
 
     def hold(self, ticket: int, epoch: int) -> None:
-        """The item is to be resumed before it is complete; with `epoch`, at its commit."""
+        """Hold the item open until `resume`; with `epoch`, until that epoch is committed."""
 
     def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
-        """The held item makes these and one hold, for that epoch, ends with this result."""
+        """End one hold of an item, with new items and a result; `epoch` as for the hold."""
 
     def note(self, notices: Sequence[Any]) -> None:
-        """Rank 0 is to be told these."""
+        """Send notices to rank 0."""
 
     def note_synced(self, notices: Sequence[Any]) -> bool:
-        """Rank 0 is to record these; waits until that is done. False if it never will be."""
+        """Send notices and wait until rank 0 has recorded them; False if it never will."""
 
     def is_stopping(self) -> bool:
-        """The job stops early."""
+        """Return whether the job stops early."""
 
-    def is_hungry(self) -> bool:
-        """Somebody waits for work that this rank could give."""
+    def has_idle_workers(self) -> bool:
+        """Return whether another worker waits for work that this rank could give."""
 
 
 class Context(Generic[I]):
-    """An item's surroundings while it is processed; used on the worker thread.
+    """The interface of an item to its job while it is processed; used on the worker thread.
 
-    `spawn` and `note` may be called any number of times, the sooner the
-    better: what is spawned can be stolen at once. `ticket` is the item's name
-    on this rank, as `resume` wants it.
+    `spawn` and `note` may be called any number of times. Early calls are better: spawned items can
+    be stolen at once. `ticket` identifies the item on this rank, for `resume`.
     """
 
-    __slots__ = ("is_hungry", "is_stopping", "line", "spawned", "ticket")
+    __slots__ = ("has_idle_workers", "is_stopping", "line", "spawned", "ticket")
 
-    def __init__(self, ticket: int, line: Line) -> None:
+    def __init__(self, ticket: int, line: EngineChannel) -> None:
         self.ticket = ticket
         self.spawned = 0
         self.is_stopping = line.is_stopping
-        self.is_hungry = line.is_hungry
+        self.has_idle_workers = line.has_idle_workers
         self.line = line
 
     def spawn(self, items: Sequence[I]) -> None:
-        """Make more items: children of this one. `spawned` counts them."""
+        """Create child items of this item. `spawned` counts them."""
         if items:
             self.spawned += len(items)
             self.line.spawn(self.ticket, items)
 
     def post(self, rank: int, items: Sequence[I]) -> None:
-        """Make more items, which that rank alone can process; keep them short."""
+        """Create child items that only `rank` can process; keep them short."""
         if items:
             self.spawned += len(items)
             self.line.post(self.ticket, rank, items)
 
     def hold(self, epoch: int = 0) -> None:
-        """Don't complete before `resume` is called with this ticket: once for each hold.
+        """Don't complete this item before `resume` is called with its ticket, once per hold.
 
-        With `epoch` that will be when it is committed, which is then hurried on.
+        With `epoch` the item waits for the commit of that epoch, which is then accelerated.
         """
         self.spawned += 1
         self.line.hold(self.ticket, epoch)
 
     def resume(self, ticket: int, items: Sequence[I], value: Any, epoch: int = 0) -> None:
-        """End a hold of an item of this rank: it makes `items`, and gets a result.
+        """End one hold of an item of this rank, with new `items` and a result.
 
-        From any thread and at any time; `epoch` as the hold was given.
+        May be called on any thread and at any time; `epoch` must be that of the hold.
         """
         self.line.resume(ticket, items, value, epoch)
 
     def note(self, notices: Sequence[Any]) -> None:
-        """Have rank 0 told something now."""
+        """Send notices to rank 0 without delay."""
         if notices:
             self.line.note(notices)
 
     def note_synced(self, notices: Sequence[Any]) -> bool:
-        """Have rank 0 told something, and wait until `Observer.sync` has brought it to disk.
+        """Send notices to rank 0 and wait until `Observer.sync` has written them to disk.
 
-        False if that can't be done or the job stops: then what was told of must not be done.
+        Returns False if that fails or the job stops; then the actions that they announce must not
+        be done.
         """
         return not notices or self.line.note_synced(notices)
 
     @property
     def stopping(self) -> bool:
-        """The job stops early: leave things tidy and return soon; the result is not used."""
+        """Return whether the job stops early.
+
+        Then leave a consistent state and return soon; the result is not used.
+        """
         return self.is_stopping()
 
 
 class Task(ABC, Generic[I, R]):
     """The work of a job. Subclass as `Task[Item, Result]`.
 
-    Item and Result say how these travel between ranks: types that msgspec can
-    encode (numbers, bytes, tuples, Structs, unions of tagged Structs) are
-    short on the way, and checked. What is of another type, or of a class that
-    says none (`class Walk(Task)`), is pickled. So are notices, unless
-    `notice_type` says what they are.
+    Item and Result declare how these values travel between ranks. Types that msgspec can encode
+    (numbers, bytes, tuples, Structs, unions of tagged Structs) are compact and checked. Values of
+    other types, or of a class that declares none (`class Walk(Task)`), are pickled. So are notices,
+    unless `notice_type` declares their type.
 
-    With `structured` each item has a
-    join, so completion is known item by item; without, results merge rank by
-    rank, which saves a message for every stolen item. An exception that
-    leaves one of the methods ends the job: a `PcircleError` with its exit
-    code, any other as a defect. What concerns one entry alone is a result.
+    With `structured` each item has a join, so completion is known item by item. Otherwise results
+    are merged rank by rank, which saves a message per stolen item. An exception that leaves a
+    method ends the job: a `PcircleError` with its exit code, any other exception as a defect. A
+    failure of a single entry is a result, not an exception.
     """
 
     structured: ClassVar[bool] = True
     notice_type: ClassVar[Any] = Any
     threads: int | None = 1
-    """How many worker threads process items at once on a rank; None: adaptive.
+    """The number of worker threads that process items on a rank; None: adaptive.
 
-    More than one is for tasks whose items wait; each has a part of the task, see `part`.
+    Several threads are for tasks whose items wait; each has a part of the task, see `part`.
     """
 
     max_threads: int = 64
-    """How many there may be at the most."""
+    """The maximum number of worker threads."""
 
     line_of: Callable[[Any], bytes] | None = None
-    """What the job's log has of a notice, perhaps nothing; None: there is no log.
+    """Returns the line of a notice in the job's log, possibly empty; None: there is no log.
 
-    Called on the worker thread that tells, so that each rank makes the lines of its own notices.
+    Called on the worker thread that sends the notice, so that each rank formats its own lines.
     """
 
     epoch_period_s: float | None = None
-    """Seconds between epochs, see `pcircle.circle.epochs`; None: there are none."""
+    """Seconds between epochs, see `pcircle.circle.epochs`; None: no epochs."""
 
     @abstractmethod
     def seed(self) -> Iterable[I]:
-        """On rank 0: the items to begin with."""
+        """On rank 0: return the initial items."""
 
     @abstractmethod
     def process(self, item: I, context: Context[I]) -> Any:
-        """Do one item, on a worker thread of whichever rank has it.
+        """Process one item, on a worker thread of the rank that has it.
 
-        Returns the item's result; or, if it spawned in a structured task,
-        anything at all: `join` gets it on the same rank.
+        Returns the item's result; or, if it spawned in a structured task, any value, which `join`
+        receives on the same rank.
         """
 
     def join(self, item: I, own: Any, merged: R, context: Context[I]) -> R:
-        """All that `item` spawned is complete: its result, of its `own` and its children's.
+        """Return the result of an item whose spawned items are complete.
 
-        Runs on a worker thread of the rank that processed the item; may note and resume
-        other items. If it spawns, what it returns is `own` of another call, with the results
-        of what it spawned, and the item is complete after that.
+        `own` is what `process` returned, `merged` the merged result of the children. Runs on a
+        worker thread of the rank that processed the item; may send notices and resume other items.
+        If it spawns, what it returns is `own` of another call, with the results of the new
+        children, and the item is complete after that.
         """
         return self.merge(own, merged)
 
     @abstractmethod
     def merge(self, a: R, b: R) -> R:
-        """Two results as one; associative and commutative."""
+        """Merge two results; must be associative and commutative."""
 
     def portable(self, result: R) -> R:
-        """A result for another rank, with all of it that is kept on this one, as in a file.
+        """Return a result for another rank, including everything that is stored on this rank.
 
-        Called on the main thread, before it is sent.
+        That may be in a file, for example. Called on the main thread, before the result is sent.
         """
         return result
 
     def abandon(self, item: I, own: Any) -> None:
-        """The job stops early: undo what `item` began and its `join` would have ended."""
+        """Undo what `item` began and its `join` would have finished; the job stops early."""
 
     def seal(self, epoch: int) -> None:
-        """What is done from now on is of a later epoch; called on the main thread.
+        """Assign work that is done from now on to a later epoch; called on the main thread.
 
-        An item that is at work is of the epoch in which it ends.
+        An item that is running belongs to the epoch in which it ends.
         """
 
     def sync(self, epoch: int) -> None:
-        """Bring to disk what was done here in `epoch` and before; on a thread of its own."""
+        """Flush this rank's work up to `epoch` to disk; called on a thread of its own."""
 
     def commit(self, epoch: int) -> None:
-        """All that was done in `epoch` and before is on disk, on all ranks; as of `sync`."""
+        """Note that all ranks' work up to `epoch` is on disk; called on the thread of `sync`."""
 
     def part(self, number: int) -> Task[I, R]:
-        """What worker thread `number` calls `process`, `join` and `abandon` of; 0 is the task.
+        """Return the object whose `process`, `join` and `abandon` worker thread `number` calls.
 
-        Called on the worker thread, once. Parts are called at the same time, each by its own
-        thread, and items pass from one to the other. Everything else is asked of the task.
+        Number 0 is the task itself. Called once on each worker thread. The parts run at the same
+        time, each on its own thread, and items pass between them. All other methods are called on
+        the task.
         """
         if number:
             raise NotImplementedError("this task has one part")
         return self
 
     def work(self) -> Work:
-        """How much was done on this rank so far; what pays is judged by it.
+        """Return the amount of work done on this rank so far, to compare numbers of threads.
 
-        Called on the main thread while threads are at work.
+        Called on the main thread while worker threads run.
         """
         return Work()
 
     def finish(self) -> R | None:
-        """All work of the job has ended, and ended well: hand over what this rank has kept.
+        """Return a last contribution of this rank to the result, after all work has ended well.
 
-        Called on the main thread, before this rank's account is taken. What it
-        returns is merged, up the tree, into the job's result.
+        Called on the main thread, before this rank gives its account. The value is merged, up the
+        tree, into the job's result.
         """
         return None
 
     def measure(self) -> ProgressSums:
-        """This rank's counters for the progress rounds; called on the main thread."""
+        """Return this rank's counters for progress rounds; called on the main thread."""
         return ProgressSums(ranks=1)
 
     def figures(self, counts: tuple[int, ...]) -> Mapping[str, int]:
-        """What a summary of many ranks tells of one that has counted this, by name.
+        """Return figures by name, for the summary of many ranks, of a rank that has these counts.
 
-        Besides what the engine counts of itself; names of times in microseconds end with `_us`.
+        They are in addition to the engine's own. Names of times in microseconds end in `_us`.
         """
         return {}
 
 
 def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
-    """The Item and the Result that a task class was subclassed with; Any where it does not say."""
+    """Return Item and Result of a task class; Any where it does not declare them."""
     for ancestor in task.__mro__:
         for base in getattr(ancestor, "__orig_bases__", ()):
             arguments = get_args(base)
@@ -278,11 +283,11 @@ def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
 
 
 class RankReport(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """What one rank tells of itself at the end.
+    """One rank's report at the end of a job.
 
-    `rates` say how much work (`Task.work`) per second was done, on metadata or data, with each
-    number of threads that was tried. `sent` are the messages and their bytes by receiver, the first
-    rank of a block of `sent_block` ranks: where there are many ranks, they are summed by block.
+    `rates` has the work (`Task.work`) per second, on metadata or data, for each number of threads
+    that was tried. `sent` has the number and bytes of messages by receiver, as the first rank of a
+    block of `sent_block` ranks: in a large job they are summed by block.
     """
 
     rank: int
@@ -304,7 +309,7 @@ class RankReport(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     sent_block: int = 1
 
     def figures(self) -> dict[str, int]:
-        """What a summary of many ranks tells of this one, as of `Task.figures`."""
+        """Return this rank's figures for a summary of many ranks, as in `Task.figures`."""
         return {
             "threads": self.threads,
             "items": self.items,
@@ -319,12 +324,11 @@ class RankReport(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 
 class Outcome(msgspec.Struct, Generic[R], frozen=True):
-    """How a job ended, as rank 0 knows it.
+    """The outcome of a job, on rank 0.
 
-    `code` is the exit code as far as the engine can tell; `reasons` say why
-    it stopped early; `silent` are ranks that could not be heard at the end;
-    `result` is the merged result, None if there is none. Of more than
-    `Settings.rank_rows` ranks there are no `reports`, but a `summary`.
+    `code` is the exit code as known to the engine; `reasons` explain why the job stopped early;
+    `silent` are ranks that did not answer at the end; `result` is the merged result, or None. In a
+    job of more than `EngineSettings.rank_rows` ranks there are no `reports`, but a `summary`.
     """
 
     code: int
@@ -336,49 +340,49 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True):
 
     @property
     def counts(self) -> tuple[tuple[int, ...], ...]:
-        """Rows of counts, which together are those of all ranks that were heard."""
+        """Rows of counts that together cover all ranks that answered."""
         if self.summary is not None:
             return (self.summary.counts,)
         return tuple(report.counts for report in self.reports)
 
 
 class Observer(Generic[R]):
-    """Rank 0's ears: what a front end does with a job's news.
+    """Rank 0's view of a job: receives its progress, notices and outcome.
 
-    The default says notices, and why a job stopped early, on standard error.
+    By default notices, and the reasons why a job stopped early, are printed on standard error.
     """
 
     period_s: float | None = None
-    """Seconds between progress rounds; None: none are held."""
+    """Seconds between progress rounds; None: no rounds."""
 
     def show(self, sums: ProgressSums) -> None:
-        """A progress round has ended."""
+        """Display the result of a progress round."""
 
     def status(self, sums: ProgressSums) -> None:
-        """Somebody has asked how far the job is; this is the round that was held for that."""
+        """Print the job's progress on request; a round was held for this."""
 
     def suspend(self) -> None:
-        """The process is about to be stopped: leave the terminal to others."""
+        """Restore the terminal, because the process is about to be suspended."""
 
     def resume(self, stopped_s: float) -> None:
-        """It goes on, after so long."""
+        """Continue after a suspension of `stopped_s` seconds."""
 
     def log(self, lines: bytes) -> None:
-        """What the job's log has of the notices that come next, see `Task.line_of`."""
+        """Write lines to the job's log, before `notice` with the same notices (`Task.line_of`)."""
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        """Notices of a rank have come."""
+        """Process notices of a rank."""
         for value in values:
             print(value, file=sys.stderr)
 
     def sync(self) -> None:
-        """Bring to disk what was made of notices, since ranks wait until theirs are recorded."""
+        """Flush records of notices to disk: ranks wait for this."""
 
     def conclude(self, outcome: Outcome[R]) -> int:
-        """The job has ended: report, and say the exit code that all ranks end with."""
+        """Report the end of the job and return the exit code of all ranks."""
         for reason in outcome.reasons:
-            say(reason)
+            print_error(reason)
         if outcome.silent:
             names = ", ".join(map(str, outcome.silent))
-            say(f"not heard from at the end: rank {names} and its subtree")
+            print_error(f"not heard from at the end: rank {names} and its subtree")
         return outcome.code

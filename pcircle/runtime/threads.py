@@ -1,11 +1,10 @@
-"""Worker threads of a rank: which part of the task each has, and how many of them pay.
+"""The worker threads of a rank: which part of the task each has, and how many of them pay.
 
-One thread is the start, and on a fast file system the end: it never waits, and
-a second one would fight with it for the interpreter lock. Where operations take
-long many wait at the same time; how many is found by `pcircle.workers.thread_tuning`, for
-work on names and on their content apart: what pays for one need not for the other. What
-is looked at is what the task says that it has done, between two looks of the
-main loop, so nothing is added to the work itself.
+A rank starts with one thread, and on a fast file system keeps one: it never waits, and a second
+thread would contend with it for the interpreter lock. If operations take long, many threads wait at
+the same time. Their number is found by `pcircle.workers.thread_tuning`, separately for work on
+names and on contents, because the best numbers differ. The input of that search is the task's own
+count of work between two checks of the main loop, so the work itself has no overhead.
 """
 
 from __future__ import annotations
@@ -22,25 +21,24 @@ from pcircle.workers.threads import count_runnable, cpu_and_delay_s, other_threa
 METADATA, DATA = "metadata", "data"
 
 WINDOW_S = 0.05
-_FIRST_LOOK_S = 0.01  # of work without a pause
-_CHANGES = 3  # so many times as much of the other kind of work, and that is what is at hand
-_MANY = 4  # one of so many threads that are ready to run is enough to wait for its account
+_FIRST_LOOK_S = 0.01  # of uninterrupted work
+_SWITCH_RATIO = 3  # of the other kind of work to the present kind
+_MANY = 4  # wait for accounting if one in this many threads is runnable
 _MAX_OF_A_RANK = 64
 _MAX_OF_A_NODE = 128
 
 
 def max_threads(nodes: Sequence[int], rank: int) -> int:
-    """How many threads a rank may use at the most: its share of those of its node.
+    """Return the maximum number of threads of a rank: its share of those of its node.
 
-    Few ranks on each node, and many threads on one queue in each of them, are the hybrid ranks
-    (H-DRQS) of LaFon et al. 2012; where there are as many ranks as cores, they overlap waiting by
-    themselves.
+    Few ranks per node, with many threads on one queue in each, are the hybrid ranks (H-DRQS) of
+    LaFon et al. 2012. With as many ranks as cores, the ranks themselves overlap waiting.
     """
     return max(1, min(_MAX_OF_A_RANK, _MAX_OF_A_NODE // list(nodes).count(nodes[rank])))
 
 
-class Parts:
-    """The parts of a task, by the worker threads that have them."""
+class PerThreadTasks:
+    """The parts of a task, by worker thread."""
 
     def __init__(self, task: Task[Any, Any], pool: WorkerPool) -> None:
         self._task = task
@@ -48,7 +46,7 @@ class Parts:
         self._parts: dict[int, Task[Any, Any]] = {}
 
     def context(self) -> Task[Any, Any]:
-        """On a worker thread: its part."""
+        """Return the part of the calling worker thread."""
         number = self._pool.number
         part = self._parts.get(number)
         if part is None:
@@ -57,7 +55,7 @@ class Parts:
 
 
 class Tuner:
-    """How many threads of a pool are used, up to `most`, found while they work."""
+    """Finds, while a pool works, how many of its threads pay, up to a maximum."""
 
     def __init__(self, task: Task[Any, Any], pool: WorkerPool, most: int) -> None:
         self._task = task
@@ -75,16 +73,16 @@ class Tuner:
 
     @property
     def window_s(self) -> float:
-        """How long it takes at the most until there is something to look at."""
+        """The maximum time until the next check."""
         return WINDOW_S if self._has_looked else _FIRST_LOOK_S
 
     def look(self, now_s: float, *, held: bool = False) -> int:
-        """At the end of a window find out how many threads the next one gets.
+        """Return the number of threads for the next window, after evaluating a window that is over.
 
-        `held` tells that some have waited for something else than what they work on.
+        `held` means that threads have waited for something other than their work.
         """
         pool = self._pool
-        # With threads that have nothing to do there is nothing to judge by.
+        # A window with idle threads can't be evaluated.
         self._starved = self._starved or held or pool.in_flight < pool.threads
         if not self._has_looked:
             self._look_first(now_s, held=held)
@@ -100,7 +98,7 @@ class Tuner:
             work = Work(*(now - then for now, then in zip(done, self._before, strict=True)))
             window = Window(work.all, elapsed_s, *used)
             if self._is_delay_unknown(window):
-                self._not_before_s = now_s + WINDOW_S  # the window goes on
+                self._not_before_s = now_s + WINDOW_S  # extend the window
                 return pool.threads
             self._judge(work, window)
         self._since_s, self._before, self._starved = now_s, done, False
@@ -108,7 +106,7 @@ class Tuner:
         return pool.threads
 
     def _look_first(self, now_s: float, *, held: bool) -> None:
-        """See whether the first work is nothing but waiting."""
+        """Check whether the first work consists of nothing but waiting."""
         pool = self._pool
         if held or pool.in_flight < pool.threads:
             self._first = None
@@ -123,10 +121,10 @@ class Tuner:
             self._has_looked = True
 
     def _is_delay_unknown(self, window: Window) -> bool:
-        """Whether threads may have waited for a processor all the time, and still do.
+        """Return whether threads may have waited for a processor all the time, and still do.
 
-        The kernel books how long a thread has waited for one when it gets one. Until then that
-        looks like waiting for the file system.
+        The kernel accounts the time that a thread waits for a processor when the thread gets one.
+        Until then it looks like waiting for the file system.
         """
         threads = self._pool.threads
         waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads)
@@ -135,9 +133,9 @@ class Tuner:
         return _MANY * count_runnable(self._pool.native_ids[:threads]) >= threads
 
     def _judge(self, work: Work, window: Window) -> None:
-        """Let the search for the kind of work at hand know, or the other one take over."""
+        """Update the search for the present kind of work, or switch to the other kind."""
         more, less = (work.data, work.metadata)[:: 1 if self._kind == METADATA else -1]
-        if more > _CHANGES * less:
+        if more > _SWITCH_RATIO * less:
             self._climbs[self._kind].abandon_trial()
             self._kind = DATA if self._kind == METADATA else METADATA
             self._pool.threads = self._climbs[self._kind].threads
@@ -146,12 +144,12 @@ class Tuner:
 
     @property
     def settled(self) -> int:
-        """How many threads have paid for the work that was done last."""
+        """The number of threads that paid for the latest work."""
         return self._climbs[self._kind].confirmed
 
     @property
     def rates(self) -> tuple[tuple[str, int, float], ...]:
-        """Kind, number of threads, and the work per second that was last seen with so many."""
+        """Kind, number of threads, and latest work per second with that number, for each tried."""
         return tuple(
             (kind, threads, rate)
             for kind, climb in self._climbs.items()
@@ -159,7 +157,7 @@ class Tuner:
         )
 
     def _spend(self) -> tuple[float, float, float]:
-        """What the threads in use have run and been delayed so far, and all others of the rank."""
+        """Return the CPU time and delay of the threads in use, and the CPU time of all others."""
         workers = self._pool.native_ids
         return *cpu_and_delay_s(workers[: self._pool.threads]), sum(
             cpu_and_delay_s(other_threads(workers))

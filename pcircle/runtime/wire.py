@@ -1,8 +1,8 @@
-"""How messages become bytes: MessagePack by msgspec, checked against the task's own types.
+"""Encoding of messages: MessagePack by msgspec, checked against the task's own types.
 
-What a task does not say the type of, or what MessagePack has no form for, is pickled: a program of
-one's own need not know of either. All ranks are one program of one user, so there is nobody to
-distrust. What is on disk longer than a job runs is never pickled.
+Values whose type a task does not declare, or that MessagePack can't represent, are pickled: a
+user's program need not know about either. All ranks run one program of one user, so the data is
+trusted. Data that outlives a job is never pickled.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from pcircle.circle.messages import (
     WorkTransfer,
 )
 
-_PICKLED = 1  # the code of what is pickled among MessagePack's own kinds of values
+_PICKLED = 1  # MessagePack extension code of pickled values
 
 
 def _pickle(value: Any) -> bytes:
-    import pickle  # tools say their types
+    import pickle  # tools declare their types
 
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
 def by_value(value: Any) -> bytes:
-    """Pickled with the classes that no other process could import. ImportError if it can't be."""
+    """Pickle a value with the classes that no other process could import; may raise ImportError."""
     data: bytes = import_module("cloudpickle").dumps(value)
     return data
 
@@ -50,8 +50,8 @@ def by_value(value: Any) -> bytes:
 class Codec:
     """Encodes and decodes messages and parcels whose items and results have the given types.
 
-    A notice travels with what the job's log has of it. `pickled` is for what has
-    no type, Any; None: pickle's own.
+    A notice travels with its line for the job's log. `pickled` encodes values without a declared
+    type (Any); None: pickle.
     """
 
     def __init__(
@@ -64,21 +64,21 @@ class Codec:
         types = item_type, result_type, notice_type
         try:
             self.decode, self._parcels = _decoders(*types)
-        except TypeError:  # msgspec has no use for one of them
+        except TypeError:  # msgspec does not support one of them
             types = tuple(map(_sent_as, types))
             self.decode, self._parcels = _decoders(*types)
         self._items, self._results, self._notices = (declared is not Any for declared in types)
         self._pickled = pickled or _pickle
         encoder = msgspec.msgpack.Encoder(enc_hook=self._whole)
         self._encode: Callable[[Any], bytes] = encoder.encode
-        typed = Any not in types
-        self.encode: Callable[[Any], bytes] = self._encode if typed else self._encode_untyped
+        is_typed = Any not in types
+        self.encode: Callable[[Any], bytes] = self._encode if is_typed else self._encode_untyped
         self.encode_notice: Callable[[tuple[Any, bytes]], bytes] = (
             self._encode if self._notices else self._encode_notice
         )
 
     def message(self, payload: bytes) -> Message:
-        """Decode a message. msgspec.DecodeError if it is none."""
+        """Decode a message; raises msgspec.DecodeError if it is invalid."""
         message: Message = self.decode(payload)
         return message
 
@@ -91,7 +91,7 @@ class Codec:
         parcels: tuple[Parcel[Any], ...] = self._parcels(data)
         return parcels
 
-    # ---- what has no type ------------------------------------------------------
+    # ---- values without a declared type ----------------------------------------
 
     def _whole(self, value: Any) -> msgspec.msgpack.Ext:
         return msgspec.msgpack.Ext(_PICKLED, self._pickled(value))
@@ -102,7 +102,7 @@ class Codec:
         return tuple(Parcel(self._whole(parcel.item), parcel.parent) for parcel in parcels)
 
     def _encode_untyped(self, message: Message) -> bytes:
-        """Not the values as MessagePack has them: it makes lists of tuples."""
+        """Encode with pickled values: MessagePack would turn tuples into lists."""
         if not self._results:
             message = with_results(message, self._whole)
         if isinstance(message, PinnedWork):
@@ -112,13 +112,13 @@ class Codec:
             return self._encode(msgspec.structs.replace(message, groups=groups))
         return self._encode(message)
 
-    def _encode_notice(self, told: tuple[Any, bytes]) -> bytes:
-        notice, line = told
+    def _encode_notice(self, entry: tuple[Any, bytes]) -> bytes:
+        notice, line = entry
         return self._encode((self._whole(notice), line))
 
 
 def with_results(message: Message, change: Callable[[Any], Any]) -> Message:
-    """A message with each result in it changed."""
+    """Return a message with `change` applied to each result in it."""
     replace = msgspec.structs.replace
     if isinstance(message, ItemResult):
         return ItemResult(message.join, change(message.value))
@@ -126,7 +126,7 @@ def with_results(message: Message, change: Callable[[Any], Any]) -> Message:
         results = tuple((slot, change(value)) for slot, value in message.results)
         return BundleResults(message.bundle, results)
     if isinstance(message, WorkTransfer):
-        moved = tuple(replace(each, came=tuple(map(change, each.came))) for each in message.moved)
+        moved = tuple(replace(slot, came=tuple(map(change, slot.came))) for slot in message.moved)
         return replace(message, moved=moved) if moved else message
     if isinstance(message, TreeReduction) and message.account is not None:
         account: FinalAccount[Any] = message.account
@@ -136,7 +136,7 @@ def with_results(message: Message, change: Callable[[Any], Any]) -> Message:
 
 
 def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, Any]:
-    """Decoders of messages and of parcels. TypeError if msgspec has no use for a type."""
+    """Return decoders of messages and of parcels; TypeError if msgspec does not support a type."""
     union = Union[  # noqa: UP007 - its members are known only at run time
         StealRequest,
         StealRefusal,
@@ -161,7 +161,7 @@ def _decoder(declared: Any) -> Any:
 
 
 def _sent_as(declared: Any) -> Any:
-    """The type; Any if msgspec has no use for it."""
+    """Return the type, or Any if msgspec does not support it."""
     try:
         _decoder(declared)
     except TypeError:
@@ -176,5 +176,5 @@ def _unpickled(code: int, data: memoryview) -> Any:
 
 
 def _checked(declared: type, value: Any) -> Any:
-    """A value of a type that only Python knows, which was pickled."""
+    """Accept a value of a type that only Python knows, which was pickled."""
     return value

@@ -21,7 +21,7 @@ from typing import Any
 
 from pcircle.testing.stepwise import Stepwise
 from pcircle.transport._sim import SimTransport
-from pcircle.transport.contract import Delivery, Lost
+from pcircle.transport.contract import Delivery, LostRank
 
 _TICK_S = 1e-6  # that anything takes at least, or a loop that waits for the clock would never end
 _FIRST_S = 1000.0  # what a clock says at the start; none begins with 0
@@ -53,7 +53,7 @@ class Crew:
     def __init__(self, here: Here, transport: SimTransport, rng: Random, item_s: float) -> None:
         self.here = here
         self.transport = transport
-        self.arrivals: list[Delivery | Lost] = []
+        self.arrivals: list[Delivery | LostRank] = []
         self._rng = rng
         self._item_s = item_s
         self._woken = False
@@ -71,7 +71,9 @@ class Crew:
 
     # ---- for the network -------------------------------------------------------
 
-    def play(self, main: Callable[[], Any]) -> Generator[float | None, list[Delivery | Lost], Any]:
+    def play(
+        self, main: Callable[[], Any]
+    ) -> Generator[float | None, list[Delivery | LostRank], Any]:
         """The rank's program: its main thread, and what that begins."""
         values: list[Any] = []
         first = self._main = self.begin(lambda: values.append(main()), is_main=True)
@@ -171,7 +173,7 @@ class Crew:
             self.pause(inf if timeout_s is None else timeout_s)
         self._woken = False
 
-    def taken(self) -> list[Delivery | Lost]:
+    def taken(self) -> list[Delivery | LostRank]:
         """The messages that have come."""
         arrivals, self.arrivals = self.arrivals, []
         return arrivals

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, TypeVar
 
-from pcircle.runtime.line import KEPT_BYTES, WorkerLine
+from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
 from pcircle.testing.crew import Crew, Fibre
 from pcircle.testing.stepwise import Ended
 from pcircle.workers.pool import PoolFuture, WorkerPool
@@ -88,8 +88,8 @@ class SimPool(WorkerPool):
             self.post(self._settle, future, value, error)
 
 
-class SimLine(WorkerLine):
-    """See `WorkerLine`: time passes whenever an item says or asks something."""
+class SimLine(WorkerChannel):
+    """See `WorkerChannel`: time passes whenever an item says or asks something."""
 
     crew: Crew
     spawned: Callable[[Sequence[Any]], None]
@@ -102,7 +102,7 @@ class SimLine(WorkerLine):
         """
         self.crew, self.spawned, self.holds = crew, spawned, Counter()
         self.is_stopping = self._asked(self.is_stopping)
-        self.is_hungry = self._asked(self.is_hungry)
+        self.has_idle_workers = self._asked(self.has_idle_workers)
         return self
 
     def _asked(self, question: Callable[[], bool]) -> Callable[[], bool]:
@@ -113,27 +113,27 @@ class SimLine(WorkerLine):
         return asked
 
     def spawn(self, ticket: int, items: Sequence[Any]) -> None:
-        """See `WorkerLine`."""
+        """See `WorkerChannel`."""
         self.spawned(items)
-        while self._made.is_full and not self.crew.here.is_main:
+        while self._backlog.is_full and not self.crew.here.is_main:
             self.crew.pause(_ROOM_S)
         super().spawn(ticket, items)
         self.crew.linger(0.5)
 
     def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
-        """See `WorkerLine`."""
+        """See `WorkerChannel`."""
         self.spawned(items)
         super().post(ticket, rank, items)
         self.crew.linger(0.5)
 
     def hold(self, ticket: int, epoch: int) -> None:
-        """See `WorkerLine`."""
+        """See `WorkerChannel`."""
         self.holds[ticket] += 1
         super().hold(ticket, epoch)
         self.crew.linger(0.5)
 
     def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
-        """See `WorkerLine`."""
+        """See `WorkerChannel`."""
         self.holds[ticket] -= 1
         self.spawned(items)
         super().resume(ticket, items, value, epoch)
@@ -141,5 +141,5 @@ class SimLine(WorkerLine):
 
     def _await_room(self) -> None:
         outbox = self._outbox
-        while outbox.size_bytes > KEPT_BYTES and not self.is_stopping():
+        while outbox.size_bytes > MAX_OUTBOX_BYTES and not self.is_stopping():
             self.crew.pause(_ROOM_S)

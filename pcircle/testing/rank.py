@@ -11,16 +11,16 @@ from typing import Any
 from pcircle.circle import EngineSettings
 from pcircle.circle.instructions import Send
 from pcircle.errors import Defect
-from pcircle.runtime.defect import Tracebacks
-from pcircle.runtime.line import WorkerLine
+from pcircle.runtime.crash_report import TracebackReporter
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Context, Observer, Outcome, Task
+from pcircle.runtime.worker_channel import WorkerChannel
 from pcircle.testing.crew import Crew
 from pcircle.testing.pool import SimLine, SimPool
 from pcircle.testing.watch import Inspector, Watch, described, short
 from pcircle.transport._sim import SimTransport
-from pcircle.transport.contract import Delivery, Lost
+from pcircle.transport.contract import Delivery, LostRank
 from pcircle.workers.pool import WorkerPool
 
 
@@ -52,7 +52,7 @@ class _Transport:
     def send(self, dest: int, payload: bytes) -> None:
         self._inner.send(dest, payload)
 
-    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
+    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
         self._crew.wait(timeout_s)
         return self._crew.taken()
 
@@ -66,7 +66,7 @@ class _Transport:
         self._inner.abort(exit_code)
 
 
-class _Mishaps(Tracebacks):
+class _Mishaps(TracebackReporter):
     """Exceptions of the task: as a user is told of them, and the first as itself."""
 
     def __init__(self, watch: Watch) -> None:
@@ -132,7 +132,7 @@ class SimRank(Rank):
     def _random(self) -> Random:
         return self._rng
 
-    def _new_line(self) -> WorkerLine:
+    def _new_line(self) -> WorkerChannel:
         pool, engine = self._pool, self._engine
         told = self._task.line_of, self._codec.encode_notice
         stops = self._is_stopping
@@ -187,7 +187,7 @@ class SimRank(Rank):
             self._trace(f"{described(send.message)} -> rank {send.dest}")
         super()._send(send)
 
-    def _arrived(self, arrival: Delivery | Lost) -> None:
-        if isinstance(arrival, Lost):
+    def _arrived(self, arrival: Delivery | LostRank) -> None:
+        if isinstance(arrival, LostRank):
             self._trace(f"hears that rank {arrival.rank} is lost")
         super()._arrived(arrival)

@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from pcircle.circle import ProgressSums
 from pcircle.errors import Defect, StoppedEarly, worst
 from pcircle.runtime import Observer, Outcome, RankReport
-from pcircle.runtime.defect import write_report
+from pcircle.runtime.crash_report import write_report
 from pcircle.tool.actions import Lines
 from pcircle.tool.counters import reported
 from pcircle.tool.failures import Failure, Recalled
@@ -44,7 +44,7 @@ from pcircle.ui.report import (
 )
 
 if TYPE_CHECKING:  # most jobs have neither
-    from pcircle.outliving.told import Told
+    from pcircle.outliving.output_log import OutputLog
     from pcircle.runtime.summary import Summary
     from pcircle.tool.plan_file import PlanFile
 
@@ -80,7 +80,7 @@ class Console(Observer[R]):
 
     tool: str
     acts = "actions"
-    """What lines of actions are to `Told`."""
+    """What lines of actions are to `OutputLog`."""
     has_bytes = True
     """Whether bytes are any part of the work."""
     account: str = "entries"
@@ -110,7 +110,7 @@ class Console(Observer[R]):
         self.planned = 0  # entries
         self._unlisted = 0  # entries
         self._is_warned = False  # of files that are offline
-        self._told: Told | None = None  # where the job can be begun again
+        self._told: OutputLog | None = None  # where the job can be begun again
         self._end = b"\0" if options.null else b"\n"  # of paths of the list
         self.began_s = time.monotonic()
         self._pace = Pace()
@@ -211,7 +211,7 @@ class Console(Observer[R]):
         """What of a text no former run of this job has told."""
         return text if self._told is None or not text else self._told.fresh(stream, text, end)
 
-    def follow(self, told: Told, former: Console[R] | None) -> None:
+    def follow(self, told: OutputLog, former: Console[R] | None) -> None:
         """Remember all that goes out, as the job may be begun again; or follow one that was.
 
         All is counted anew. What was told, by this or a `former` console, is not told again.

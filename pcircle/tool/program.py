@@ -103,10 +103,10 @@ def run_tool(program: ToolProgram, ranks: Ranks) -> int:
 def _run(program: ToolProgram, ranks: Ranks) -> int:
     try:
         if (size := local_ranks(ranks)) > 1:
-            from pcircle.outliving.job import may_outlive, outlive
+            from pcircle.outliving.job import can_restart, run_restartable
 
-            if may_outlive():
-                return outlive(program, size)
+            if can_restart():
+                return run_restartable(program, size)
         return run_program(program, ranks.jobs, ranks.transport)
     finally:
         # A worker that is stuck may go on some day, and must not find descriptors used anew.

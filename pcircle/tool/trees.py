@@ -295,7 +295,7 @@ class EntryVisitor(Visitor[int]):
             counters.files += self._look(task.file, where, name, fds[0], context)
             counters.bytes_done += counters.bytes_found - found
             took_s = time.monotonic() - begun_s
-            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry())
+            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
             if enough or context.stopping:
                 context.spawn(list(handed_back(where, files[done:])))
                 break

@@ -52,7 +52,7 @@ from pcircle.walk.attributes import Attributes
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
-    from pcircle.outliving.told import Told
+    from pcircle.outliving.output_log import OutputLog
     from pcircle.tool.plan_file import PlanFile
     from pcircle.transfer.dry import DryTask
     from pcircle.transfer.reports.errorlog import Failed
@@ -124,7 +124,7 @@ class CopyProgram(ToolProgram):
         self._given: Lists | None = None  # of standard input
         self.limit = limit_of(options.stop)
         self.console: Console | None = None  # on rank 0
-        self.told: Told | None = None  # where it may go on
+        self.told: OutputLog | None = None  # where it may go on
         self._former: Console | None = None
         self.began_s: float | None = None  # where it is not the first run
         self._size = 1
@@ -413,9 +413,9 @@ class CopyProgram(ToolProgram):
         self.console.may_go_on = self._may_go_on()
         if self.console.may_go_on:
             if self.told is None:
-                from pcircle.outliving.told import Told
+                from pcircle.outliving.output_log import OutputLog
 
-                self.told = Told()
+                self.told = OutputLog()
             self.console.follow(self.told, self._former)
         self.began_s = self.console.began_s = self.began_s or self.console.began_s
         return self.console

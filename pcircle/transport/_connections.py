@@ -1,13 +1,12 @@
-"""Whether a launcher that is named in the environment can be reached from this process.
+"""Detects whether a launcher that is named in the environment can be reached from this process.
 
-The idea: a shell, a container or a batch script may inherit the variables of a launcher that has
-ended, or whose socket a program in between has closed.  MPI_Init then ends the process.  Trying
-MPI_Init is not an option: it consumes the connection of a real job.  So the handles themselves are
-examined: ``PMI_FD`` must be a connected socket of this process, and a server address must have a
-listener.
+A shell, a container or a batch script may inherit the variables of a launcher that has ended, or
+whose socket was closed by a program in between. MPI_Init then ends the process. Trying MPI_Init is
+not an option: it consumes the connection of a real job. So the handles themselves are examined:
+`PMI_FD` must be a connected socket of this process, and a server address must have a listener.
 
 A rank of a real job must never take itself for a program of its own, so a connection is *closed*
-only on proof that MPI_Init would fail.  Whatever is not understood is *unknown*.
+only on proof that MPI_Init would fail. Everything else that is not understood is *unknown*.
 """
 
 from __future__ import annotations
@@ -29,14 +28,15 @@ _SOCKET_PATH = re.compile(r"(?:.*?[:;])?(?P<path>/.*)")
 _PMI_VARIABLES = ("PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE")
 _PMIX_VARIABLES = ("PMIX_NAMESPACE", "PMIX_RANK")
 _PMIX_SERVER = "PMIX_SERVER_URI"  # followed by the version of the protocol
-_CRAY_SERVER = "PMI_CONTROL_PORT"  # of Cray's PMI, which does not use PMI_FD
-_ORTE_SERVER = "OMPI_MCA_orte_local_daemon_uri"  # of Open MPI before PMIx
+_CRAY_SERVER = "PMI_CONTROL_PORT"  # Cray's PMI, which does not use PMI_FD
+_ORTE_SERVER = "OMPI_MCA_orte_local_daemon_uri"  # Open MPI before PMIx
 
 
 class Connection(NamedTuple):
     """The connection to a launcher.
 
-    `reason` says why it is closed. By `variables` MPI would look for a connection that is closed.
+    `reason` explains why it is closed. `variables` are those that would make MPI use a closed
+    connection.
     """
 
     state: Literal["open", "closed", "unknown"]
@@ -48,9 +48,9 @@ UNKNOWN = Connection("unknown")
 
 
 def find_pmi(environ: Mapping[str, str]) -> Connection:
-    """Examine the connection to a server of PMI-1 or PMI-2: an inherited socket, or an address.
+    """Examine the connection to a PMI-1 or PMI-2 server: an inherited socket, or an address.
 
-    MPI prefers the socket, so one that is closed is named also where the address is good.
+    MPI prefers the socket, so a closed socket is reported even if the address is valid.
     """
     if _CRAY_SERVER in environ:
         return UNKNOWN
@@ -76,9 +76,9 @@ def _connection(name: str, problem: str | None) -> Connection:
 
 
 def find_pmix(environ: Mapping[str, str]) -> Connection:
-    """Examine the connection to a server of PMIx: each protocol version has its own address.
+    """Examine the connection to a PMIx server: each protocol version has its own address.
 
-    Also that of Open MPI's daemon, in versions without PMIx.
+    Open MPI's daemon, in versions without PMIx, is examined as well.
     """
     servers = {name: environ[name] for name in sorted(environ) if name.startswith(_PMIX_SERVER)}
     variables = (*(name for name in _PMIX_VARIABLES if name in environ), *servers)
@@ -98,7 +98,7 @@ def find_pmix(environ: Mapping[str, str]) -> Connection:
 
 
 def _problem_of_descriptor(environ: Mapping[str, str]) -> str:
-    """Return why PMI_FD is not a connected socket of this process; nothing if it is."""
+    """Return why PMI_FD is not a connected socket of this process, or an empty string."""
     import select
 
     text = environ["PMI_FD"]
@@ -115,9 +115,9 @@ def _problem_of_descriptor(environ: Mapping[str, str]) -> str:
 
 
 def _problem_of_server(uri: str) -> str | None:
-    """Return why no server is at `NAME;tcp4://HOST:PORT` or `NAME:PATH`; nothing if one is.
+    """Return why no server is at `NAME;tcp4://HOST:PORT` or `NAME:PATH`, or an empty string.
 
-    None if that cannot be decided.
+    None if that can't be determined.
     """
     address = uri.rpartition(";")[2]
     if match := _TCP.fullmatch(address):
@@ -130,9 +130,9 @@ def _problem_of_server(uri: str) -> str | None:
 
 
 def _problem_of_listener(hosts: list[str], port: str) -> str | None:
-    """Return why nothing listens at a port of any of these hosts; nothing if something does.
+    """Return why nothing listens at a port of any of these hosts, or an empty string.
 
-    None if that cannot be decided.
+    None if that can't be determined.
     """
     import socket
 
@@ -147,14 +147,14 @@ def _problem_of_listener(hosts: list[str], port: str) -> str | None:
             taken = _is_taken(family, address)
             if taken:
                 return ""
-            # A connection would be counted as a rank, so it is tried only where none is expected.
+            # A server counts a connection as a rank, so connect only if no server is expected.
             if taken is None or not _is_refused(family, address):
                 return None
     return "does not answer"
 
 
 def _problem_of_socket(path: str) -> str | None:
-    """Return why no server listens at a path; nothing if one does."""
+    """Return why no server listens at a path, or an empty string."""
     import socket
 
     if not os.path.exists(path):

@@ -1,8 +1,8 @@
-"""How a rank's process ends when its body didn't return a code, and what it leaves behind.
+"""How the process of a rank ends when its body raises, and what it leaves behind.
 
-The idea: an exception that leaves a rank's body has nobody above it to catch it: not in a forked
-child, which must never return into its parent's code, nor under MPI, where a rank that just
-unwinds leaves the others hanging.  Both ask here what to print and which code it means.
+No caller can catch an exception that leaves a rank's body: a forked child must never return into
+its parent's code, and under MPI a rank that just unwinds leaves the other ranks hanging. Both use
+this module to report the exception and to choose the exit code.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from contextlib import suppress
 from pcircle.errors import Defect, Interrupted, PcircleError, StoppedEarly, package_problem
 
 __all__ = [
-    "explain_escape",
+    "await_stderr_read",
+    "close_descriptors",
     "flush_standard_streams",
-    "let_go",
+    "print_error",
     "program_name",
-    "say",
-    "signal_at_end_of",
-    "wait_until_read",
+    "report_exception",
+    "signal_on_parent_exit",
 ]
 
 _PR_SET_PDEATHSIG = 1
@@ -34,31 +34,31 @@ _READ_WITHIN_S = 1.0
 _STANDARD = 3  # descriptors
 
 
-def explain_escape(error: BaseException, rank: int) -> int:
-    """Say on standard error what *error* left the body of *rank*; the exit code it stands for.
+def report_exception(error: BaseException, rank: int) -> int:
+    """Report the exception that left the body of *rank* on standard error; return its exit code.
 
-    A PcircleError is one line and its own code, an interrupt (no handler was installed yet) is
-    silent, anything else is a defect with its traceback.
+    A PcircleError is one line and has its own code, an interrupt before a handler was installed is
+    silent, and any other exception is a defect with its traceback.
     """
     if isinstance(error, KeyboardInterrupt):
         return Interrupted.exit_code
     if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
         return error.code or 0
     if isinstance(error, PcircleError):
-        say(f"rank {rank}: {error}")
+        print_error(f"rank {rank}: {error}")
         return error.exit_code
     if problem := package_problem(error):
-        say(f"rank {rank}: {problem}")
+        print_error(f"rank {rank}: {problem}")
         return StoppedEarly.exit_code
     import traceback
 
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    say(f"rank {rank}: {text.rstrip()}")
+    print_error(f"rank {rank}: {text.rstrip()}")
     return Defect.exit_code
 
 
 def program_name() -> str:
-    """Return the name of the command, or of the script that runs jobs of its own."""
+    """Return the name of the command, or of the script that runs its own jobs."""
     path = sys.argv[0] if sys.argv else ""
     folder, name = os.path.split(path)
     if name == "__main__.py":  # python -m pcircle.fcp
@@ -66,28 +66,29 @@ def program_name() -> str:
     return name.removesuffix(".py") if name not in ("", "-c", "-m") else "pcircle"
 
 
-def say(text: str, name: str = "") -> None:
-    """Print a line on standard error that begins with *name*, by default the program's."""
+def print_error(text: str, name: str = "") -> None:
+    """Print a line on standard error that starts with *name*, by default the program's name."""
     # A closed standard error must not change how a process ends.
     with suppress(OSError, ValueError, AttributeError):
         print(f"{name or program_name()}: {text}", file=sys.stderr, flush=True)
 
 
 def flush_standard_streams() -> None:
-    """Write out what is buffered, as far as somebody still reads it."""
+    """Flush standard output and standard error as far as they are still read."""
     for stream in (sys.stdout, sys.stderr):
-        # A reader that went away (OSError) or a stream that is closed or None must not keep an
-        # ending process from ending.
+        # A broken pipe (OSError) or a stream that is closed or None must not stop the process from
+        # ending.
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
 
 
-def let_go(kept: int = -1) -> None:
-    """Close all descriptors but one, if there are threads that may outlive this process's end.
+def close_descriptors(except_fd: int = -1) -> None:
+    """Close all descriptors but one, if there are threads that may outlive the end of this process.
 
-    One that hangs in the kernel keeps them open, and whoever reads a pipe to its end waits. The
-    others work until the process ends: no number becomes free, or what one of them opens now could
-    be what another one writes to. All calls on these numbers fail.
+    A thread that hangs in the kernel keeps them open, and the reader of a pipe would wait. The
+    other threads run until the process ends, so no descriptor number may become free: a thread
+    could write to a file that another thread has just opened. The numbers stay in use, and all
+    calls on them fail.
     """
     if threading.active_count() == 1:
         return
@@ -95,17 +96,17 @@ def let_go(kept: int = -1) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in range(_STANDARD):
             os.dup2(null, fd)
-        nothing = os.open(os.devnull, os.O_PATH)
+        path_fd = os.open(os.devnull, os.O_PATH)
         for fd in map(int, os.listdir("/proc/self/fd")):
-            if fd >= _STANDARD and fd not in (kept, nothing):
-                os.dup2(nothing, fd)
+            if fd >= _STANDARD and fd not in (except_fd, path_fd):
+                os.dup2(path_fd, fd)
 
 
-def wait_until_read() -> None:
-    """Where standard error is a launcher's pipe: until all in it was read, for a second at most.
+def await_stderr_read() -> None:
+    """Wait, if standard error is a pipe of a launcher, until it is read, for a second at most.
 
-    A launcher that is told to end all ranks may do so without another look into their pipes: the
-    reason was lost in one of ten runs on a busy machine.
+    A launcher that is ordered to end all ranks may do so without reading their pipes again. Without
+    this wait the reason was lost in one of ten runs on a busy machine.
     """
     until_s = time.monotonic() + _READ_WITHIN_S
     with suppress(OSError):
@@ -117,8 +118,8 @@ def wait_until_read() -> None:
             time.sleep(0.001)
 
 
-def signal_at_end_of(parent: int, number: int) -> bool:
-    """Have this process signalled when its parent ends; return whether the parent still lives."""
+def signal_on_parent_exit(parent: int, number: int) -> bool:
+    """Request a signal for this process when its parent ends; return whether the parent lives."""
     import ctypes  # few processes need it
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)

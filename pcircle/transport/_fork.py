@@ -1,16 +1,16 @@
-"""Starting and ending the processes of a local job.
+"""Starts and ends the processes of a local job.
 
-The idea: the process that the user started becomes rank 0 and the parent of all the others, so
-it is the one who can say why a rank is gone, whom the shell waits for, and who leaves no process
-behind: children that don't end by themselves are ended.  The children notice the parent's death
-by their sockets, as they notice anybody's.
+The process that the user started becomes rank 0 and the parent of all other ranks. So it can
+determine why a rank has died, it is the process that the shell waits for, and it ends children that
+don't end by themselves, so that none is left behind. The children detect the parent's death through
+their sockets, like that of any other rank.
 
 A child is forked with everything that the parent has imported, in a millisecond, and before any
-thread exists.  It never returns into its parent's code.  Where threads exist, ``_fresh`` starts the
-children.
+thread exists. It never returns into its parent's code. In a process with threads, `_spawn` starts
+the children.
 
-The cost: waiting for children is a loop of short sleeps, because it has to be bounded.  What this
-is not: a supervisor.  A rank that dies isn't started again; the job ends, and can be resumed.
+The cost: waiting for children is a loop of short sleeps, because it must be bounded. This is not a
+supervisor: a rank that dies isn't restarted; the job ends, and can be resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pcircle.errors import Defect, Interrupted, RankLost, Terminated, UsageError, worst
-from pcircle.transport._exit import explain_escape, flush_standard_streams, let_go, say
+from pcircle.transport._exit import (
+    close_descriptors,
+    flush_standard_streams,
+    print_error,
+    report_exception,
+)
 from pcircle.transport._local import LocalTransport
 
 if TYPE_CHECKING:
@@ -35,39 +40,39 @@ __all__ = [
     "HELD_SIGNALS",
     "Child",
     "Children",
-    "be_rank",
-    "begin",
     "close_ends",
     "fork",
-    "itself",
-    "job_of",
     "launch_local",
+    "plain_transport",
+    "run_first_rank",
+    "run_rank",
+    "start_children",
 ]
 
-# What a process needs beside its sockets while it starts: standard streams, epoll, wake pipe.
+# Descriptors that a starting process needs in addition: standard streams, epoll, wake pipe.
 _SPARE_DESCRIPTORS = 16
 # How long the children may take to end after rank 0 has.
 _REAP_DEADLINE_S = 10.0
-# How long their threads may take to end after they have.
+# How long the threads of an ended child may take to end.
 _THREADS_GRACE_S = 1.0
 # Between SIGTERM and SIGKILL, and how long even the latter may take (a stuck file system).
 _TERM_GRACE_S = 0.5
 _KILL_GRACE_S = 5.0
-# How long a child whose socket has ended may take to be gone.
+# How long a child whose socket has ended may take to exit.
 _EXPLAIN_DEADLINE_S = 1.0
 _FIRST_SLEEP_S = 0.0005
 _LONGEST_SLEEP_S = 0.02
-_LONGER = 1.25  # each sleep than the one before: what is missed is a part of what was waited for
+_SLEEP_GROWTH = 1.25  # so that the delay is a fraction of the time waited for
 HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Child(Protocol):
-    """A process that was started, as ``subprocess.Popen`` is one."""
+    """A started process, with the interface of `subprocess.Popen`."""
 
     pid: int
 
     def poll(self) -> int | None:
-        """Its exit code, or minus the signal that ended it; None while it runs."""
+        """Return its exit code, or minus the signal that ended it; None while it runs."""
 
 
 class _Forked:
@@ -82,10 +87,10 @@ class _Forked:
 
 
 class Children:
-    """The started ranks: who still runs, and how the others ended."""
+    """The started ranks: which of them still run, and how the other ranks ended."""
 
     def __init__(self) -> None:
-        self.base = 0  # what to add to a number for the rank in the job
+        self.base = 0  # the rank in the job of child 0
         self._running: dict[int, Child] = {}  # by rank
         self._ended: dict[int, tuple[int, int]] = {}  # rank: pid, exit code or minus the signal
 
@@ -93,7 +98,7 @@ class Children:
         self._running[rank] = child
 
     def explain(self, rank: int) -> str:
-        """Why the socket of *rank* ended, as far as that shows within a second."""
+        """Return why the socket of *rank* ended, as far as that shows within a second."""
         self.reap(_EXPLAIN_DEADLINE_S, [rank])
         if rank not in self._ended:
             return f"closed its connection (pid {self._running[rank].pid})"
@@ -103,36 +108,36 @@ class Children:
         return f"killed by {_signal_name(-code)} (pid {pid})"
 
     def reap(self, deadline_s: float, ranks: Iterable[int] | None = None) -> bool:
-        """Wait for *ranks* (all) to end, up to *deadline_s* seconds; whether they did."""
+        """Wait for *ranks* (default: all) for up to *deadline_s*; return whether they ended."""
         awaited = set(self._running if ranks is None else ranks)
         ends_at = monotonic() + deadline_s
         sleep_s = _FIRST_SLEEP_S
         while True:
             for rank in awaited & self._running.keys():
-                self._look(rank)
+                self._check(rank)
             if not awaited & self._running.keys():
                 return True
             if monotonic() >= ends_at:
                 return False
             sleep(sleep_s)
-            sleep_s = min(_LONGER * sleep_s, _LONGEST_SLEEP_S)
+            sleep_s = min(_SLEEP_GROWTH * sleep_s, _LONGEST_SLEEP_S)
 
     def kill(self) -> None:
-        """End all that run: asked first, then forced."""
+        """End all children that run, with SIGTERM and then with SIGKILL."""
         for number, grace_s in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _KILL_GRACE_S)):
             for child in self._running.values():
-                os.kill(child.pid, number)  # not reaped yet, so the number is still its own
+                os.kill(child.pid, number)  # not reaped yet, so the pid is still its own
             if self.reap(grace_s):
                 return
 
     def finish(self, agreed: int) -> int:
-        """Wait for all to end, ending those who don't; the job's code, where *agreed* is rank 0's.
+        """Wait for all children, killing any that don't end; return the job's exit code.
 
-        A child that ended with another code than the agreed one is worth telling: the job can
-        at best have stopped early.
+        *agreed* is the code of rank 0. A child that ended with another code is reported: the job
+        can at best have stopped early.
         """
-        # One whose threads hang in the kernel has ended as far as it can.
-        late = not self.reap(_THREADS_GRACE_S) and not self._without(_left_behind)
+        # A child whose threads hang in the kernel can't end any further.
+        late = not self.reap(_THREADS_GRACE_S) and not self._record_left_behind(_left_behind)
         late = late and not self.reap(_REAP_DEADLINE_S)
         late_ranks = sorted(self._running)
         if late:
@@ -147,29 +152,29 @@ class Children:
                 continue
             codes.append(RankLost.exit_code)
             if code == -signal.SIGINT:
-                # Ctrl-C came when it had left the job, and so had no ear for it any more.
+                # Ctrl-C arrived after the child had left the job and removed its handler.
                 codes.append(Interrupted.exit_code)
             elif code in (Defect.exit_code, Interrupted.exit_code, Terminated.exit_code):
                 codes.append(code)
-            elif agreed != RankLost.exit_code:  # which rank 0 has explained already
-                say(f"rank {self.base + rank}: {how}")
+            elif agreed != RankLost.exit_code:  # rank 0 has explained that already
+                print_error(f"rank {self.base + rank}: {how}")
         if self._running:
             codes.append(RankLost.exit_code)
-            say(f"rank {self.base + min(self._running)}: can't be killed")
+            print_error(f"rank {self.base + min(self._running)}: can't be killed")
         return worst(codes) if len(codes) > 1 else agreed
 
-    def _without(self, how_ended: Callable[[int], int | None]) -> bool:
-        """Take note of those that have ended but for their threads; whether that is all."""
+    def _record_left_behind(self, how_ended: Callable[[int], int | None]) -> bool:
+        """Record children of which only threads remain; return whether no other child runs."""
         for rank, child in list(self._running.items()):
             code = how_ended(child.pid)
             if code is not None:
-                say(f"process {child.pid} stays behind until the file system answers")
+                print_error(f"process {child.pid} stays behind until the file system answers")
                 del self._running[rank]
                 self._ended[rank] = (child.pid, code)
         return not self._running
 
-    def _look(self, rank: int) -> None:
-        """Take note if *rank* has ended."""
+    def _check(self, rank: int) -> None:
+        """Record *rank* as ended if it has."""
         child = self._running[rank]
         code = child.poll()
         if code is not None:
@@ -178,9 +183,10 @@ class Children:
 
 
 def _left_behind(pid: int) -> int | None:
-    """The exit code of a process of which only threads are left; None if that is not so.
+    """Return the exit code of a process of which only threads remain, or None.
 
-    It can't be waited for until they have returned from the kernel, which may be never.
+    Such a process can't be waited for until its threads have returned from the kernel, possibly
+    never.
     """
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stream:
@@ -191,23 +197,26 @@ def _left_behind(pid: int) -> int | None:
 
 
 def launch_local(size: int, body: Body) -> int:
-    """Run *body* as *size* ranks on this machine: here as rank 0, the others in forked children.
+    """Run *body* as *size* ranks on this machine: rank 0 here, the others in child processes.
 
-    Returns, in the parent only, the code of rank 0's body, or a worse one if a child ended with
-    another.  An exception from rank 0's body passes through after the children were killed.  Must
-    be called from the main thread while it is the only one.
+    Returns, in the parent only, the exit code of rank 0's body, or a worse one if a child ended
+    with another code. An exception from rank 0's body passes through after the children were
+    killed. Must be called from the main thread while it is the only thread.
 
-    In a child the body begins with SIGINT, SIGTERM and SIGHUP blocked: it has no handlers yet, and
-    a rank that dies of what is meant for the job looks lost.  It lets them in when it can hear.
+    In a child the body starts with SIGINT, SIGTERM and SIGHUP blocked: it has no handlers yet, and
+    a rank that is killed by a signal for the job would appear lost. The body unblocks them when it
+    is ready.
 
-    Raises UsageError where the system doesn't allow that many processes or descriptors.
+    Raises UsageError if the system doesn't allow that many processes or descriptors.
     """
     children = Children()
-    return job_of(size, body, children, begin(size, children, lambda ends: fork(ends, body)))
+    return run_first_rank(
+        size, body, children, start_children(size, children, lambda ends: fork(ends, body))
+    )
 
 
-def job_of(size: int, body: Body, children: Children, ends: dict[int, int]) -> int:
-    """Be rank 0, with its *ends* of the mesh, until the children have ended; the job's code."""
+def run_first_rank(size: int, body: Body, children: Children, ends: dict[int, int]) -> int:
+    """Run rank 0, with its *ends* of the mesh, until the children end; return the job's code."""
     transport = LocalTransport(
         0, size, ends, explain_loss=children.explain, kill_others=children.kill
     )
@@ -223,7 +232,7 @@ def job_of(size: int, body: Body, children: Children, ends: dict[int, int]) -> i
 
 
 def _reserve_descriptors(size: int) -> None:
-    """Raise the soft limit of open files as far as the mesh needs it, or refuse *size*."""
+    """Raise the soft limit on open files as far as the mesh needs it, or reject *size*."""
     needed = len(os.listdir("/proc/self/fd")) + size * (size - 1) + _SPARE_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or needed <= soft:
@@ -236,22 +245,22 @@ def _reserve_descriptors(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def begin(
+def start_children(
     size: int, children: Children, spawn: Callable[[list[dict[int, int]]], Iterator[Child]]
 ) -> dict[int, int]:
-    """Start the children, which *spawn* yields one by one; rank 0's ends of the mesh.
+    """Start the children, which *spawn* yields one by one; return rank 0's ends of the mesh.
 
-    Signals are held back meanwhile, so that an interrupt finds either no child or all of them;
-    in a child, until its body lets them in.
+    Signals are blocked meanwhile, so that an interrupt finds either no child or all of them; in a
+    child they stay blocked until its body unblocks them.
     """
     if size < 1:
         raise UsageError(f"a job needs at least one process, not {size}")
     _reserve_descriptors(size)
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        # Inherited from a parent that doesn't want to know: the kernel would reap our children
-        # and their exit codes would be lost.
+        # Inherited from the parent: the kernel would reap our children and their exit codes would
+        # be lost.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    flush_standard_streams()  # or each child would write out its copy of what is buffered
+    flush_standard_streams()  # or each child would write its copy of the buffers
     ends = _mesh(size)
     former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
     try:
@@ -270,31 +279,33 @@ def begin(
     return mine
 
 
-def itself(local: LocalTransport) -> Transport:
-    """What a rank of a local job is given: its ends of the mesh, and nothing else."""
+def plain_transport(local: LocalTransport) -> Transport:
+    """Return the transport of a rank of a local job: its ends of the mesh, and nothing else."""
     return local
 
 
 def fork(
-    ends: list[dict[int, int]], body: Body, given: Callable[[LocalTransport], Transport] = itself
+    ends: list[dict[int, int]],
+    body: Body,
+    make_transport: Callable[[LocalTransport], Transport] = plain_transport,
 ) -> Iterator[Child]:
-    """Fork the ranks but the first, one by one; the body gets what *given* makes of the mesh."""
+    """Fork all ranks but the first, one by one; *make_transport* wraps each rank's mesh."""
     for rank in range(1, len(ends)):
         pid = os.fork()
         if pid == 0:
-            _run_child(rank, ends, body, given)
+            _run_child(rank, ends, body, make_transport)
         yield _Forked(pid)
 
 
 def _mesh(size: int) -> list[dict[int, int]]:
-    """A socket between each two ranks: ``ends[a][b]`` is what *a* has of the one to *b*."""
+    """Create a socket pair for each pair of ranks: `ends[a][b]` is *a*'s end of the one to *b*."""
     ends: list[dict[int, int]] = [{} for _ in range(size)]
     try:
         for low in range(size):
             for high in range(low + 1, size):
-                one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-                ends[low][high] = one.detach()
-                ends[high][low] = other.detach()
+                low_end, high_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+                ends[low][high] = low_end.detach()
+                ends[high][low] = high_end.detach()
     except OSError as error:
         close_ends(ends)
         raise UsageError(
@@ -314,45 +325,45 @@ def _run_child(
     rank: int,
     ends: list[dict[int, int]],
     body: Body,
-    given: Callable[[LocalTransport], Transport],
+    make_transport: Callable[[LocalTransport], Transport],
 ) -> NoReturn:
-    def begun() -> Body:
+    def prepare() -> Body:
         _default_signals()
-        # The other ranks' ends as well: held open here, they would hide a rank's death.
+        # Open copies of the other ranks' ends would hide the death of a rank.
         close_ends(ends[:rank] + ends[rank + 1 :])
         return body
 
-    be_rank(rank, len(ends), ends[rank], begun, given)
+    run_rank(rank, len(ends), ends[rank], prepare, make_transport)
 
 
-def be_rank(
+def run_rank(
     rank: int,
     size: int,
     ends: dict[int, int],
-    begin: Callable[[], Body],
-    given: Callable[[LocalTransport], Transport],
+    prepare: Callable[[], Body],
+    make_transport: Callable[[LocalTransport], Transport],
 ) -> NoReturn:
-    """Be rank *rank*, and end the process with its code.  Whatever happens, never return."""
+    """Run rank *rank* and end the process with its exit code; never returns, whatever happens."""
     code = Defect.exit_code
     try:
-        body = begin()
-        transport = given(LocalTransport(rank, size, ends))
+        body = prepare()
+        transport = make_transport(LocalTransport(rank, size, ends))
         rank = transport.rank
         code = int(body(transport))
         transport.close()
     except BaseException as error:
-        # No goodbye: to the others this rank is lost.
-        code = explain_escape(error, rank)
+        # No goodbye: to the other ranks this rank is lost.
+        code = report_exception(error, rank)
     finally:
         try:
             flush_standard_streams()
-            let_go()
+            close_descriptors()
         finally:  # an interrupt even now must not lead out of here
             os._exit(code & 0xFF)
 
 
 def _default_signals() -> None:
-    """Forget the handlers of the parent's program; what is ignored (nohup) stays ignored."""
+    """Reset the handlers of the parent's program; ignored signals (nohup) stay ignored."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):

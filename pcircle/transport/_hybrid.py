@@ -1,22 +1,23 @@
-"""Ranks of local processes on many machines: MPI between the machines, sockets on each.
+"""The hybrid transport: MPI between machines, sockets between the processes of each machine.
 
-The idea: of the processes of a node one belongs to MPI, its *speaker*; it is a rank as the others
-are, which are its *leaves*.  The ranks of a node have numbers in a row, the speaker's first.  On a
-node each two ranks have a socket; what is for another node goes to the speaker, by MPI to the
-speaker there, and on to its receiver.  One way for each pair of ranks, and each part of it keeps
-the order, so nothing needs to be numbered.
+One process of each node uses MPI, its *gateway*; the other processes of the node are its *leaves*.
+All of them are ranks. The ranks of a node are numbered consecutively, the gateway first. Each pair
+of ranks on a node has a socket. A message to another node goes to the gateway, by MPI to the
+gateway of that node, and from there to its receiver. There is one route per pair of ranks, and each
+part of it keeps the order, so messages need no sequence numbers.
 
-What is passed on is a *parcel*: a header (kind, source, receiver) and at most 1 MiB, so a long
-message is on all parts of its way at once, and no speaker has the whole of it.  A speaker that has
-enough to pass on stops reading until some of it has left: from its leaves what is for MPI, from MPI
-what is for its leaves.  Nobody is blocked for ever: leaves always read when they poll, and speakers
-read from MPI as long as their leaves do.
+Messages between nodes travel as *parcels*: a header (kind, source, receiver) and at most 1 MiB. So
+a long message is on all parts of its route at once, and no gateway holds all of it. A gateway that
+has enough data to forward stops reading until some of it has left: from its leaves, what is for
+MPI, and from MPI, what is for its leaves. This can't deadlock: leaves always read when they poll,
+and gateways read from MPI as long as their leaves do.
 
-A leaf that is lost is told to all speakers, behind all that it sent, and by these to their leaves.
-A speaker that is lost ends the job, as MPI ends it: its leaves are cut off, and end.
+The loss of a leaf is reported to all gateways, after everything that the leaf sent, and by these to
+their leaves. The loss of a gateway ends the job, as MPI ends it: its leaves are disconnected and
+exit.
 
-The cost: a speaker polls as an MPI rank does, also for its leaves; messages to other nodes are
-copied twice more.  What this is not: a router.  Speakers are one hop from each other.
+The cost: a gateway polls like an MPI rank, also for its leaves, and messages to other nodes are
+copied two more times. This is not a router: each gateway reaches each other gateway directly.
 """
 
 from __future__ import annotations
@@ -33,57 +34,57 @@ from pcircle.errors import RankLost, worst
 from pcircle.transport._exit import flush_standard_streams
 from pcircle.transport._fork import Children, close_ends
 from pcircle.transport._local import LocalTransport
-from pcircle.transport.contract import Delivery, Lost
+from pcircle.transport.contract import Delivery, LostRank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pcircle.transport.contract import Transport
 
-__all__ = ["Carrier", "Layout", "Party", "Speaker", "leaf_of"]
+__all__ = ["Channel", "Gateway", "Layout", "NodeProcesses", "connect_leaf"]
 
 _HEADER = struct.Struct("<BII")  # kind, source, receiver
 _LAST = 0  # the end of a message, mostly all of it
-_MORE = 1  # a part of one that is not its end
-_LOST = 2  # the source is lost; the body says why
-_ABORT = 3  # from a leaf to its speaker: end the job with the code that stands for the source
-_HELLO = 4  # to a leaf: its speaker's number (source), and the layout
+_MORE = 1  # a part of a message that is not its end
+_LOST = 2  # the source is lost; the body is the reason
+_ABORT = 3  # from a leaf to its gateway: end the job with the code in the field source
+_HELLO = 4  # to a leaf: the number of its gateway (source), and the layout
 
 # With its header a piece is one fragment of MPI.
 _PIECE_BYTES = 1024 * 1024 - _HEADER.size
-# How much a speaker holds that is still to be passed on, in each direction.
-_MOST_BYTES = 16 * 1024 * 1024
-# How long leaves may take to end that have lost their speaker.
+# How many bytes a gateway holds to forward in each direction before it stops reading.
+_MAX_FORWARD_BYTES = 16 * 1024 * 1024
+# How long leaves that have lost their gateway may take to end.
 _END_WITHIN_S = 1.0
-# How long an aborting leaf waits for its speaker to end the job.
+# How long an aborting leaf waits for its gateway to end the job.
 _ABORT_WITHIN_S = 10.0
 
 
-class Carrier(Protocol):
-    """What speakers say to each other by; they are its ranks. Nothing here waits."""
+class Channel(Protocol):
+    """The channel between gateways; its ranks are the gateways. No method blocks."""
 
     rank: int
     size: int
     unsent_bytes: int
 
     def send(self, dest: int, payload: bytes) -> None:
-        """Start sending."""
+        """Start sending a message."""
 
-    def turn(self, arrivals: list[Delivery | Lost], most_bytes: float = ...) -> None:
-        """Move what can be moved, take about so many bytes and append what is complete."""
+    def turn(self, arrivals: list[Delivery | LostRank], max_bytes: float = ...) -> None:
+        """Make progress, accept about *max_bytes*, and append complete messages to *arrivals*."""
 
     def nap_s(self) -> float:
-        """How long to sleep before the next turn."""
+        """Return how long to sleep before the next turn."""
 
     def agree(self, code: int, turn: Callable[[float], object], ends_at: float) -> list[int] | None:
-        """The codes of all, when all have come to this; *turn* is called meanwhile."""
+        """Return the codes of all ranks once all have called this; *turn* is called meanwhile."""
 
 
-class Party:
-    """So many processes, this one among them.
+class NodeProcesses:
+    """The local processes of a node, including this one.
 
-    `trouble` says why the others could not be started: MPI is to hear of it all the same, for
-    elsewhere they wait.
+    `trouble` explains why the other processes could not be started. MPI must be started
+    nevertheless, to report it, because the ranks on other nodes wait.
     """
 
     def __init__(self, size: int) -> None:
@@ -93,13 +94,13 @@ class Party:
         self.ends: dict[int, int] = {}
 
     def connect(self, rank: int) -> LocalTransport:
-        """This process's place among them, once; it is so and so in the job."""
+        """Return this process's end of the mesh, once; its rank in the job is *rank*."""
         self.children.base = rank
         ends, self.ends = self.ends, {}
         return LocalTransport(0, self.size, ends, explain_loss=self.children.explain)
 
     def disband(self) -> None:
-        """End those that are left: they are not needed any more, or the job did not begin."""
+        """End the remaining processes, which are not needed any more."""
         close_ends([self.ends])
         self.ends = {}
         if not self.children.reap(_END_WITHIN_S):
@@ -107,9 +108,9 @@ class Party:
 
 
 class Layout:
-    """Where the ranks are: *sizes* and *nodes* are those of the speakers.
+    """The distribution of the ranks; *sizes* and *nodes* are given by gateway.
 
-    `bases[s]` is the rank of speaker *s*, `nodes` are by rank.
+    `bases[g]` is the rank of gateway *g*; `nodes` is by rank.
     """
 
     def __init__(self, sizes: Sequence[int], nodes: Sequence[int]) -> None:
@@ -119,32 +120,32 @@ class Layout:
         )
         self._packed = array("I", [*sizes, *nodes]).tobytes()
 
-    def speaker(self, rank: int) -> int:
-        """Whose rank that is."""
+    def gateway(self, rank: int) -> int:
+        """Return the number of the gateway of a rank."""
         if not 0 <= rank < self.size:
             raise ValueError(f"no rank {rank} in a job of {self.size}")
         return bisect_right(self.bases, rank) - 1
 
     def packed(self) -> bytes:
-        """For a leaf."""
+        """Return the layout as bytes, for a leaf."""
         return self._packed
 
     @classmethod
     def unpacked(cls, data: bytes) -> Layout:
-        """As of `packed`."""
+        """Return the layout that `packed` has encoded."""
         numbers = array("I", data)
         half = len(numbers) // 2
         return cls(numbers[:half], numbers[half:])
 
 
 class _Messages:
-    """Parcels for this rank, put together to messages."""
+    """Parcels for this rank, assembled to messages."""
 
     def __init__(self) -> None:
         self._parts: dict[int, list[memoryview]] = {}  # by source
 
-    def take(self, parcel: bytes, arrivals: list[Delivery | Lost]) -> None:
-        """Append the message that this one completes, or the loss that it tells."""
+    def take(self, parcel: bytes, arrivals: list[Delivery | LostRank]) -> None:
+        """Append the message that this parcel completes, or the loss that it reports."""
         kind, source, _ = _HEADER.unpack_from(parcel)
         body = memoryview(parcel)[_HEADER.size :]
         if kind == _LOST:
@@ -156,67 +157,66 @@ class _Messages:
         else:
             arrivals.append(Delivery(source, bytes(body)))
 
-    def lose(self, source: int, reason: str, arrivals: list[Delivery | Lost]) -> None:
-        """That rank is lost, and with it what is half here."""
+    def lose(self, source: int, reason: str, arrivals: list[Delivery | LostRank]) -> None:
+        """Append the loss of a rank and drop its incomplete message."""
         self._parts.pop(source, None)
-        arrivals.append(Lost(source, reason))
+        arrivals.append(LostRank(source, reason))
 
 
 def _pieces(source: int, dest: int, payload: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    """A message to another node as parcels: their headers and bodies."""
-    rest = memoryview(payload)
-    while len(rest) > _PIECE_BYTES:
-        yield _HEADER.pack(_MORE, source, dest), rest[:_PIECE_BYTES]
-        rest = rest[_PIECE_BYTES:]
-    yield _HEADER.pack(_LAST, source, dest), rest
+    """Yield a message to another node as parcels, each as a header and a body."""
+    remaining = memoryview(payload)
+    while len(remaining) > _PIECE_BYTES:
+        yield _HEADER.pack(_MORE, source, dest), remaining[:_PIECE_BYTES]
+        remaining = remaining[_PIECE_BYTES:]
+    yield _HEADER.pack(_LAST, source, dest), remaining
 
 
-class Speaker:
-    """The rank of a node that belongs to MPI; see ``contract.Transport``."""
+class Gateway:
+    """The rank of a node that uses MPI; implements `contract.Transport`."""
 
     def __init__(
         self,
-        carrier: Carrier,
+        channel: Channel,
         layout: Layout,
-        party: Party,
-        end_all: Callable[[int], NoReturn],
+        processes: NodeProcesses,
+        abort_world: Callable[[int], NoReturn],
     ) -> None:
-        """Speak for *party* by *carrier*, and say to its leaves who they are.
+        """Be the gateway of *processes* over *channel*, and send its leaves their numbers.
 
-        *end_all* has MPI end its processes.
+        *abort_world* makes MPI end its processes.
         """
-        self.rank = layout.bases[carrier.rank]
+        self.rank = layout.bases[channel.rank]
         self.size, self.nodes = layout.size, layout.nodes
-        self._carrier, self._layout, self._party = carrier, layout, party
-        self._end_all = end_all
-        self._local = party.connect(self.rank)
-        self._own: list[Delivery | Lost] = []
+        self._channel, self._layout, self._processes = channel, layout, processes
+        self._abort_world = abort_world
+        self._local = processes.connect(self.rank)
+        self._own: list[Delivery | LostRank] = []
         self._messages = _Messages()
-        hello = _HEADER.pack(_HELLO, carrier.rank, 0)
-        for leaf in range(1, party.size):
+        hello = _HEADER.pack(_HELLO, channel.rank, 0)
+        for leaf in range(1, processes.size):
             self._local.send_parts(leaf, hello, layout.packed())
 
     # -- the contract
 
     def send(self, dest: int, payload: bytes) -> None:
-        """Hand *payload* to a leaf, or to the speaker of another node."""
-        speaker = self._layout.speaker(dest)
+        gateway = self._layout.gateway(dest)
         if dest == self.rank:
             self._own.append(Delivery(dest, payload))
-        elif speaker == self._carrier.rank:
+        elif gateway == self._channel.rank:
             header = _HEADER.pack(_LAST, self.rank, dest)
             self._local.send_parts(dest - self.rank, header, payload)
         else:
             for header, piece in _pieces(self.rank, dest, payload):
-                self._carrier.send(speaker, b"".join((header, piece)))
+                self._channel.send(gateway, b"".join((header, piece)))
 
-    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
-        """Pass on what is for others, until there is something for this rank."""
+    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
+        """Forward messages of other ranks until there is a message for this rank."""
         arrivals, self._own = self._own, []
         ends_at = None if timeout_s is None else monotonic() + timeout_s
         woken = self._turn(0.0, arrivals)
         while not arrivals and not woken:
-            sleep_s = self._carrier.nap_s()
+            sleep_s = self._channel.nap_s()
             if ends_at is not None:
                 left_s = ends_at - monotonic()
                 if left_s <= 0:
@@ -228,30 +228,29 @@ class Speaker:
         return arrivals
 
     def wake(self) -> None:
-        """End the current or the next poll."""
         self._local.wake()
 
     def close(self) -> None:
-        """Nothing yet: leaves that are still at work need their speaker, see ``leave``."""
+        """Do nothing: leaves that still run need their gateway until `leave`."""
 
     def abort(self, exit_code: int) -> NoReturn:
-        """End the leaves, and have MPI end all others."""
-        self._party.children.kill()
-        self._end_all(exit_code)
+        """Kill the leaves, and make MPI end all other processes."""
+        self._processes.children.kill()
+        self._abort_world(exit_code)
 
-    # -- beyond the contract, for launch_mpi
+    # -- in addition to the contract, for launch_mpi
 
     def leave(self, code: int, ends_at: float) -> int | None:
-        """Pass on until all leaves have closed, then wait for the other speakers.
+        """Forward messages until all leaves have closed, then wait for the other gateways.
 
-        The job's code, the worst of all; None if some don't end in time.
+        Returns the job's exit code, the worst of all; None if some ranks don't end in time.
         """
         while self._local.connected:
             if monotonic() > ends_at:
                 return None
-            self._drop(self._carrier.nap_s())
-        code = self._party.children.finish(code)
-        codes = self._carrier.agree(code, self._drop, ends_at)
+            self._drop(self._channel.nap_s())
+        code = self._processes.children.finish(code)
+        codes = self._channel.agree(code, self._drop, ends_at)
         self._local.close()
         if codes is None:
             return None
@@ -262,29 +261,29 @@ class Speaker:
 
     # -- one turn
 
-    def _turn(self, sleep_s: float, arrivals: list[Delivery | Lost]) -> bool:
-        """Sleep once, move what can be moved, append what is for this rank; whether woken."""
-        local, carrier = self._local, self._carrier
-        local.listen(carrier.unsent_bytes < _MOST_BYTES)
-        came: list[Delivery | Lost] = []
+    def _turn(self, sleep_s: float, arrivals: list[Delivery | LostRank]) -> bool:
+        """Sleep once, make progress, append what is for this rank; return whether it was woken."""
+        local, channel = self._local, self._channel
+        local.listen(channel.unsent_bytes < _MAX_FORWARD_BYTES)
+        came: list[Delivery | LostRank] = []
         woken = local.turn(sleep_s, came)
         for arrival in came:
             self._from_leaf(arrival, arrivals)
         came.clear()
-        carrier.turn(came, _MOST_BYTES - local.unsent_bytes)
+        channel.turn(came, _MAX_FORWARD_BYTES - local.unsent_bytes)
         for arrival in came:
-            if isinstance(arrival, Delivery):  # MPI loses nobody
-                self._from_speaker(arrival.payload, arrivals)
+            if isinstance(arrival, Delivery):  # MPI reports no losses
+                self._from_gateway(arrival.payload, arrivals)
         return woken
 
-    def _from_leaf(self, arrival: Delivery | Lost, arrivals: list[Delivery | Lost]) -> None:
-        if isinstance(arrival, Lost):
+    def _from_leaf(self, arrival: Delivery | LostRank, arrivals: list[Delivery | LostRank]) -> None:
+        if isinstance(arrival, LostRank):
             lost = self.rank + arrival.rank
             self._messages.lose(lost, arrival.reason, arrivals)
             parcel = _HEADER.pack(_LOST, lost, 0) + arrival.reason.encode()
-            for speaker in range(self._carrier.size):
-                if speaker != self._carrier.rank:
-                    self._carrier.send(speaker, parcel)
+            for gateway in range(self._channel.size):
+                if gateway != self._channel.rank:
+                    self._channel.send(gateway, parcel)
             return
         parcel = arrival.payload
         kind, source, dest = _HEADER.unpack_from(parcel)
@@ -293,12 +292,12 @@ class Speaker:
         if dest == self.rank:
             self._messages.take(parcel, arrivals)
         else:
-            self._carrier.send(self._layout.speaker(dest), parcel)
+            self._channel.send(self._layout.gateway(dest), parcel)
 
-    def _from_speaker(self, parcel: bytes, arrivals: list[Delivery | Lost]) -> None:
+    def _from_gateway(self, parcel: bytes, arrivals: list[Delivery | LostRank]) -> None:
         kind, _, dest = _HEADER.unpack_from(parcel)
         if kind == _LOST:
-            for leaf in range(1, self._party.size):
+            for leaf in range(1, self._processes.size):
                 self._local.send(leaf, parcel)
         if kind == _LOST or dest == self.rank:
             self._messages.take(parcel, arrivals)
@@ -307,12 +306,12 @@ class Speaker:
 
 
 class _Leaf:
-    """A rank of a node that knows the others of it, and its speaker; see ``contract.Transport``."""
+    """A rank connected to the ranks of its node only; implements `contract.Transport`."""
 
     def __init__(
-        self, local: LocalTransport, speaker: int, layout: Layout, early: list[Delivery | Lost]
+        self, local: LocalTransport, gateway: int, layout: Layout, early: list[Delivery | LostRank]
     ) -> None:
-        self._base = layout.bases[speaker]
+        self._base = layout.bases[gateway]
         self.rank = self._base + local.rank
         self.size, self.nodes = layout.size, layout.nodes
         self._local = local
@@ -321,7 +320,6 @@ class _Leaf:
         self._messages = _Messages()
 
     def send(self, dest: int, payload: bytes) -> None:
-        """Hand *payload* to a rank of this node, or to the speaker."""
         place = dest - self._base
         if not 0 <= dest < self.size:
             raise ValueError(f"no rank {dest} in a job of {self.size}")
@@ -333,41 +331,39 @@ class _Leaf:
             for header, piece in _pieces(self.rank, dest, payload):
                 self._local.send_parts(0, header, piece)
 
-    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
-        """What has come by the sockets.  SystemExit when the speaker is gone."""
-        arrivals: list[Delivery | Lost] = []
+    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
+        """Return what the sockets have received; SystemExit if the gateway is gone."""
+        arrivals: list[Delivery | LostRank] = []
         ends_at = None if timeout_s is None else monotonic() + timeout_s
         while not self._is_cut_off:
             came, self._early = self._early or self._local.poll(timeout_s), []
             for arrival in came:
                 self._take(arrival, arrivals)
-            if arrivals or not came:  # else it was a part of something long
+            if arrivals or not came:  # otherwise it was a part of a long message
                 return arrivals
             if ends_at is not None:
                 timeout_s = max(0.0, ends_at - monotonic())
-        # Who started MPI's process says what became of it, and ends those elsewhere.
+        # The launcher reports how the gateway ended, and ends the ranks on other nodes.
         raise SystemExit(RankLost.exit_code)
 
     def wake(self) -> None:
-        """End the current or the next poll."""
         self._local.wake()
 
     def close(self) -> None:
-        """As of a local rank."""
         self._local.close()
 
     def abort(self, exit_code: int) -> NoReturn:
-        """Have the speaker end the job."""
+        """Make the gateway end the job."""
         flush_standard_streams()
         self._local.send_parts(0, _HEADER.pack(_ABORT, exit_code & 0xFF, 0))
         ends_at = monotonic() + _ABORT_WITHIN_S
         while (left_s := ends_at - monotonic()) > 0:
-            if Lost(0, "closed its connection") in self._local.poll(left_s):
+            if LostRank(0, "closed its connection") in self._local.poll(left_s):
                 break
         os._exit(exit_code & 0xFF)
 
-    def _take(self, arrival: Delivery | Lost, arrivals: list[Delivery | Lost]) -> None:
-        if isinstance(arrival, Lost):
+    def _take(self, arrival: Delivery | LostRank, arrivals: list[Delivery | LostRank]) -> None:
+        if isinstance(arrival, LostRank):
             if arrival.rank == 0:
                 self._is_cut_off = True
             else:
@@ -378,17 +374,17 @@ class _Leaf:
             self._messages.take(arrival.payload, arrivals)
 
 
-def leaf_of(local: LocalTransport) -> Transport:
-    """Wait to hear from the speaker who this rank is.  SystemExit if there will be no job."""
+def connect_leaf(local: LocalTransport) -> Transport:
+    """Wait for the gateway's hello; return the leaf, or raise SystemExit if there is no job."""
     hello = None
-    early: list[Delivery | Lost] = []
+    early: list[Delivery | LostRank] = []
     while hello is None:
         for arrival in local.poll(None):
-            if arrival[0] or hello is not None:  # from who knows more already
+            if arrival[0] or hello is not None:  # from a leaf that has received its hello
                 early.append(arrival)
-            elif isinstance(arrival, Lost):
+            elif isinstance(arrival, LostRank):
                 raise SystemExit(RankLost.exit_code)
             else:
                 hello = arrival.payload
-    _, speaker, _ = _HEADER.unpack_from(hello)
-    return _Leaf(local, speaker, Layout.unpacked(hello[_HEADER.size :]), early)
+    _, gateway, _ = _HEADER.unpack_from(hello)
+    return _Leaf(local, gateway, Layout.unpacked(hello[_HEADER.size :]), early)

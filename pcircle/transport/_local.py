@@ -1,20 +1,20 @@
-"""Ranks on one machine: forked processes, and a stream socket between each two of them.
+"""Ranks on one machine: forked processes, with a stream socket between each pair.
 
-The idea: all sockets are made before the first fork, so there is nothing to find, to name or to
-clean up, and the kernel is the one who notices that a rank died: its sockets end.  A rank waits
-in one epoll for all its peers; when idle it costs nothing.
+All sockets are created before the first fork, so there is nothing to find, to name or to clean up,
+and the kernel reports the death of a rank: its sockets end. A rank waits for all its peers in one
+epoll; an idle rank costs nothing.
 
-A frame is its length (8 bytes) and that many bytes.  A length that no frame can have is the
-goodbye of a rank that closes: an end of file after it is an orderly end, without it a loss.
+A frame is its length (8 bytes) and that many bytes. A length that no frame can have is the goodbye
+of a rank that closes: an end of file after it is an orderly end, without it a loss.
 
-No send ever waits: what the kernel doesn't take at once stays in a queue per peer and leaves
-during later polls.  Every rank reads whenever it polls, also while it closes, so two ranks that
-send each other more than the sockets hold can't block each other.
+No send ever blocks: what the kernel doesn't accept at once stays in a queue per peer and leaves
+during later polls. Every rank reads whenever it polls, also while it closes, so two ranks that send
+each other more than the sockets hold can't block each other.
 
-The cost: size * (size - 1) descriptors while starting, size - 1 in each rank afterwards.  What
-this is not: a network.  It reaches no other machine.
+The cost: size * (size - 1) descriptors while starting, size - 1 in each rank afterwards. This is
+not a network: it reaches no other machine.
 
-``_fork`` starts the processes; here is only what a rank does with its sockets.
+This module contains what a rank does with its sockets; `_fork` starts the processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pcircle.buffers import Pool, aligned
 from pcircle.transport._exit import flush_standard_streams
 from pcircle.transport._wake import Wakeup
-from pcircle.transport.contract import Delivery, Lost
+from pcircle.transport.contract import Delivery, LostRank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,21 +41,21 @@ __all__ = ["LocalTransport"]
 _HEADER = struct.Struct("<Q")
 _GOODBYE_LENGTH = 2**64 - 1
 _SCRATCH_BYTES = 256 * 1024
-# epoll counts in milliseconds; select() is precise, but takes only descriptors below this.
+# epoll has a resolution of milliseconds; select() is precise, but limited to small descriptors.
 _EPOLL_RESOLUTION_S = 1e-3
 _SELECT_LIMIT = 1024
-# How often one peer is read from before the others get their turn.
+# How often one peer is read from before the next peer is served.
 _READS_PER_TURN = 16
-# Buffers handed to one sendmsg; the kernel takes at most 1024.
+# Buffers per sendmsg; the kernel accepts at most 1024.
 _BUFFERS_PER_SEND = 64
-# close() gives up when nothing has moved for this many waits of this length.  Counted in waits
-# and not by the clock, so that a job stopped by Ctrl-Z for an hour isn't mistaken for a stuck one.
+# close() gives up when nothing has moved for this many waits of this length. It counts waits and
+# not time, so that a job that was suspended for an hour (Ctrl-Z) isn't mistaken for a stuck job.
 _CLOSE_WAIT_S = 0.1
 _CLOSE_STALLED_WAITS = 50
 
 
 class _Peer:
-    """One socket: what is still to leave, and the message that is half here."""
+    """A socket with its outgoing queue and the incomplete incoming message."""
 
     __slots__ = ("body", "departed", "events", "fd", "filled", "head", "outgoing", "rank", "sock")
 
@@ -65,15 +65,15 @@ class _Peer:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd)
         self.sock.setblocking(False)
         self.outgoing: deque[memoryview] = deque()
-        self.events = select.EPOLLIN  # what epoll watches for
-        self.departed = False  # it said goodbye
+        self.events = select.EPOLLIN  # the events that epoll watches for
+        self.departed = False  # the goodbye has arrived
         self.head = b""  # the beginning of a header
-        self.body: memoryview | None = None  # a payload that is larger than what came at once
-        self.filled = 0  # how much of body is here
+        self.body: memoryview | None = None  # a payload that has not arrived completely
+        self.filled = 0  # bytes of `body` that have arrived
 
 
 class LocalTransport:
-    """One rank of a mesh of stream sockets; see ``contract.Transport``."""
+    """One rank of a mesh of stream sockets; implements `contract.Transport`."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class LocalTransport:
     ) -> None:
         """Take over the descriptors *ends*, one for each other rank.
 
-        *explain_loss* says why a rank's socket ended, *kill_others* ends the other processes:
-        the parent of them all knows how.
+        *explain_loss* returns why a rank's socket ended, *kill_others* kills the other processes;
+        both are given by their parent.
         """
         self.rank = rank
         self.size = size
@@ -95,7 +95,7 @@ class LocalTransport:
         self.unsent_bytes = 0
         self._explain_loss = explain_loss
         self._kill_others = kill_others
-        self._own: list[Delivery | Lost] = []
+        self._own: list[Delivery | LostRank] = []
         self._scratch = aligned(_SCRATCH_BYTES)
         self._pool = Pool()
         self._sent_bytes = 0
@@ -104,7 +104,7 @@ class LocalTransport:
         self._wakeup = Wakeup()
         self._epoll = select.epoll()
         self._epoll.register(self._wakeup.fd, select.EPOLLIN)
-        # Who is still there, by rank and by descriptor.
+        # The connected peers, by rank and by descriptor.
         self._peers = {other: _Peer(other, fd) for other, fd in ends.items()}
         self._by_fd = {peer.fd: peer for peer in self._peers.values()}
         for fd in self._by_fd:
@@ -113,14 +113,13 @@ class LocalTransport:
     # -- the contract
 
     def send(self, dest: int, payload: bytes) -> None:
-        """Hand *payload* to the kernel as far as it takes it, queue the rest."""
         if dest == self.rank:
             self._own.append(Delivery(dest, payload))
         else:
             self.send_parts(dest, payload)
 
-    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
-        """Read and write what can be, until something is complete, a wake, or the time is over."""
+    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
+        """Read and write until a message is complete, `wake` is called, or time is up."""
         arrivals, self._own = self._own, []
         if arrivals or (timeout_s is not None and timeout_s <= 0):
             self.turn(0, arrivals)
@@ -137,17 +136,16 @@ class LocalTransport:
                     return arrivals
 
     def wake(self) -> None:
-        """End the current or the next poll."""
         self._wakeup.set()
 
     def close(self) -> None:
-        """Send what is queued and a goodbye to everybody, dropping what arrives meanwhile."""
+        """Send what is queued and a goodbye to every rank, dropping what arrives meanwhile."""
         if self._closed:
             return
         for peer in list(self._peers.values()):
             self._queue(peer, _HEADER.pack(_GOODBYE_LENGTH))
         stalled_waits = 0
-        dropped: list[Delivery | Lost] = []
+        dropped: list[Delivery | LostRank] = []
         while stalled_waits < _CLOSE_STALLED_WAITS:
             if not any(peer.outgoing for peer in self._peers.values()):
                 break
@@ -158,16 +156,16 @@ class LocalTransport:
         self.release()
 
     def abort(self, exit_code: int) -> NoReturn:
-        """Kill the others if this is their parent (else they lose this rank), and end."""
+        """End this process, after killing the others if this is their parent."""
         if self._kill_others is not None:
             self._kill_others()
         flush_standard_streams()
         os._exit(exit_code & 0xFF)
 
-    # -- beyond the contract, for who started the processes
+    # -- in addition to the contract, for the starter of the processes
 
     def release(self) -> None:
-        """Close all descriptors as they are, without a goodbye.  Idempotent."""
+        """Close all descriptors as they are, without a goodbye. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -178,32 +176,32 @@ class LocalTransport:
         self._epoll.close()
         self._wakeup.close()
 
-    # -- beyond the contract, for who passes on what others say
+    # -- in addition to the contract, for gateways
 
     @property
     def connected(self) -> int:
-        """How many of the others have neither closed nor been lost."""
+        """The number of other ranks that have neither closed nor been lost."""
         return len(self._peers)
 
     def send_parts(self, dest: int, *parts: bytes | memoryview) -> None:
-        """As ``send`` to another rank, of a payload that is these together."""
+        """Send a payload that consists of *parts* to another rank."""
         peer = self._peers.get(dest)
         if peer is not None:
             self._queue(peer, _HEADER.pack(sum(map(len, parts))), *parts)
         elif not 0 <= dest < self.size:
             raise ValueError(f"no rank {dest} in a job of {self.size}")
-        # Else it is lost or has closed.
+        # Otherwise the rank is lost or has closed.
 
-    def listen(self, to_others: bool) -> None:
-        """Whether to read what the others send, from now on; they keep what this one doesn't."""
-        if self._listens == to_others:
+    def listen(self, reads: bool) -> None:
+        """Set whether to read from other ranks, whose sends wait meanwhile."""
+        if self._listens == reads:
             return
-        self._listens = to_others
+        self._listens = reads
         for peer in self._peers.values():
             self._watch(peer)
 
-    def turn(self, wait_s: float | None, arrivals: list[Delivery | Lost]) -> bool:
-        """Wait once, move what can be moved, append what became complete; whether woken."""
+    def turn(self, wait_s: float | None, arrivals: list[Delivery | LostRank]) -> bool:
+        """Wait once, move what can be moved, append complete messages; return whether woken."""
         woken = False
         if wait_s and wait_s < _EPOLL_RESOLUTION_S and self._epoll.fileno() < _SELECT_LIMIT:
             select.select([self._epoll], [], [], wait_s)
@@ -230,7 +228,7 @@ class LocalTransport:
             self._push(peer)
 
     def _push(self, peer: _Peer) -> None:
-        """Hand the kernel what it takes of the peer's queue; watch for room if some stays."""
+        """Hand as much of the peer's queue to the kernel as it accepts; watch for room for more."""
         outgoing = peer.outgoing
         while outgoing:
             try:
@@ -238,8 +236,8 @@ class LocalTransport:
             except BlockingIOError:
                 break
             except (BrokenPipeError, ConnectionResetError):
-                # It doesn't read any more.  Whether it closed or died is for the receiving side
-                # to find out, behind all that it sent before.
+                # It no longer reads. The receiving side determines whether it closed or died, after
+                # everything that it sent before.
                 self._forgo(peer)
                 break
             self._sent_bytes += taken_bytes
@@ -254,12 +252,12 @@ class LocalTransport:
         self._watch(peer)
 
     def _forgo(self, peer: _Peer) -> None:
-        """What was to be sent to *peer* is not."""
+        """Drop everything that is queued for *peer*."""
         self.unsent_bytes -= sum(map(len, peer.outgoing))
         peer.outgoing.clear()
 
     def _watch(self, peer: _Peer) -> None:
-        """Have epoll watch for what is wanted of *peer*; its end is always told."""
+        """Set the events that epoll watches for on *peer*; its end is always reported."""
         events = select.EPOLLIN if self._listens else 0
         if peer.outgoing:
             events |= select.EPOLLOUT
@@ -269,10 +267,10 @@ class LocalTransport:
 
     # -- incoming
 
-    def _receive(self, peer: _Peer, arrivals: list[Delivery | Lost]) -> None:
-        """Read from *peer* what is there, some turns at most, and append what is complete."""
+    def _receive(self, peer: _Peer, arrivals: list[Delivery | LostRank]) -> None:
+        """Read what *peer* has sent, a few times at most, and append complete messages."""
         for _ in range(_READS_PER_TURN):
-            # A large payload is read straight to its place, so that each byte is moved once
+            # A large payload is read directly into its buffer, so that each byte is moved once,
             # however many reads it takes.
             if peer.body is not None:
                 space = peer.body[peer.filled :]
@@ -283,11 +281,11 @@ class LocalTransport:
             except BlockingIOError:
                 return
             except ConnectionResetError:
-                count_bytes = 0  # it went away without having read all that it was sent
+                count_bytes = 0  # it closed without having read everything
             if count_bytes == 0:
                 self._forget(peer)
                 if not peer.departed:
-                    arrivals.append(Lost(peer.rank, self._reason(peer.rank)))
+                    arrivals.append(LostRank(peer.rank, self._reason(peer.rank)))
                 return
             if peer.body is not None:
                 peer.filled += count_bytes
@@ -301,10 +299,10 @@ class LocalTransport:
                 self._forget(peer)
                 return
             if count_bytes < len(space):
-                return  # the socket is empty; if not, epoll says so again
+                return  # the socket is empty; otherwise epoll reports it again
 
-    def _parse(self, peer: _Peer, count_bytes: int, arrivals: list[Delivery | Lost]) -> None:
-        """Take the frames out of the scratch buffer, where *count_bytes* came behind the head."""
+    def _parse(self, peer: _Peer, count_bytes: int, arrivals: list[Delivery | LostRank]) -> None:
+        """Extract the frames from the scratch buffer: the head and *count_bytes* new bytes."""
         scratch = self._scratch
         head_bytes = len(peer.head)
         scratch[:head_bytes] = peer.head
@@ -327,7 +325,7 @@ class LocalTransport:
         peer.head = bytes(scratch[at:end])
 
     def _forget(self, peer: _Peer) -> None:
-        """Drop *peer*: it sends no more, and nothing more can be sent to it."""
+        """Drop *peer*, with which nothing can be exchanged any more."""
         del self._peers[peer.rank]
         del self._by_fd[peer.fd]
         self._forgo(peer)

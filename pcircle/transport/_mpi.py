@@ -1,20 +1,20 @@
-"""Ranks that an MPI launcher started, on one machine or many; the only module that names mpi4py.
+"""Ranks that an MPI launcher started, on one or many machines; the only module that names mpi4py.
 
-The idea: of MPI's thousand functions this uses non-blocking sends, matched probes and tests, so
-that no call ever waits for another rank and no cycle of ranks can block.  A message longer than
-1 MiB travels in fragments; the tag says whether more follow, and MPI keeps the order per pair of
-ranks, so nothing needs a header.
+Of MPI's thousand functions this uses non-blocking sends, matched probes and tests, so that no call
+ever waits for another rank and no cycle of ranks can block. A message longer than 1 MiB travels in
+fragments; the tag marks whether more follow, and MPI keeps the order per pair of ranks, so no
+header is needed.
 
-MPI has no descriptor to wait for and its own waits burn a core.  A rank that has nothing to do
-therefore sleeps between looks, a sixteenth of the silence so far: an answer that comes soon is
-seen soon, and to wait for any time takes about a hundred looks.  The sleep is a wait on the wake
-pipe, so a worker thread that finished something ends it at once.
+MPI has no descriptor to wait for, and its own waits burn a core. A rank that has nothing to do
+therefore sleeps between polls of MPI, for a sixteenth of the silence so far: an early answer is
+received early, and a wait of any length takes about a hundred polls. The sleep is a wait on the
+wake pipe, so a worker thread that finishes something ends it at once.
 
-The cost: a message that comes after a silence is seen later by up to a sixteenth of it, and by
-25 ms at most.  A look takes some 30 us, so an idle rank uses 0.15 % of a core.  Where a node has
-more ranks than cores each look keeps another rank from its work, so there it is a quarter, and
-nothing is waited for without sleep.  What this is not: tolerant of deaths.  A rank that dies is the
-launcher's business, and it ends the job.
+The cost: a message that arrives after a silence is received later by up to a sixteenth of that
+silence, at most 25 ms. A poll takes about 30 us, so an idle rank uses 0.15 % of a core. If a node
+has more ranks than cores, each poll keeps another rank from its work; the fraction is then a
+quarter, and no wait is without sleep. This does not tolerate deaths: if a rank dies, the launcher
+ends the job.
 
 Importing this module loads the MPI library, but does not initialise it.
 """
@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import mpi4py
 
-# Must be said before MPI is imported: launch_mpi() starts and ends it at its own moment, for the
-# library's own end at exit would hang after an exception in one rank.
+# Must be set before MPI is imported: launch_mpi() initialises and finalises it explicitly, because
+# the automatic finalisation at exit would hang after an exception in one rank.
 mpi4py.rc.initialize = False
 mpi4py.rc.finalize = False
 
@@ -42,13 +42,13 @@ from mpi4py import MPI  # noqa: E402
 from pcircle.buffers import Pool  # noqa: E402
 from pcircle.errors import RankLost, UsageError, worst  # noqa: E402
 from pcircle.transport._exit import (  # noqa: E402
-    explain_escape,
+    await_stderr_read,
     flush_standard_streams,
-    say,
-    wait_until_read,
+    print_error,
+    report_exception,
 )
 from pcircle.transport._wake import Wakeup  # noqa: E402
-from pcircle.transport.contract import Delivery, Lost  # noqa: E402
+from pcircle.transport.contract import Delivery, LostRank  # noqa: E402
 from pcircle.transport.launch import (  # noqa: E402
     Launch,
     check_library,
@@ -59,32 +59,32 @@ from pcircle.transport.launch import (  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pcircle.transport._hybrid import Party, Speaker
+    from pcircle.transport._hybrid import Gateway, NodeProcesses
     from pcircle.transport.contract import Body
 
-__all__ = ["Carrier", "MpiTransport", "end_all", "has_begun", "launch_mpi"]
+__all__ = ["MpiChannel", "MpiTransport", "abort_world", "is_initialized", "launch_mpi"]
 
-# Far below the 2 GiB that MPI can count, and small for another reason: where the library moves a
-# message piece by piece while it is called, the end of each fragment is the only sign that the
-# transfer is alive and shall not be slept on.  In one 16 MiB fragment per sign, 100 MB took 12 s;
-# like this they take 0.4 s, and no longer than before where the library copies in one go.
+# Far below the 2 GiB that MPI can count. It is small because some libraries move a message piece by
+# piece while they are called; then the end of each fragment is the only sign that the transfer is
+# alive and must not be slept on. With 16 MiB fragments, 100 MB took 12 s; with these they take
+# 0.4 s, and no longer than before where the library copies in one step.
 _FRAGMENT_BYTES = 1 * 1024 * 1024
 _TAG_MORE = 1  # a fragment that is not the message's last
 _TAG_LAST = 2
-# How many messages are taken per poll before the caller gets to see them.
+# How many messages a poll accepts before it returns them.
 _MATCHES_PER_TURN = 256
-# The sleep between two looks is this share of the silence so far, within these bounds.
+# The sleep between two polls of MPI is this fraction of the silence so far, within these bounds.
 _SLEEP_SHARE = 1 / 16
 _CROWDED_SLEEP_SHARE = 1 / 4  # where ranks share cores
 _SHORTEST_SLEEP_S = 50e-6
 _LONGEST_SLEEP_S = 25e-3
-# Not slept on at all: the shortest sleep takes the kernel longer than this.
+# No sleep during a silence below this: the shortest sleep of the kernel takes longer.
 _NO_SLEEP_S = 200e-6
-# While a transfer is under way the library moves it only when it is called; so long without any
-# progress it isn't slept on.
+# The library may move a transfer only when it is called, so there is no sleep for this long
+# without progress of a transfer.
 _TRANSFER_PATIENCE_S = 20e-3
-# How long close() waits for the last sends to leave, counted in sleeps that moved nothing, so
-# that a stopped job isn't mistaken for a stuck one; then how long for all ranks to come to the end.
+# How long close() waits for the last sends, counted in sleeps without progress, so that a suspended
+# job isn't mistaken for a stuck job; then how long it waits for all ranks to close.
 _CLOSE_STALLED_S = 5.0
 _LEAVE_DEADLINE_S = 30.0
 
@@ -97,53 +97,55 @@ class _Incoming(NamedTuple):
     tag: int
 
 
-class Carrier:
-    """What a rank of a communicator sends and receives. Nothing here waits.
+class MpiChannel:
+    """The messages that a rank of a communicator sends and receives. No method blocks.
 
-    `unsent_bytes` are those of messages that have not left.
+    `unsent_bytes` is the size of the messages that have not left.
     """
 
     def __init__(self, comm: MPI.Intracomm, *, is_crowded: bool = False) -> None:
-        """Use *comm* for these messages alone; *is_crowded* where ranks share cores."""
+        """Use *comm* for these messages only; *is_crowded* if ranks share cores."""
         self.rank = comm.Get_rank()
         self.size = comm.Get_size()
         self.unsent_bytes = 0
         self._comm = comm
         self._is_crowded = is_crowded
-        # A request keeps its buffer alive, so these are what holds the payloads as well. MPI begins
-        # those to one rank in their order, so only the oldest of each is asked for: to ask for all
-        # that are open at every turn would cost the square of their number.
-        self._sends: dict[int, deque[tuple[MPI.Request, int]]] = {}  # by receiver, none empty
-        self._incoming: dict[int, deque[_Incoming]] = {}  # by source, in the order of matching
-        self._fragments: dict[int, list[memoryview]] = {}  # by source, of a message half here
+        # A request keeps its buffer, and so the payload, alive. MPI starts the sends to one rank in
+        # order, so only the oldest of each rank is tested: testing all open sends at every turn
+        # would have quadratic cost.
+        self._sends: dict[
+            int, deque[tuple[MPI.Request, int]]
+        ] = {}  # by receiver; no queue is empty
+        self._incoming: dict[int, deque[_Incoming]] = {}  # by source, in order of matching
+        self._fragments: dict[int, list[memoryview]] = {}  # by source, of an incomplete message
         self._pool = Pool()
         self._status = MPI.Status()
         self._last_traffic = monotonic()
 
     def send(self, dest: int, payload: bytes) -> None:
-        """Start sending *payload* to another rank; later turns see it through."""
-        rest = memoryview(payload)
-        while len(rest) > _FRAGMENT_BYTES:
-            self._start_send(dest, rest[:_FRAGMENT_BYTES], _TAG_MORE)
-            rest = rest[_FRAGMENT_BYTES:]
-        self._start_send(dest, rest, _TAG_LAST)
+        """Start sending *payload* to another rank; later turns complete the send."""
+        remaining = memoryview(payload)
+        while len(remaining) > _FRAGMENT_BYTES:
+            self._start_send(dest, remaining[:_FRAGMENT_BYTES], _TAG_MORE)
+            remaining = remaining[_FRAGMENT_BYTES:]
+        self._start_send(dest, remaining, _TAG_LAST)
         self._last_traffic = monotonic()  # an answer may come soon
 
-    def turn(self, arrivals: list[Delivery | Lost], most_bytes: float = inf) -> None:
+    def turn(self, arrivals: list[Delivery | LostRank], max_bytes: float = inf) -> None:
         """Let MPI make progress, and append the messages that became complete.
 
-        As soon as *most_bytes* have come no more are taken.
+        No more messages are received once *max_bytes* have arrived.
         """
         if self._sends:
             self._finish_sends()
         moved = len(arrivals)
         for _ in range(_MATCHES_PER_TURN):
-            if most_bytes <= 0:
+            if max_bytes <= 0:
                 break
             message = self._comm.Improbe(MPI.ANY_SOURCE, MPI.ANY_TAG, self._status)
             if message is None:
                 break
-            most_bytes -= self._receive(message, arrivals)
+            max_bytes -= self._receive(message, arrivals)
         if self._incoming:
             for source in list(self._incoming):
                 self._finish_receives(source, arrivals)
@@ -151,7 +153,7 @@ class Carrier:
             self._last_traffic = monotonic()
 
     def nap_s(self) -> float:
-        """How long to sleep before the next turn, by how long nothing has moved."""
+        """Return how long to sleep before the next turn, depending on the silence so far."""
         quiet_s = monotonic() - self._last_traffic
         if quiet_s < _TRANSFER_PATIENCE_S and (self._sends or self._incoming):
             return 0.0
@@ -164,7 +166,7 @@ class Carrier:
         return min(max(quiet_s * share, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S)
 
     def push(self, turn: Callable[[float], object]) -> None:
-        """See all sends through, by *turn*, which sleeps so long and has this take a turn."""
+        """Complete all sends. *turn* sleeps for its argument and then lets MPI make progress."""
         stalled_s = 0.0
         while self._sends and stalled_s < _CLOSE_STALLED_S:
             quiet_since = self._last_traffic
@@ -177,14 +179,14 @@ class Carrier:
                 stalled_s += sleep_s
 
     def agree(self, code: int, turn: Callable[[float], object], ends_at: float) -> list[int] | None:
-        """When all ranks have come to this: their codes; None if some don't by *ends_at*.
+        """Return the codes of all ranks once all have called this; None if some don't by *ends_at*.
 
-        What arrives from those who are still at work goes where *turn* puts it. Then nothing is
-        under way in the communicator, so that MPI can end without waiting for anybody.
+        Messages from ranks that still run go where *turn* puts them. Afterwards nothing is in
+        flight in the communicator, so that MPI can end without waiting for any rank.
         """
         codes = array("i", [0]) * self.size
-        everybody = self._comm.Iallgather(array("i", [code]), codes)
-        while not (everybody.Test() and not self._sends and not self._incoming):
+        request = self._comm.Iallgather(array("i", [code]), codes)
+        while not (request.Test() and not self._sends and not self._incoming):
             if monotonic() > ends_at:
                 return None
             turn(self.nap_s())
@@ -200,7 +202,7 @@ class Carrier:
         self.unsent_bytes += len(part)
 
     def _finish_sends(self) -> None:
-        """Forget the sends that are complete, to each rank up to the first that isn't."""
+        """Remove complete sends, for each rank up to the first incomplete send."""
         for dest, sends in list(self._sends.items()):
             while sends and sends[0][0].Test():
                 self.unsent_bytes -= sends.popleft()[1]
@@ -210,10 +212,11 @@ class Carrier:
 
     # -- incoming
 
-    def _receive(self, message: MPI.Message, arrivals: list[Delivery | Lost]) -> int:
-        """Start to receive a matched *message*, of so many bytes; most are complete at once.
+    def _receive(self, message: MPI.Message, arrivals: list[Delivery | LostRank]) -> int:
+        """Start to receive a matched *message* and return its size; most are complete at once.
 
-        Never a blocking receive: the rest of a long message comes only if its sender polls too.
+        Never a blocking receive: the remainder of a long message arrives only if its sender polls
+        too.
         """
         status = self._status
         source, tag = status.Get_source(), status.Get_tag()
@@ -229,8 +232,8 @@ class Carrier:
         waiting.append(_Incoming(request, buffer, tag))
         return len(buffer)
 
-    def _finish_receives(self, source: int, arrivals: list[Delivery | Lost]) -> None:
-        """Take the complete ones of *source* in their order, up to the first that isn't."""
+    def _finish_receives(self, source: int, arrivals: list[Delivery | LostRank]) -> None:
+        """Process the complete fragments of *source* in order, up to the first incomplete one."""
         waiting = self._incoming[source]
         while waiting and waiting[0].request.Test():
             incoming = waiting.popleft()
@@ -240,9 +243,9 @@ class Carrier:
             del self._incoming[source]
 
     def _complete(
-        self, source: int, buffer: memoryview, tag: int, arrivals: list[Delivery | Lost]
+        self, source: int, buffer: memoryview, tag: int, arrivals: list[Delivery | LostRank]
     ) -> None:
-        """A fragment is here: keep it, or deliver the message that it ends."""
+        """Store a fragment, or deliver the message that it completes."""
         if tag == _TAG_MORE:
             self._fragments.setdefault(source, []).append(buffer)
             self._last_traffic = monotonic()
@@ -257,31 +260,30 @@ class Carrier:
 
 
 class MpiTransport:
-    """One rank of an MPI communicator; see ``contract.Transport``."""
+    """One rank of an MPI communicator; implements `contract.Transport`."""
 
-    def __init__(self, carrier: Carrier, nodes: tuple[int, ...]) -> None:
-        self.rank, self.size, self.nodes = carrier.rank, carrier.size, nodes
-        self._carrier = carrier
-        self._own: list[Delivery | Lost] = []
+    def __init__(self, channel: MpiChannel, nodes: tuple[int, ...]) -> None:
+        self.rank, self.size, self.nodes = channel.rank, channel.size, nodes
+        self._channel = channel
+        self._own: list[Delivery | LostRank] = []
         self._wakeup = Wakeup()
         self._closed = False
 
     # -- the contract
 
     def send(self, dest: int, payload: bytes) -> None:
-        """Start sending *payload*; later polls see it through."""
         if dest == self.rank:
             self._own.append(Delivery(dest, payload))
             return
-        if not 0 <= dest < self.size:  # MPI takes -1 for a rank that swallows everything
+        if not 0 <= dest < self.size:  # MPI silently drops messages to rank -1
             raise ValueError(f"no rank {dest} in a job of {self.size}")
-        self._carrier.send(dest, payload)
+        self._channel.send(dest, payload)
 
-    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
-        """Look for messages, and sleep between looks until there is one or the time is over."""
+    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
+        """Poll MPI, and sleep between polls, until a message is there or the time is over."""
         arrivals, self._own = self._own, []
-        carrier, wakeup = self._carrier, self._wakeup
-        carrier.turn(arrivals)
+        channel, wakeup = self._channel, self._wakeup
+        channel.turn(arrivals)
         if wakeup.is_set():
             wakeup.clear()
             return arrivals
@@ -289,7 +291,7 @@ class MpiTransport:
             return arrivals
         ends_at = None if timeout_s is None else monotonic() + timeout_s
         while not arrivals:
-            sleep_s = carrier.nap_s()
+            sleep_s = channel.nap_s()
             if ends_at is not None:
                 left_s = ends_at - monotonic()
                 if left_s <= 0:
@@ -298,65 +300,64 @@ class MpiTransport:
             if sleep_s <= 0:
                 os.sched_yield()  # the message may come from a rank that needs this core
             woken = wakeup.wait(sleep_s)
-            carrier.turn(arrivals)
+            channel.turn(arrivals)
             if woken:
                 wakeup.clear()
                 break
         return arrivals
 
     def wake(self) -> None:
-        """End the current or the next poll.  Calls nothing of MPI."""
+        """End the current or the next poll; makes no MPI call."""
         self._wakeup.set()
 
     def close(self) -> None:
-        """See all sends through, dropping what arrives meanwhile."""
+        """Complete all sends, dropping what arrives meanwhile."""
         if self._closed:
             return
         self._closed = True
-        self._carrier.push(self._drop)
+        self._channel.push(self._drop)
         self._wakeup.close()
 
     def abort(self, exit_code: int) -> NoReturn:
-        """Have MPI end all ranks with *exit_code*."""
-        end_all(exit_code)
+        abort_world(exit_code)
 
-    # -- beyond the contract, for launch_mpi
+    # -- in addition to the contract, for launch_mpi
 
     def leave(self, code: int, ends_at: float) -> int | None:
-        """After ``close``: wait until all ranks have closed; the code, None if some don't in time.
+        """After `close`: wait until all ranks have closed; return the code or, if some don't, None.
 
-        What arrives from those who are still at work is dropped.
+        Messages from ranks that still run are dropped.
         """
-        return None if self._carrier.agree(code, self._drop, ends_at) is None else code
+        return None if self._channel.agree(code, self._drop, ends_at) is None else code
 
     def _drop(self, sleep_s: float) -> None:
         sleep(sleep_s)
-        self._carrier.turn([])
+        self._channel.turn([])
 
 
-def has_begun() -> bool:
-    """Whether MPI has been initialised in this process."""
+def is_initialized() -> bool:
+    """Return whether MPI has been initialised in this process."""
     return bool(MPI.Is_initialized())
 
 
-def end_all(exit_code: int) -> NoReturn:
-    """Have MPI end all ranks with *exit_code*."""
+def abort_world(exit_code: int) -> NoReturn:
+    """Make MPI end all ranks with *exit_code*."""
     flush_standard_streams()
-    wait_until_read()
+    await_stderr_read()
     MPI.COMM_WORLD.Abort(exit_code)
-    os._exit(exit_code & 0xFF)  # a library that lets Abort return must not let us go on
+    os._exit(exit_code & 0xFF)  # in case the library lets Abort return
 
 
 def launch_mpi(
-    launch: Launch, body: Body, *, again: bool = False, party: Party | None = None
+    launch: Launch, body: Body, *, again: bool = False, party: NodeProcesses | None = None
 ) -> int:
-    """Run *body* on this rank of MPI's world; the exit code of this process.
+    """Run *body* on this rank of MPI's world; return the exit code of this process.
 
-    MPI can be started once in a process: with *again* it is ended with the process only, as it
-    may be needed for further jobs. With *party* there are local processes beside this one.
+    MPI can be started once in a process: with *again* it is ended only when the process exits,
+    because further jobs may need it. *party* are the local processes of this one.
 
     An exception from *body* is printed and ends the job with its code: a rank that unwinds alone
-    would leave the others hanging.
+    would leave the other ranks hanging.
 
     Raises UsageError if the MPI library and the launcher don't belong together.
     """
@@ -379,10 +380,10 @@ def launch_mpi(
         agreed = transport.leave(code, monotonic() + _LEAVE_DEADLINE_S)
         if agreed is None:
             message = f"other ranks did not end within {_LEAVE_DEADLINE_S:.0f} s after this one"
-            say(f"rank {transport.rank}: {message}")
+            print_error(f"rank {transport.rank}: {message}")
             transport.abort(worst([code, RankLost.exit_code]))
     except BaseException as error:
-        transport.abort(explain_escape(error, transport.rank))
+        transport.abort(report_exception(error, transport.rank))
     if starts_mpi:
         if again:
             atexit.register(MPI.Finalize)
@@ -391,50 +392,52 @@ def launch_mpi(
     return agreed
 
 
-def _join(party: Party | None) -> MpiTransport | Speaker:
-    """This rank's transport, by what all ranks of MPI say of themselves. Collective.
+def _join(party: NodeProcesses | None) -> MpiTransport | Gateway:
+    """Create this rank's transport after all MPI ranks have exchanged their properties. Collective.
 
-    All raise UsageError if one could not start its local processes.
+    All ranks raise UsageError if one of them could not start its local processes.
     """
     comm = MPI.COMM_WORLD.Dup()
     size, trouble = (1, "") if party is None else (party.size, party.trouble)
     cores = sum(1 << core for core in os.sched_getaffinity(0))
-    told = comm.allgather((MPI.Get_processor_name(), size, trouble, cores))
-    for name, _, trouble, _ in told:
+    members = comm.allgather((MPI.Get_processor_name(), size, trouble, cores))
+    for name, _, trouble, _ in members:
         if trouble:
             raise UsageError(f"{name}: {trouble}")
-    nodes = _number_nodes([name for name, *_ in told])
-    sizes = [size for _, size, _, _ in told]
+    nodes = _number_nodes([name for name, *_ in members])
+    sizes = [size for _, size, _, _ in members]
     here = nodes[comm.Get_rank()]
     shares = [
-        (size, cores) for (_, size, _, cores), node in zip(told, nodes, strict=True) if node == here
+        (size, cores)
+        for (_, size, _, cores), node in zip(members, nodes, strict=True)
+        if node == here
     ]
-    carrier = Carrier(comm, is_crowded=is_crowded(shares))
+    channel = MpiChannel(comm, is_crowded=is_crowded(shares))
     if sum(sizes) == len(sizes):
-        return MpiTransport(carrier, nodes)
-    from pcircle.transport._hybrid import Layout, Party, Speaker  # few jobs need it
+        return MpiTransport(channel, nodes)
+    from pcircle.transport._hybrid import Gateway, Layout, NodeProcesses  # few jobs need it
 
-    return Speaker(carrier, Layout(sizes, nodes), party or Party(1), end_all)
+    return Gateway(channel, Layout(sizes, nodes), party or NodeProcesses(1), abort_world)
 
 
 def _initialise() -> None:
     with warnings.catch_warnings():
-        # mpi4py has its own guess whether launcher and library fit; check_world() knows, and
-        # says what to do.
+        # mpi4py only guesses whether launcher and library fit; check_world() knows, and its
+        # message explains what to do.
         warnings.simplefilter("ignore", RuntimeWarning)
-        # Only the thread that makes the transport calls MPI, though there are others.
+        # Of several threads only the one that creates the transport calls MPI.
         MPI.Init_thread(MPI.THREAD_FUNNELED)
 
 
 def _number_nodes(names: Sequence[str]) -> tuple[int, ...]:
-    """The number of each name, counted from 0 in the order of first appearance."""
+    """Return the number of each name, counted from 0 in the order of first appearance."""
     numbers: dict[str, int] = {}
     return tuple(numbers.setdefault(name, len(numbers)) for name in names)
 
 
 def library() -> tuple[str, str]:
-    """The name of the MPI library and its version, and the first line of what it says of itself."""
+    """Return the name and version of the MPI library, and the first line of its description."""
     name, version = MPI.get_vendor()
-    # Open MPI has the NUL at the end of its string count as a part of it.
-    said = MPI.Get_library_version().replace("\0", "").partition("\n")[0]
-    return f"{name} {'.'.join(map(str, version))}", " ".join(said.split())
+    # Open MPI includes the terminating NUL in the string.
+    description = MPI.Get_library_version().replace("\0", "").partition("\n")[0]
+    return f"{name} {'.'.join(map(str, version))}", " ".join(description.split())

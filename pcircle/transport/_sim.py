@@ -1,14 +1,14 @@
-"""A network that is only simulated: seeded randomness, virtual time, thousands of ranks.
+"""A simulated network: seeded randomness, virtual time, thousands of ranks.
 
-The idea: a rank is a generator that yields where a real one would wait, so one thread can play
-all ranks of a job, in any order that a network permits, and play it again from the same seed.
-What the contract promises holds (whole, once, ordered per pair of ranks); what it does not
-promise is used against the program: any interleaving across pairs, delays of any length, ranks
-that are slow, that are stuck for a while or for ever, that are killed in the middle.
+A rank is a generator that yields where a real rank would wait, so one thread can run all ranks of a
+job, in any order that a network permits, and repeat the run from the same seed. The guarantees of
+the contract hold (whole, once, ordered per pair of ranks). Everything that the contract does not
+guarantee is used against the program: any interleaving across pairs, delays of any length, ranks
+that are slow, that are stuck for a while or forever, or that are killed at any moment.
 
-It costs one heap operation per message and one per wait, whatever the number of ranks.
+The cost is one heap operation per message and one per wait, whatever the number of ranks.
 
-What this is not: a model of any real network's speed.  Latencies are drawn to be nasty first and
+This is not a model of the speed of real networks: latencies are chosen to be adversarial first and
 plausible second.
 """
 
@@ -24,11 +24,11 @@ import msgspec
 
 from pcircle.errors import Defect
 from pcircle.guards import require
-from pcircle.transport.contract import Delivery, Lost
+from pcircle.transport.contract import Delivery, LostRank
 
 __all__ = ["Conditions", "Kill", "Network", "Program", "SimTransport", "Stall"]
 
-Wait: TypeAlias = "Generator[float | None, list[Delivery | Lost], Any]"
+Wait: TypeAlias = "Generator[float | None, list[Delivery | LostRank], Any]"
 Program: TypeAlias = "Callable[[SimTransport], Wait]"
 
 _DELIVER, _RESUME, _LOST, _KILL = range(4)
@@ -45,9 +45,10 @@ class Stall(msgspec.Struct, frozen=True):
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """Rank `rank` dies at `at_s`; a part of what it sent just before is lost with it.
+    """Rank `rank` dies at `at_s`; some of the messages that it sent just before are lost.
 
-    The rest arrives, for at least `lasts_s`: with one rank later than another hears of its death.
+    The other messages arrive, for at least `lasts_s`. With a value above 0 the other ranks learn of
+    the death at different times.
     """
 
     rank: int
@@ -57,20 +58,17 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """How nasty the network and the machines are. Times in seconds of virtual time.
+    """How adverse the network and the machines are. Times are in seconds of virtual time.
 
-    A message takes `near_s` on its node, `far_s` between nodes, times one plus
-    an exponential of mean `jitter`. A share `tail` of them takes up to
-    `tail_s` longer. With the chance `burst` a message opens a burst: it and
-    the next `burst_messages` of the job are each delayed by up to `burst_s`.
-    Of the ordered pairs of ranks the share `lame` is slower than the rest by
-    up to `lame_s` a message: what goes by another way overtakes them. So are
-    all payloads whose type is named in `held`, by up to `held_s`: an adversary
-    that knows what it delays.
-    With a network that is told sizes, a byte takes `byte_s` on top.
-    A step of a rank costs `step_s`, or what `slow` says for it as (rank,
-    seconds) pairs. Ranks begin within `start_s` of each other, and hear of a
-    dead one about `detect_s` after its death.
+    A message takes `near_s` on its node, `far_s` between nodes, multiplied by one plus an
+    exponential variable of mean `jitter`. A share `tail` of the messages takes up to `tail_s`
+    longer. With probability `burst` a message starts a burst: it and the next `burst_messages`
+    messages of the job are each delayed by up to `burst_s`. A share `lame` of the ordered pairs of
+    ranks is slower by up to `lame_s` per message, so that messages on other routes overtake theirs.
+    Payloads whose type is named in `held` are delayed by up to `held_s`: an adversary that knows
+    what it delays. In a network that is given sizes, a byte takes `byte_s` in addition. A step of a
+    rank costs `step_s`, or the time that `slow` lists for it as (rank, seconds). Ranks start within
+    `start_s` of each other, and learn of the death of a rank about `detect_s` after it.
     """
 
     near_s: float = 2e-6
@@ -95,11 +93,11 @@ class Conditions(msgspec.Struct, frozen=True):
 
 
 class _JobAborted(BaseException):
-    """Leaves a program whose transport was told to end the job: `abort` does not return."""
+    """Raised by `abort`, which does not return, to leave the program."""
 
 
 class _Rank:
-    """What the network knows about one rank."""
+    """The state of one rank."""
 
     __slots__ = (
         "alarm_s",
@@ -123,19 +121,19 @@ class _Rank:
         self.step_s = step_s
         self.program: Wait | None = None
         self.result: Any = None
-        self.inbox: list[Delivery | Lost] = []
+        self.inbox: list[Delivery | LostRank] = []
         self.waiting = False
         self.woken = False
         self.begun = False
         self.ended = False
-        self.due_s = inf  # when it should resume though nothing comes
-        self.alarm_s = inf  # the earliest event that looks whether it should
-        self.ready_s = 0.0  # when the step it makes is over
-        self.cut_s = inf  # what a dead rank sent and would arrive later is lost
+        self.due_s = inf  # when it should resume even if nothing arrives
+        self.alarm_s = inf  # the earliest event that checks `due_s`
+        self.ready_s = 0.0  # when its current step ends
+        self.cut_s = inf  # messages of a dead rank that would arrive later are lost
         self.stalls: list[Stall] = []
 
     def free_s(self, now_s: float) -> float:
-        """The earliest time from `now_s` on at which this rank can make a step."""
+        """Return the earliest time from `now_s` at which this rank can make a step."""
         free_s = max(now_s, self.ready_s)
         for stall in self.stalls:
             if stall.from_s <= free_s < stall.until_s:
@@ -144,11 +142,11 @@ class _Rank:
 
 
 class SimTransport:
-    """One rank's end of the network; see `contract.Transport`.
+    """One rank's end of the network; implements `contract.Transport`.
 
-    A program waits by yielding: `arrivals = yield timeout_s` is what
-    `arrivals = transport.poll(timeout_s)` is elsewhere. Payloads may be any
-    objects; they must not change once they were sent.
+    A program waits by yielding: `arrivals = yield timeout_s` corresponds to `arrivals =
+    transport.poll(timeout_s)` elsewhere. Payloads may be any objects; they must not change after
+    they are sent.
     """
 
     __slots__ = ("_network", "closed", "nodes", "rank", "size")
@@ -166,40 +164,37 @@ class SimTransport:
         return self._network.now_s
 
     def send(self, dest: int, payload: Any) -> None:
-        """Put a message on its way."""
         self._network.send(self.rank, dest, payload)
 
-    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
-        """What has arrived, for `timeout_s` 0 only: to wait, a program yields."""
+    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
+        """Return what has arrived; `timeout_s` must be 0, as a program waits by yielding."""
         if timeout_s != 0:
             raise ValueError("a simulated rank waits by yielding the timeout")
         return self._network.taken(self.rank)
 
     def wake(self) -> None:
-        """Make the current or the next wait of this rank end at once."""
         self._network.wake(self.rank)
 
     def close(self) -> None:
-        """What arrives from now on is dropped; what was sent still leaves."""
+        """Drop everything that arrives from now on; what was sent still leaves."""
         self.closed = True
 
     def abort(self, exit_code: int) -> NoReturn:
-        """End the whole job here and now."""
+        """End the whole job."""
         self._network.aborted = (self.rank, exit_code)
         raise _JobAborted
 
 
 class Network:
-    """The ranks of one job and all that is between them.
+    """The ranks of one job and the network between them.
 
-    `observe` is called with a rank after each of its steps. With `decoder`
-    every payload goes through msgpack and back, as it would between
-    processes. A run that goes beyond `limit_s` of virtual time is a Defect,
-    and so is one in which all ranks wait forever.
+    `observe` is called with a rank after each of its steps. With `decoder` every payload is encoded
+    with msgpack and decoded, as it would be between processes. A run that exceeds `limit_s` of
+    virtual time is a Defect, and so is a run in which all ranks wait forever.
 
-    `aborted` is (rank, exit code) if a rank called `abort`. `messages` counts
-    what was sent. With `size_bytes`, which gives the size of a payload,
-    `pair_messages` and `pair_bytes` count it by [source][dest].
+    `aborted` is (rank, exit code) if a rank called `abort`. `messages` counts the messages sent.
+    With `size_bytes`, which returns the size of a payload, `pair_messages` and `pair_bytes` count
+    messages and bytes by [source][dest].
     """
 
     def __init__(
@@ -216,10 +211,10 @@ class Network:
         self.conditions = conditions = conditions or Conditions()
         self.now_s = 0.0
         self.messages = 0
-        self.far_messages = 0  # from node to node
+        self.far_messages = 0  # between nodes
         self.steps = 0
         self.aborted: tuple[int, int] | None = None
-        self.dropped: list[tuple[int, int, Any]] = []  # came to a rank that had closed
+        self.dropped: list[tuple[int, int, Any]] = []  # messages to ranks that had closed
         self._nodes = tuple(nodes)
         self._rng = rng
         self._salt = rng.getrandbits(32)
@@ -234,7 +229,7 @@ class Network:
         self._serial = 0
         self._alive = 0
         self._burst_left = 0
-        # When the last message of a pair arrives, for pairs with messages under way.
+        # When the last message of a pair arrives, for pairs with messages in flight.
         self._last_s: dict[tuple[int, int], float] = {}
         slow = dict(conditions.slow)
         self._ranks = [
@@ -247,7 +242,7 @@ class Network:
     # ---- for the ranks' transports -----------------------------------------------------------
 
     def send(self, source: int, dest: int, payload: Any) -> None:
-        """Draw when `payload` arrives, and put it on its way."""
+        """Draw the time at which `payload` arrives, and schedule it."""
         if not 0 <= dest < len(self._ranks):
             raise ValueError(f"no rank {dest} in a job of {len(self._ranks)}")
         if self._decoder is not None:
@@ -299,8 +294,8 @@ class Network:
         self._last_s[pair] = arrival_s
         return arrival_s
 
-    def taken(self, rank: int) -> list[Delivery | Lost]:
-        """The arrivals of `rank`, which are then gone from its inbox."""
+    def taken(self, rank: int) -> list[Delivery | LostRank]:
+        """Return the arrivals of `rank` and clear its inbox."""
         state = self._ranks[rank]
         arrivals, state.inbox = state.inbox, []
         state.woken = False
@@ -313,10 +308,10 @@ class Network:
         if state.waiting:
             self._resume(rank, state, state.free_s(self.now_s))
 
-    # ---- looking at it -----------------------------------------------------------------------
+    # ---- inspection ------------------------------------------------------------------------
 
     def in_flight(self) -> Iterator[tuple[int, int, Any]]:
-        """(source, dest, payload) of all that was sent and not yet taken by its rank."""
+        """Yield (source, dest, payload) of all messages that were sent and not yet received."""
         for dest, state in enumerate(self._ranks):
             for arrival in state.inbox:
                 if isinstance(arrival, Delivery):
@@ -326,16 +321,16 @@ class Network:
                 yield event[4], event[3], event[5]
 
     def left(self) -> list[tuple[int, int, Any]]:
-        """What no rank has received, after a run: still in flight, or dropped by a closed rank."""
+        """Return the messages that no rank received in a run, in flight or dropped."""
         return [*self.dropped, *self.in_flight()]
 
     # ---- running -----------------------------------------------------------------------------
 
     def run(self, programs: Sequence[Program]) -> list[Any]:
-        """Play all ranks to their ends; what each returned, None for those that were cut off.
+        """Run all ranks to their ends; return their results, None for ranks that were cut off.
 
-        Cut off are ranks that were killed, all that are left when one calls `abort`, and those
-        that are stuck for ever or wait for one that is when nothing can happen any more.
+        A rank is cut off if it was killed, if another rank calls `abort`, or if it is stuck
+        forever, or waits for a rank that is, when nothing can happen any more.
         """
         self._begin(programs)
         events = self._events
@@ -354,7 +349,7 @@ class Network:
             elif kind == _RESUME:
                 self._alarm(rank, state)
             elif kind == _LOST:
-                self._arrived(rank, state, Lost(other, payload))
+                self._arrived(rank, state, LostRank(other, payload))
             else:
                 self._kill(rank, state, payload)
         for state in self._ranks:
@@ -384,7 +379,7 @@ class Network:
     def _deliver(self, dest: int, state: _Rank, source: int, payload: Any) -> None:
         pair = (source, dest)
         if self._last_s.get(pair) == self.now_s:
-            del self._last_s[pair]  # a later one in this instant still has the later serial
+            del self._last_s[pair]  # a later message at this time has the later serial
         if self.now_s > self._ranks[source].cut_s:
             return
         if state.ended or state.transport.closed:
@@ -393,7 +388,7 @@ class Network:
             return
         self._arrived(dest, state, Delivery(source, payload))
 
-    def _arrived(self, rank: int, state: _Rank, arrival: Delivery | Lost) -> None:
+    def _arrived(self, rank: int, state: _Rank, arrival: Delivery | LostRank) -> None:
         if state.ended:
             return
         state.inbox.append(arrival)
@@ -402,7 +397,7 @@ class Network:
 
     def _alarm(self, rank: int, state: _Rank) -> None:
         if self.now_s != state.alarm_s:
-            return  # an earlier one was set since
+            return  # an earlier alarm has been set since
         state.alarm_s = inf
         if not state.waiting:
             return
@@ -421,7 +416,7 @@ class Network:
             self._resume(rank, state, free_s)
 
     def _resume(self, rank: int, state: _Rank, due_s: float) -> None:
-        """Have a waiting rank make a step at `due_s`: at most one alarm is set for it."""
+        """Schedule a step of a waiting rank at `due_s`; each rank has at most one alarm."""
         state.due_s = min(state.due_s, due_s)
         if state.due_s < state.alarm_s:
             state.alarm_s = state.due_s
@@ -436,7 +431,7 @@ class Network:
                 arrivals, state.inbox = state.inbox, []
                 timeout_s = program.send(arrivals)
             else:
-                # What came before its first wait is for that.
+                # Earlier arrivals are delivered at its first wait.
                 state.begun = True
                 timeout_s = next(program)
         except StopIteration as stop:
@@ -471,7 +466,7 @@ class Network:
             if survivor.ended:
                 continue
             heard_s = self.now_s + detect_s * (1.0 + self._rng.random())
-            # After all that it sent and that is not lost.
+            # After everything that it sent and that is not lost.
             last_s = self._last_s.get((rank, other), 0.0)
             if heard_s <= last_s <= state.cut_s:
                 heard_s = last_s

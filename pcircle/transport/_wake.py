@@ -1,15 +1,14 @@
-"""Ending a wait from elsewhere: a pipe that a worker thread or a signal makes readable.
+"""Wake-ups: a pipe through which a worker thread or a signal ends a wait.
 
-The idea: a rank waits in one system call for its peers; a pipe in the same wait lets a worker
-thread end it.  A flag beside the pipe lets a thousand wakes between two polls cost one write, and
-a poll that doesn't wait cost none.
+A rank waits for its peers in one system call; a pipe in the same wait lets a worker thread end it.
+A flag next to the pipe reduces a thousand wakes between two polls to one write, and makes a poll
+that doesn't wait free.
 
-A pipe and not an eventfd, for the sake of signals: Python runs a handler between bytecodes, so a
-signal that lands just before the wait begins would be handled only when the wait ends.  The
-interpreter closes that gap by writing one byte to a descriptor of our choice, which an eventfd
-doesn't take.
+It is a pipe and not an eventfd because of signals: Python runs a handler between bytecodes, so a
+signal that arrives just before the wait would be handled only when the wait ends. The interpreter
+closes that gap by writing one byte to a descriptor of our choice, which must not be an eventfd.
 
-What this is not: a queue.  It says that there is something to look at, never what.
+This is not a queue: it reports that something has happened, never what.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from contextlib import suppress
 __all__ = ["Wakeup"]
 
 _DRAIN_BYTES = 4096
-# poll() counts in milliseconds; select() is precise, but takes only descriptors below this.
+# poll() has a resolution of milliseconds; select() is precise, but limited to small descriptors.
 _POLL_RESOLUTION_S = 1e-3
 _SELECT_LIMIT = 1024
 
@@ -39,16 +38,16 @@ class Wakeup:
         self._poll.register(self.fd, select.POLLIN)
         self._set = False
         self._closed = False
-        # Held while the pipe is written and while it is closed: a worker that wakes too late
-        # must never write into whatever file got the descriptor's number next.  Reentrant,
-        # because a signal handler may call set() while its own thread is in here.
+        # Held while the pipe is written and while it is closed: a late wake-up must never write
+        # to another file that has reused the descriptor's number. Reentrant, because a signal
+        # handler may call set() on a thread that is in here.
         self._lock = threading.RLock()
         self._former_signal_fd: int | None = None
         if threading.current_thread() is threading.main_thread():
             self._former_signal_fd = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
 
     def set(self) -> None:
-        """Make ``fd`` readable; from any thread, from signal handlers, and after ``close``."""
+        """Make `fd` readable; callable on any thread, in signal handlers, and after `close`."""
         if self._set:
             return
         with self._lock:
@@ -59,25 +58,25 @@ class Wakeup:
                     os.write(self._write_fd, b"\0")
 
     def is_set(self) -> bool:
-        """Whether ``set`` was called since ``clear``; signals don't show here."""
+        """Return whether `set` was called since `clear`; signals are not included."""
         return self._set
 
     def clear(self) -> None:
-        """Make ``fd`` unreadable again; whoever clears must then look at everything.
+        """Make `fd` unreadable again; the caller must then check all sources of events.
 
-        The flag falls after the pipe is empty: in the other order a set() in between would leave
-        a risen flag over an empty pipe, and no wake would ever come through again.
+        The flag is reset after the pipe is empty. In the other order a `set` in between would leave
+        the flag set and the pipe empty, and all later wakes would be lost.
         """
         with self._lock:
             if self._closed:
                 return
-            # Nothing to read: only the flag was up, or a signal's byte was taken before.
+            # The pipe is empty if only the flag was set, or a signal's byte was read before.
             with suppress(BlockingIOError):
                 os.read(self.fd, _DRAIN_BYTES)
             self._set = False
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait until set, a signal, or *timeout_s* seconds are over; whether it was a wake."""
+        """Wait for `set`, a signal, or *timeout_s* seconds; return whether it was a wake-up."""
         if timeout_s is None:
             return bool(self._poll.poll(None))
         if timeout_s < _POLL_RESOLUTION_S and self.fd < _SELECT_LIMIT:
@@ -85,12 +84,12 @@ class Wakeup:
         return bool(self._poll.poll(timeout_s * 1000))
 
     def close(self) -> None:
-        """Release both descriptors; a later ``set`` does nothing."""
+        """Release both descriptors; a later `set` does nothing."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._set = True  # what makes set() return before it writes
+            self._set = True  # so that set() returns before it writes
             if self._former_signal_fd is not None:
                 signal.set_wakeup_fd(self._former_signal_fd)
             os.close(self._write_fd)

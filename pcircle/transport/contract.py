@@ -1,12 +1,12 @@
-"""What every transport promises, and all that the layers above may rely on.
+"""The transport interface: what every transport guarantees to the layers above.
 
-The idea: a rank sends bytes and polls for arrivals; nothing else exists.  MPI, forked processes,
-one process alone and the simulator keep this same contract, and ``tests/contract/transport``
-holds all of them to it.
+A rank sends bytes and polls for arrivals; there is nothing else. MPI, forked processes, a single
+process and the simulator implement the same interface, and `tests/contract/transport` tests all of
+them against it.
 
-What is promised: bytes arrive whole, once, and in order per pair of ranks.  What is not: any
-order across pairs, any bound on the delay, or that what was sent to a rank that died was ever
-read.  The engine is built for just that and is simulated against just that.
+Guaranteed: bytes arrive whole, once, and in order per pair of ranks. Not guaranteed: any order
+across pairs, any bound on the delay, or that a message to a rank that died was ever read. The
+engine relies on these guarantees only, and the simulator tests it against the weakest of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-__all__ = ["Body", "Delivery", "Lost", "Transport"]
+__all__ = ["Body", "Delivery", "LostRank", "Transport"]
 
 
 class Delivery(NamedTuple):
@@ -27,10 +27,10 @@ class Delivery(NamedTuple):
     payload: bytes
 
 
-class Lost(NamedTuple):
-    """Rank *rank* is gone without having closed; nothing more comes from it.
+class LostRank(NamedTuple):
+    """Rank *rank* ended without closing its transport; no further message comes from it.
 
-    *reason* is for the user, e.g. ``killed by SIGKILL (pid 123)`` or ``closed its connection``.
+    *reason* is for the user, for example `killed by SIGKILL (pid 123)` or `closed its connection`.
     """
 
     rank: int
@@ -38,12 +38,12 @@ class Lost(NamedTuple):
 
 
 class Transport(Protocol):
-    """One rank's connection to the others.
+    """One rank's connection to the other ranks.
 
-    Only the thread that made it may use it, ``wake`` excepted.
+    Only the thread that created it may use it, except for `wake`.
 
-    ``nodes[r]`` is the number of the node (the host) of rank *r*; nodes are numbered from 0 in
-    the order of their first rank.
+    `nodes[r]` is the number of the node (the host) of rank *r*; nodes are numbered from 0 in the
+    order of their first rank.
     """
 
     rank: int
@@ -51,37 +51,37 @@ class Transport(Protocol):
     nodes: tuple[int, ...]
 
     def send(self, dest: int, payload: bytes) -> None:
-        """Have *payload* delivered to rank *dest*; never blocks, whatever its size.
+        """Queue *payload* for delivery to rank *dest*; never blocks, whatever its size.
 
-        Ordered per pair of ranks.  A message to oneself is delivered by a later ``poll``; one to
-        a rank that is lost or has closed is dropped.  *payload* must not change afterwards.
-        Raises ValueError if there is no rank *dest*.
+        Messages are ordered per pair of ranks. A message to the own rank is delivered by a later
+        `poll`; a message to a rank that is lost or has closed is dropped. *payload* must not change
+        afterwards. Raises ValueError if there is no rank *dest*.
         """
 
-    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
-        """What has arrived; waits for it up to *timeout_s* seconds (0: not at all, None: ever).
+    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
+        """Return what has arrived; wait up to *timeout_s* seconds (0: no wait, None: no limit).
 
-        Ends early, perhaps empty-handed, when ``wake`` was called.  Drives outgoing bytes, so it
-        has to be called while anything is to leave.  Arrivals from one rank are in the order of
-        their sending; a lost rank is reported once, after all that it sent.
+        Returns early, possibly an empty list, if `wake` was called. Also moves outgoing bytes, so
+        it must be called while messages wait to be sent. Arrivals from one rank are in the order of
+        sending; a lost rank is reported once, after all that it sent.
         """
 
     def wake(self) -> None:
-        """Make the current or the next ``poll`` return at once.
+        """Make the current or the next `poll` return at once.
 
-        From any thread and from Python's signal handlers, and harmless after ``close``.
+        May be called on any thread, in Python's signal handlers, and after `close`.
         """
 
     def close(self) -> None:
-        """End in good order: what was sent leaves, within some seconds; descriptors are released.
+        """End in an orderly way: send what is queued, within some seconds, and release descriptors.
 
-        Messages that still arrive are dropped.  The other ranks don't count this one as lost.
-        Idempotent; nothing but ``wake`` and ``close`` may be called afterwards.
+        Messages that still arrive are dropped. The other ranks don't count this rank as lost.
+        Idempotent; afterwards only `wake` and `close` may be called.
         """
 
     def abort(self, exit_code: int) -> None:
-        """End the whole job in disorder, this process with *exit_code*; does not return."""
+        """Kill the whole job, this process with *exit_code*; does not return."""
 
 
-# What a rank runs: it gets its transport and returns its process's exit code.
+# The program of a rank: it receives the transport and returns the exit code of its process.
 Body: TypeAlias = "Callable[[Transport], int]"

@@ -1,18 +1,19 @@
-"""How this process was started, which transport that calls for, and running a rank on it.
+"""Detects how this process was started, and chooses the transport.
 
-The idea: whether we are one of many that a launcher started must be known before MPI is imported,
-because without a launcher no MPI library need exist, and with one, forking local workers in each
-of its processes would do the whole job N times over.  The launcher's environment tells.  What
-counts is what it gives a *step*, the processes it starts: the handles of PMI or PMIx, Open MPI's
-own names, or, for srun without any of these, a step of several tasks.  A batch script or an
-allocation's shell inherits ``SLURM_*`` as well and is not a launch.
+Whether this process is one of many that a launcher started must be known before MPI is imported:
+without a launcher there may be no MPI library, and with a launcher, forking local workers in each
+of its processes would do the whole job N times. The launcher's environment shows it. The relevant
+variables are those of a *step*, the processes that a launcher starts: the handles of PMI or PMIx,
+Open MPI's own variables, or, for srun without any of these, a step of several tasks. A batch script
+or an allocation's shell inherits `SLURM_*` as well and is not a launch.
 
-What looks at the environment is a pure function of it; tests replay recorded ones.  A launcher
-whose connection is closed has left its variables behind and does not count (``_connections``):
-`launched` examines that once in a process, before MPI opens and closes the same connection.
+Functions that examine the environment are pure functions of it; tests replay recorded environments.
+A launcher whose connection is closed has left its variables behind and does not count
+(`_connections`): `launched` examines that once in a process, before MPI opens and closes the same
+connection.
 
-What this is not: a judge of the MPI library before it is loaded.  Whether it belongs to the
-launcher can be asked only then: ``check_library`` and, once it runs, ``check_world``.
+This module does not judge the MPI library before it is loaded. Whether it belongs to the launcher
+can be checked only then: by `check_library` and, once it is initialised, by `check_world`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ __all__ = [
 TransportOption: TypeAlias = "Literal['auto', 'mpi', 'local']"
 
 _DEFAULT_JOBS_LIMIT = 8
-# Slurm numbers steps that it makes by itself (batch script, interactive shell, extern) from here.
+# Slurm numbers the steps that it creates itself (batch, interactive, extern) from here.
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 _CONNECTED_BY = ("PMI_", "PMIX_", "OMPI_")
 
@@ -57,7 +58,7 @@ MPICH = "MPICH's mpirun"
 SRUN = "srun"
 PMI = "a PMI launcher"
 PMIX = "a PMIx launcher"
-# As mpi4py calls them.
+# The names used by mpi4py.
 _MPICH_FAMILY = ("MPICH", "Intel MPI", "MVAPICH", "MVAPICH2")
 _CURE = (
     "Use the mpirun of the library that mpi4py loads: `pip install 'pcircle[mpich]'` or "
@@ -67,11 +68,11 @@ _CURE = (
 
 
 class Launch(NamedTuple):
-    """What a launcher says of this process.
+    """The launcher of this process, according to the environment.
 
-    *size* and *rank* are those of the world it started, None where it doesn't say.  *stale* says of
-    which launcher the environment is left, and how that shows, if no other one started this;
-    *closed* are the variables of connections that MPI must not find.
+    *size* and *rank* are those of the world that it started, None if unknown. If no launcher
+    started this process, *stale* names the launcher that left its variables, with the evidence.
+    *closed* are the variables of connections that MPI must not use.
     """
 
     kind: Literal["none", "mpi"]
@@ -83,9 +84,9 @@ class Launch(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The transport to use, the number of ranks (of MPI: as far as is known, else 1).
+    """The transport to use, with its number of ranks (with MPI: if known, else 1).
 
-    *processes* are the ranks of the job that each process of the launcher is to be.
+    *processes* is the number of ranks of the job per process of the launcher.
     """
 
     kind: Literal["single", "local", "mpi"]
@@ -99,9 +100,9 @@ NOT_LAUNCHED = Launch("none")
 
 @cache
 def launched() -> Launch:
-    """Return which launcher started this process, as it was when this was first called.
+    """Return the launcher of this process, as it was when this was first called.
 
-    Where MPI may have begun, the connection is MPI's, and nothing is examined.
+    If MPI may be initialised, the connection belongs to MPI and is not examined.
     """
     if mpi_is_loaded() or not any(name.startswith(_CONNECTED_BY) for name in os.environ):
         return detect(os.environ)
@@ -109,12 +110,12 @@ def launched() -> Launch:
 
 
 def mpi_is_loaded() -> bool:
-    """Return whether the MPI library is loaded, so that MPI may have begun in this process."""
+    """Return whether the MPI library is loaded, so that MPI may be initialised."""
     return any(name.endswith(".MPI") for name in sys.modules)
 
 
 def forget_closed(environ: MutableMapping[str, str]) -> None:
-    """Remove the variables of closed connections, by which an MPI library ends the process."""
+    """Remove the variables of closed connections, which would make MPI end the process."""
     for name in launched().closed:
         environ.pop(name, None)
 
@@ -124,12 +125,12 @@ def detect(
 ) -> Launch:
     """Return which launcher, if any, started this process as a part of a parallel job.
 
-    A launcher whose connection is open takes precedence, then one whose connection is unknown. One
-    whose connection is closed did not start this process.
+    A launcher whose connection is open takes precedence over one whose connection is unknown. A
+    launcher whose connection is closed did not start this process.
     """
     found = list(_launches(environ, pmi, pmix))
     closed = tuple(
-        name for each in (pmi, pmix) if each.state == "closed" for name in each.variables
+        name for server in (pmi, pmix) if server.state == "closed" for name in server.variables
     )
     for state in ("open", "unknown"):
         for launch, connection in found:
@@ -145,15 +146,15 @@ def detect(
 def _launches(
     environ: Mapping[str, str], pmi: Connection, pmix: Connection
 ) -> Iterator[tuple[Launch, Connection]]:
-    """Yield what the environment says, each with the connection that belongs to it."""
+    """Yield the launchers that the environment names, each with its connection."""
     of_slurm = environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
     if "OMPI_COMM_WORLD_SIZE" in environ:
         launch = _launch(environ, OPEN_MPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
         yield launch, UNKNOWN if of_slurm else pmix
     slurm_tasks = _slurm_step_tasks(environ)
     if slurm_tasks is not None and not _is_inside_other_launcher(environ, pmi, pmix):
-        # All that Slurm gives a step is judged by the step's size: a shell that was itself
-        # started by `srun --pty` has PMI or PMIx handles, but is a step of one task.
+        # The size of a Slurm step decides: a shell that was started by `srun --pty` has PMI or
+        # PMIx handles, but is a step of one task.
         if slurm_tasks == 1:
             return
         launch = Launch("mpi", SRUN, slurm_tasks, _number(environ, "SLURM_PROCID"))
@@ -169,14 +170,14 @@ def _launch(environ: Mapping[str, str], launcher: str, size: str, rank: str) -> 
 
 
 def _hydra_name(environ: Mapping[str, str]) -> str:
-    """Whose PMI handles these are: Hydra's, in one of its two makes, or somebody else's."""
+    """Return the launcher of these PMI handles: Hydra, in one of its two variants, or another."""
     if "MPI_LOCALNRANKS" not in environ:
         return PMI
     return INTEL_MPI if "I_MPI_MPIRUN" in environ else MPICH
 
 
 def _slurm_step_tasks(environ: Mapping[str, str]) -> int | None:
-    """How many tasks the Slurm step has that this process belongs to; None outside of steps."""
+    """Return the number of tasks of this process's Slurm step; None outside of steps."""
     step = _number(environ, "SLURM_STEP_ID")
     if step is None:
         step = _number(environ, "SLURM_STEPID")
@@ -186,7 +187,7 @@ def _slurm_step_tasks(environ: Mapping[str, str]) -> int | None:
 
 
 def _is_pmi_of_slurm(environ: Mapping[str, str]) -> bool:
-    """Return whether the PMI connection is this Slurm job's, as of ``srun --mpi=pmi2``."""
+    """Return whether the PMI connection belongs to this Slurm job, as with `srun --mpi=pmi2`."""
     job = environ.get("SLURM_JOB_ID", environ.get("SLURM_JOBID", ""))
     return bool(job) and environ.get("PMI_JOBID", "").partition(".")[0] == job
 
@@ -194,10 +195,10 @@ def _is_pmi_of_slurm(environ: Mapping[str, str]) -> bool:
 def _is_inside_other_launcher(
     environ: Mapping[str, str], pmi: Connection, pmix: Connection
 ) -> bool:
-    """Whether an mpirun runs inside of the Slurm step, so that the handles are its own.
+    """Return whether an mpirun runs inside the Slurm step, so that the handles are its own.
 
     Hydra (MPICH, Intel) starts its proxies by srun, one task per node; its processes inherit that
-    step's names beside Hydra's own.  PMIx names the server that speaks.
+    step's variables in addition to Hydra's. PMIx names the server.
     """
     if "MPI_LOCALNRANKS" in environ and "PMI_SIZE" in environ and pmi.state != "closed":
         return True
@@ -211,9 +212,9 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def choose(transport: TransportOption, jobs: int | None, launch: Launch) -> Choice:
-    """What ``--transport`` and ``--jobs`` (None: not given) mean for a process started so.
+    """Return the transport and the number of ranks for `--transport` and `--jobs` (default: None).
 
-    Raises UsageError for what contradicts itself or the launcher.
+    Raises UsageError for values that contradict each other or the launcher.
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs: invalid value '{jobs}': must be a positive integer")
@@ -230,15 +231,15 @@ def choose(transport: TransportOption, jobs: int | None, launch: Launch) -> Choi
 
 
 def _default_jobs() -> int:
-    """One process per core that this one may use, within reason."""
+    """Return the number of cores that this process may use, up to a limit."""
     return min(len(os.sched_getaffinity(0)), _DEFAULT_JOBS_LIMIT)
 
 
 def check_library(launch: Launch, vendor: str) -> None:
-    """Refuse, before MPI is initialised, a library that can't work under the launcher.
+    """Reject, before MPI is initialised, a library that can't work under the launcher.
 
-    Under Open MPI's mpirun the libraries of MPICH's family end the process with a message of
-    their own making.  The other way round is left to ``check_world``.
+    Under Open MPI's mpirun, libraries of the MPICH family end the process with an obscure message
+    of their own. The opposite case is left to `check_world`.
     """
     if launch.launcher == OPEN_MPI and vendor in _MPICH_FAMILY:
         raise UsageError(
@@ -248,10 +249,10 @@ def check_library(launch: Launch, vendor: str) -> None:
 
 
 def check_world(launch: Launch, mpi_size: int) -> None:
-    """Refuse a world that MPI sees in another size than the launcher gave it.
+    """Reject a world whose size in MPI differs from the launcher's.
 
-    The usual case is N worlds of one: mpirun and the MPI library are of different makes, and
-    each process takes itself for the only one.
+    The usual case is N worlds of one: mpirun and the MPI library come from different
+    implementations, and each process takes itself for the only one.
     """
     if launch.size is None or launch.size == mpi_size:
         return
@@ -262,12 +263,12 @@ def check_world(launch: Launch, mpi_size: int) -> None:
 
 
 def is_crowded(shares: Iterable[tuple[int, int]]) -> bool:
-    """Whether the ranks of a node share cores.
+    """Return whether the ranks of a node share cores.
 
-    By what each process there says: how many ranks it is, and a bit for each core it may use.
+    *shares* has, for each process, its number of ranks and a bit mask of the cores that it may use.
     """
     ranks, cores = 0, 0
     for size, mask in shares:
         ranks += size
-        cores |= mask  # a launcher may have bound each process to a core of its own
+        cores |= mask  # each process may be bound to a core of its own
     return ranks > cores.bit_count()

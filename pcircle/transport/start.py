@@ -1,7 +1,7 @@
-"""Running a rank's body on the transport that was chosen.
+"""Runs a rank's body on the chosen transport.
 
-Each transport's module is imported when it is needed and only then: without a launcher no MPI
-library need be installed, and ``--help`` pays for none of them.
+The module of a transport is imported only when it is needed: without a launcher no MPI library need
+be installed, and `--help` pays for none of them.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from pcircle.errors import UsageError
-from pcircle.transport._exit import say
+from pcircle.transport._exit import print_error
 from pcircle.transport.launch import forget_closed, launched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from pcircle.transport._hybrid import Party
+    from pcircle.transport._hybrid import NodeProcesses
     from pcircle.transport.contract import Body
     from pcircle.transport.launch import Choice, Launch
 
-__all__ = ["is_importable", "remark_stale", "start"]
+__all__ = ["is_importable", "start", "warn_stale_launcher"]
 
 
 def is_importable(main: ModuleType) -> bool:
-    """Whether another process could import what is defined in *main*: it is in a file."""
+    """Return whether another process could import the definitions in *main*."""
     return getattr(main, "__spec__", None) is not None or bool(getattr(main, "__file__", None))
 
 
 @cache
-def remark_stale(name: str) -> None:
-    """Print, once, that the environment is of a launcher that did not start this process."""
+def warn_stale_launcher(name: str) -> None:
+    """Report, once, that the environment names a launcher that did not start this process."""
     if stale := launched().stale:
-        say(f"using local processes: the environment names {stale}", name)
+        print_error(f"using local processes: the environment names {stale}", name)
 
 
 def start(
@@ -45,28 +45,28 @@ def start(
     *,
     again: bool = False,
 ) -> int:
-    """Run *body* on the chosen transport; this process's exit code.
+    """Run *body* on the chosen transport; return this process's exit code.
 
-    Returns in rank 0 of a local job (its children end within), and in every process of a launcher.
-    Local ranks are forked where this thread is the only one of Python's, else started as programs
-    of their own, which get *body* as *pickled* has it, if that is given.  With *again* this
-    process may start further jobs.
+    Returns in rank 0 of a local job (its children exit inside), and in every process of a launcher.
+    Local ranks are forked if this is the only Python thread. Otherwise they are started as new
+    interpreters, which unpickle *pickled*, if that is given. With *again* this process may start
+    further jobs.
 
-    Raises UsageError where the transport can't be had; under a launcher only in rank 0, while
-    the others return that error's code in silence.
+    Raises UsageError if the transport is not available; under a launcher only in rank 0, while the
+    other ranks return that error's code without a message.
     """
-    fresh = sys.modules.get("pcircle.transport._fresh")
-    if fresh is not None and fresh.importing_main.is_set():
-        raise UsageError(fresh.UNGUARDED)
+    spawning = sys.modules.get("pcircle.transport._spawn")
+    if spawning is not None and spawning.importing_main.is_set():
+        raise UsageError(spawning.UNGUARDED)
     if choice.kind == "single":
         from pcircle.transport._single import launch_single
 
         return launch_single(body)
     if choice.kind == "local" and pickled is not None and len(sys._current_frames()) > 1:
-        # A lock that another thread holds would be held in a forked child for ever.
-        from pcircle.transport._fresh import launch_fresh
+        # A lock that another thread holds would stay locked in a forked child.
+        from pcircle.transport._spawn import launch_spawned
 
-        return launch_fresh(choice.size, body, pickled())
+        return launch_spawned(choice.size, body, pickled())
     if choice.kind == "local":
         from pcircle.transport._fork import launch_local
 
@@ -83,18 +83,18 @@ def _start_mpi(choice: Choice, body: Body, pickled: Callable[[], bytes] | None, 
     forget_closed(os.environ)
     if choice.processes == 1:
         return _launch_mpi(choice.launch, body, again)
-    from pcircle.transport._party import party_of, remark
+    from pcircle.transport._node_processes import node_processes, warn_if_bound
 
     if not choice.launch.rank:
-        remark(choice.processes)
-    with party_of(choice.processes, body, pickled) as party:  # before MPI begins
+        warn_if_bound(choice.processes)
+    with node_processes(choice.processes, body, pickled) as party:  # before MPI begins
         return _launch_mpi(choice.launch, body, again, party)
 
 
-def _launch_mpi(launch: Launch, body: Body, again: bool, party: Party | None = None) -> int:
+def _launch_mpi(launch: Launch, body: Body, again: bool, party: NodeProcesses | None = None) -> int:
     try:
         from pcircle.transport._mpi import launch_mpi
-    except (ImportError, RuntimeError) as error:  # the latter if mpi4py finds no library
+    except (ImportError, RuntimeError) as error:  # RuntimeError if mpi4py finds no library
         by = f"{launch.launcher} started this, but" if launch.launcher else "--transport mpi:"
         raise UsageError(
             f"{by} mpi4py can't be loaded ({str(error).splitlines()[0]}).  "

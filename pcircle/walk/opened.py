@@ -103,7 +103,7 @@ class Gathering(Context[Any], Generic[P]):
 
     def is_time_up(self, spent_s: float) -> bool:
         """Return whether work has taken so long that what is left of it should be handed out."""
-        return spent_s > _BATCH_S or (spent_s > _HUNGRY_S and self.is_hungry())
+        return spent_s > _BATCH_S or (spent_s > _HUNGRY_S and self.has_idle_workers())
 
     def wait(self, slot: int) -> None:
         """The directory of this slot is not complete before the item's join."""

@@ -143,7 +143,7 @@ class _Paced:
             some, rest = _parted(rest)
             self._some(where, some, fds, context)
             took_s = time.monotonic() - begun_s
-            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry())
+            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
             if enough and where.place is not None and not self._visitor.in_place:
                 context.spawn(list(batches(where, rest, -(-len(rest) // 2))))
                 return

@@ -195,7 +195,7 @@ class Walker(Generic[P]):
             raise
         finally:
             self._held.release()
-        self._give_all(stack, context, at_ease=bool(item.names) and not context.is_hungry())
+        self._give_all(stack, context, at_ease=bool(item.names) and not context.has_idle_workers())
         while len(stack) > 1:
             self._settle(stack.pop(), stack[-1], context)
         visitor.end(context, opens)
@@ -271,7 +271,7 @@ class Walker(Generic[P]):
             now_s = time.monotonic()
             if context.is_stopping():
                 return
-            hungry = context.is_hungry()
+            hungry = context.has_idle_workers()
             enough = now_s > until_s and entered > top.path.count(b"/") // _LEVELS_PER_ENTERED
             if enough and (hungry or now_s > at_ease_until_s):
                 return
@@ -504,7 +504,7 @@ class Walker(Generic[P]):
                 encoded(block.specials) if block.specials else [],
             )
             most = self._visitor.batch_names
-            is_few = count <= _FEW_NAMES or (count <= most and not context.is_hungry())
+            is_few = count <= _FEW_NAMES or (count <= most and not context.has_idle_workers())
             if self._visitor.in_place or (block.last and is_few):
                 self._visitor.names(opened, names, fds, context)
             else:

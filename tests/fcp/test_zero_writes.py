@@ -25,7 +25,7 @@ from pcircle.checkpoint.journal import CreatedDirectoryRecord, Journal, RecordKe
 from pcircle.checkpoint.store import Checkpoint
 from pcircle.fs import lists, sorting
 from pcircle.fs.data import Mover
-from pcircle.runtime.defect import write_report
+from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.spill import SpillFile
 from pcircle.signature import get_algorithm
 from pcircle.signature.manifest import ManifestEntry, write_manifest

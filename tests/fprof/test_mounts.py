@@ -48,7 +48,7 @@ class Line:
     def is_stopping(self) -> bool:
         return False
 
-    def is_hungry(self) -> bool:
+    def has_idle_workers(self) -> bool:
         return False
 
 

@@ -12,7 +12,7 @@ from examples.papers.carns_real import LATENCY_MS, OVERHEAD_MS, REAL, modelled_m
 from examples.papers.command import DOCS
 from examples.papers.delayed import Delay, Delayed
 from examples.papers.output import can_plot
-from pcircle.transport.contract import Delivery, Lost
+from pcircle.transport.contract import Delivery, LostRank
 
 MAX_PLOT_BYTES = 60_000
 
@@ -20,7 +20,7 @@ MAX_PLOT_BYTES = 60_000
 class Pipe:
     """Two ranks in one process: what rank 0 sends is what rank 1 polls; polls pass time."""
 
-    def __init__(self, rank: int, clock: list[float], shared: list[Delivery | Lost]) -> None:
+    def __init__(self, rank: int, clock: list[float], shared: list[Delivery | LostRank]) -> None:
         self.rank, self.size = rank, 2
         self.nodes: tuple[int, ...] = (0, 0)
         self.clock, self.shared = clock, shared
@@ -28,7 +28,7 @@ class Pipe:
     def send(self, dest: int, payload: bytes) -> None:
         self.shared.append(Delivery(self.rank, payload))
 
-    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
+    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
         arrivals, self.shared[:] = list(self.shared), []
         if not arrivals:
             assert timeout_s is not None, "nothing would ever come"
@@ -40,8 +40,8 @@ class Pipe:
     def abort(self, exit_code: int) -> None: ...
 
 
-def _ends(delay: Delay) -> tuple[Delayed, Delayed, list[float], list[Delivery | Lost]]:
-    clock, shared = [100.0], list[Delivery | Lost]()
+def _ends(delay: Delay) -> tuple[Delayed, Delayed, list[float], list[Delivery | LostRank]]:
+    clock, shared = [100.0], list[Delivery | LostRank]()
 
     def end(rank: int) -> Delayed:
         return Delayed(Pipe(rank, clock, shared), delay, lambda: clock[0])
@@ -54,7 +54,7 @@ def test_each_message_takes_both_processors_and_the_way_between() -> None:
     for number in range(3):
         one.send(1, b"%d" % number)
     assert other.poll(4.25) == []  # sent at 2, there at 2.5, handled at 4.5
-    seen: list[tuple[float, Delivery | Lost]] = []
+    seen: list[tuple[float, Delivery | LostRank]] = []
     while len(seen) < 3:
         seen += [(clock[0] - 100, each) for each in other.poll(None)]
     assert seen == [(4.5, (0, b"0")), (6.5, (0, b"1")), (8.5, (0, b"2"))]
@@ -71,11 +71,11 @@ def test_a_message_to_oneself_is_never_under_way() -> None:
 def test_a_loss_is_seen_after_what_was_sent() -> None:
     one, other, clock, shared = _ends(Delay(overhead_s=1.0, latency_s=1.0))
     one.send(1, b"last")
-    shared.append(Lost(0, "killed"))
-    found: list[Delivery | Lost] = []
+    shared.append(LostRank(0, "killed"))
+    found: list[Delivery | LostRank] = []
     while len(found) < 2:
         found += other.poll(None)
-    assert found == [Delivery(0, b"last"), Lost(0, "killed")]
+    assert found == [Delivery(0, b"last"), LostRank(0, "killed")]
     assert clock == [103.0]
 
 

@@ -10,14 +10,14 @@ import sys
 from pcircle.entry import command
 from pcircle.runtime import Program, job
 from pcircle.runtime.signals import Signals
-from pcircle.transport.contract import Delivery, Lost, Transport
+from pcircle.transport.contract import Delivery, LostRank, Transport
 
 _usual = job._open
 
 
 def opened(
     program: Program, transport: Transport, signals: Signals
-) -> tuple[job._Opening, list[Delivery | Lost]]:
+) -> tuple[job._Opening, list[Delivery | LostRank]]:
     """As usual; rank 0 tells of it."""
     opening, early = _usual(program, transport, signals)
     if transport.rank == 0:

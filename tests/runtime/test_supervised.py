@@ -13,13 +13,13 @@ PLAYED = """
 import ctypes, os, signal
 os.environ.update(PMI_SIZE="2", PMI_RANK="0")
 from pcircle.runtime import supervised
-let_go = supervised.let_go
+close_descriptors = supervised.close_descriptors
 def run():
     {job}
 def late(fd):
     {late}
-    let_go(fd)
-supervised.let_go = late
+    close_descriptors(fd)
+supervised.close_descriptors = late
 raise SystemExit(supervised.supervised("x", 9.0, run))
 """
 

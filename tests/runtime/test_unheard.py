@@ -15,13 +15,13 @@ DEAF = """
 import os, signal, sys
 from pcircle.runtime.loop import Rank
 from pcircle.transport._local import LocalTransport
-from pcircle.transport.contract import Lost
+from pcircle.transport.contract import LostRank
 turn, loop = LocalTransport.turn, Rank._loop
 def deaf(self, wait_s, arrivals):
     woken = turn(self, wait_s, arrivals)
     if (self.rank, self.size) == (0, 12):
-        lost = [each for each in arrivals if isinstance(each, Lost) and each.rank == 11]
-        arrivals[:] = [each for each in arrivals if each not in lost]
+        lost = [one for one in arrivals if isinstance(one, LostRank) and one.rank == 11]
+        arrivals[:] = [one for one in arrivals if one not in lost]
     return woken
 def dying(self, signals):
     if (self._transport.rank, self._transport.size) == (11, 12):

@@ -50,7 +50,7 @@ from pcircle.circle.messages import (
 )
 from pcircle.errors import StoppedEarly, worst
 from pcircle.transport._sim import SimTransport
-from pcircle.transport.contract import Delivery, Lost
+from pcircle.transport.contract import Delivery, LostRank
 from tests.sim.cases import AbortAt, Case
 from tests.sim.disks import Disks
 from tests.sim.work import NOTHING, Item, Result, expected, merge, own_result
@@ -152,7 +152,7 @@ class Player:
 
     # ---- the loop --------------------------------------------------------------------------------
 
-    def play(self, t: SimTransport) -> Generator[float | None, list[Delivery | Lost], Outcome]:
+    def play(self, t: SimTransport) -> Generator[float | None, list[Delivery | LostRank], Outcome]:
         """This rank's program."""
         engine = self.engine
         self._now_s = t.now_s
@@ -161,7 +161,7 @@ class Player:
         for abort in self._aborts:
             if not abort.step:
                 self._at(abort.at_s, self._abort, abort)
-        arrivals: list[Delivery | Lost] = []
+        arrivals: list[Delivery | LostRank] = []
         while True:
             self._now_s = t.now_s
             self._events(arrivals)
@@ -177,7 +177,7 @@ class Player:
             assert self._idle_steps < SPIN_LIMIT, f"rank {engine.rank} spins"
             arrivals = yield self._timeout_s()
 
-    def _events(self, arrivals: list[Delivery | Lost]) -> None:
+    def _events(self, arrivals: list[Delivery | LostRank]) -> None:
         now_s = self._now_s
         engine = self.engine
         self._steps += 1
@@ -187,7 +187,7 @@ class Player:
         for arrival in arrivals:
             if self.trace is not None:
                 self.trace(f"{now_s:.6f} {engine.rank:>4} < {arrival}")
-            if isinstance(arrival, Lost):
+            if isinstance(arrival, LostRank):
                 engine.rank_lost(arrival.rank, arrival.reason, now_s)
             else:
                 message: Any = arrival.payload

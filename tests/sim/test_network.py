@@ -14,11 +14,11 @@ import pytest
 
 from pcircle.errors import Defect
 from pcircle.transport._sim import Conditions, Kill, Network, SimTransport, Stall
-from pcircle.transport.contract import Delivery, Lost
+from pcircle.transport.contract import Delivery, LostRank
 
 pytestmark = pytest.mark.sim
 
-Steps = Generator[float | None, list[Delivery | Lost], Any]
+Steps = Generator[float | None, list[Delivery | LostRank], Any]
 NASTY = Conditions(
     jitter=100.0, tail=0.3, tail_s=0.5, burst=0.05, burst_s=2.0, lame=0.3, start_s=0.1
 )
@@ -113,7 +113,7 @@ def test_killed_rank_is_lost_once_after_all_it_said() -> None:
                 t.send(2, b"word")
                 yield 0.001
         heard: list[Any] = []
-        while not heard or not isinstance(heard[-1], Lost):
+        while not heard or not isinstance(heard[-1], LostRank):
             heard += yield None
         heard += yield 5.0
         return heard
@@ -122,7 +122,7 @@ def test_killed_rank_is_lost_once_after_all_it_said() -> None:
     dead, *others = network(3, conditions).run([talk] * 3)
     assert dead is None
     for heard in others:
-        assert heard.index(Lost(0, "killed")) == len(heard) - 1
+        assert heard.index(LostRank(0, "killed")) == len(heard) - 1
         assert heard.count(Delivery(0, b"word")) > 500
 
 

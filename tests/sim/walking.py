@@ -339,7 +339,7 @@ class WalkPlayer(Player):
         self._noticed_s: float | None = None
         self.verifies = case.settings.epoch_period_s is not None
 
-    # ---- what an item asks for: see `pcircle.runtime.line` ---------------------
+    # ---- what an item asks for: see `pcircle.runtime.worker_channel` ---------------------
 
     def spawn(self, ticket: int, items: Sequence[Any]) -> None:
         """The item has made these."""
@@ -372,9 +372,9 @@ class WalkPlayer(Player):
             self._noticed_s = self._now_s
         return self._now_s >= self._noticed_s + self._walk.deaf_s
 
-    def is_hungry(self) -> bool:
+    def has_idle_workers(self) -> bool:
         """Somebody waits for work."""
-        return self.engine.is_hungry()
+        return self.engine.has_idle_workers()
 
     # ---- what is done -----------------------------------------------------------
 

@@ -428,7 +428,7 @@ class Circling(Sum):
     """Waits for what does not come."""
 
     def process(self, item: Range, context: Context[Range]) -> int:
-        while item[0] == 0 and not context.is_hungry():
+        while item[0] == 0 and not context.has_idle_workers():
             pass
         while item[0] == 0:
             time.sleep(0.001)

@@ -11,14 +11,16 @@ from pcircle.transfer.work import entries
 
 
 @pytest.mark.parametrize(
-    ("after_s", "is_hungry", "is_enough"),
+    ("after_s", "has_idle_workers", "is_enough"),
     [(0.005, True, False), (0.02, True, True), (0.02, False, False), (0.2, False, True)],
 )
 def test_what_is_left_goes_sooner_where_somebody_waits(
-    monkeypatch: pytest.MonkeyPatch, after_s: float, is_hungry: bool, is_enough: bool
+    monkeypatch: pytest.MonkeyPatch, after_s: float, has_idle_workers: bool, is_enough: bool
 ) -> None:
     clock = SimpleNamespace(now_s=1000.0)
     monkeypatch.setattr(entries, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
-    enough = entries._enough(cast("Any", SimpleNamespace(is_hungry=lambda: is_hungry)))
+    enough = entries._enough(
+        cast("Any", SimpleNamespace(has_idle_workers=lambda: has_idle_workers))
+    )
     clock.now_s += after_s
     assert enough() is is_enough

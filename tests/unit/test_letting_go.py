@@ -9,14 +9,14 @@ from pathlib import Path
 
 _ENDS = """
 import errno, os, stat, sys, threading
-from pcircle.transport._exit import let_go
+from pcircle.transport._exit import close_descriptors
 folder = sys.argv[1]
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 file = os.open(folder + "/file", os.O_RDWR | os.O_CREAT)
 there = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 reader, writer = os.pipe()
 kept, said = os.pipe()
-let_go(said)
+close_descriptors(said)
 wrong = []
 for call in (
     lambda: os.write(file, b"x"),

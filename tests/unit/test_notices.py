@@ -18,8 +18,8 @@ from pcircle.circle.notices import (
     pack_bytes,
 )
 from pcircle.runtime import Context, Task, Work
-from pcircle.runtime.line import KEPT_BYTES, WorkerLine
 from pcircle.runtime.threads import WINDOW_S, Tuner
+from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
 from pcircle.workers.pool import WorkerPool
 
 ENCODE = msgspec.msgpack.Encoder().encode
@@ -105,14 +105,14 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
     """A million notices, of which nobody takes any: what is held does not depend on how many."""
     pool = WorkerPool(lambda: None)
     engine = _engine(1)
-    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
+    line = WorkerChannel(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
     told = 0
     waiting = threading.Event()
 
     def tell() -> None:
         nonlocal told
         for number in range(1_000_000):
-            if engine.outbox.size_bytes > KEPT_BYTES:
+            if engine.outbox.size_bytes > MAX_OUTBOX_BYTES:
                 waiting.set()  # the next one
             line.note([f"{number:100}"])
             told += 1
@@ -123,10 +123,10 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
     while not engine.outbox.had_waiters():  # who is to tell one more may be kept from running
         assert time.monotonic() < hangs_s
         time.sleep(0.001)
-    assert engine.outbox.size_bytes < KEPT_BYTES + 1000
+    assert engine.outbox.size_bytes < MAX_OUTBOX_BYTES + 1000
     held = len(engine.outbox)
-    assert told <= held < KEPT_BYTES // 100 + 2
-    first = engine.outbox.take(KEPT_BYTES)
+    assert told <= held < MAX_OUTBOX_BYTES // 100 + 2
+    first = engine.outbox.take(MAX_OUTBOX_BYTES)
     assert len(first) > held // 2
     assert engine.outbox.had_waiters()
     engine.outbox.let_go()  # as at an abort: the rest is told without waiting
@@ -141,9 +141,9 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
 def test_the_main_thread_never_waits() -> None:
     engine = _engine(1)
     pool = WorkerPool(lambda: None)
-    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
+    line = WorkerChannel(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
     for _ in range(3):
-        line.note(["x" * KEPT_BYTES])
+        line.note(["x" * MAX_OUTBOX_BYTES])
     assert len(engine.outbox) == 3
 
 

@@ -80,7 +80,7 @@ class _Line:
     def is_stopping(self) -> bool:
         return False
 
-    def is_hungry(self) -> bool:
+    def has_idle_workers(self) -> bool:
         return self.hungry
 
 

@@ -247,7 +247,7 @@ class Line:
         world.stopped = world.stopped or world.happens(world.odds.stopping)
         return world.stopped
 
-    def is_hungry(self) -> bool:
+    def has_idle_workers(self) -> bool:
         return self.world.happens(self.world.odds.hungry)
 
 

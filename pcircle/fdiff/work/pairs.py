@@ -87,7 +87,7 @@ class Pairs:
             left = self._block(where, part, fds, context, begun_s)
             at += len(part)
             took_s = time.monotonic() - begun_s
-            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry())
+            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
             enough = enough or self._telling.actions.is_full
             if left or context.is_stopping() or (enough and at < len(every)):
                 context.spawn(list(handed_back(where, [*left, *every[at:]])))
@@ -131,7 +131,7 @@ class Pairs:
             self._done(where, 1)
             if self._asks and place + 1 < count:
                 took_s = time.monotonic() - begun_s
-                if took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry()):
+                if took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers()):
                     return names[place + 1 :]
         return ()
 

@@ -183,7 +183,7 @@ class MirrorVisitor(CopyVisitor):
         self, above: Open[Part], names: list[bytes], fds: tuple[int, int], context: Gathering[Part]
     ) -> list[bytes]:
         """Compare directories of one; those that are to be walked. Others may be its next ones."""
-        found = self._subtrees.compare(above.path, names, fds, hastens=context.is_hungry())
+        found = self._subtrees.compare(above.path, names, fds, hastens=context.has_idle_workers())
         above.pending += found.later
         done = len(names) - len(found.rest) - len(found.later)
         below, counters = found.directories - done, self._counters

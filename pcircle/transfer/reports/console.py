@@ -33,7 +33,7 @@ from pcircle.ui.output import Output
 from pcircle.ui.report import Signed
 
 if TYPE_CHECKING:
-    from pcircle.outliving.told import Told
+    from pcircle.outliving.output_log import OutputLog
     from pcircle.tool.plan_file import PlanFile
     from pcircle.transfer.reports.signing import Signatures
 
@@ -161,7 +161,7 @@ class Console(base.Console[Done]):
                 self.note(f"{self.tool}: {line}")
         return told
 
-    def follow(self, told: Told, former: base.Console[Done] | None) -> None:
+    def follow(self, told: OutputLog, former: base.Console[Done] | None) -> None:
         """See `Console`. Of what the checkpoint has nothing is told again."""
         super().follow(told, former)
         self._unlisted = 0 if former is None else former._unlisted

@@ -328,6 +328,6 @@ def _enough(context: Gathering[Any]) -> Callable[[], bool]:
 
     def enough() -> bool:
         spent_s = time.monotonic() - begun_s
-        return spent_s > BATCH_S or (spent_s > _WAITED_FOR_S and context.is_hungry())
+        return spent_s > BATCH_S or (spent_s > _WAITED_FOR_S and context.has_idle_workers())
 
     return enough

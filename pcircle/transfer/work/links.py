@@ -194,7 +194,7 @@ class HardLinks:
         rest = group.weight, group.place
         all_names = group.names.split(b"\0")
         for number, name in enumerate(all_names):
-            at_once = not (context.is_stopping() or context.is_hungry())
+            at_once = not (context.is_stopping() or context.has_idle_workers())
             if at_once and number and time.monotonic() > until_s:
                 return msgspec.structs.replace(
                     group,

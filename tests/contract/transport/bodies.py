@@ -17,9 +17,9 @@ import zlib
 from collections.abc import Generator
 from typing import TypeAlias
 
-from pcircle.transport.contract import Delivery, Lost, Transport
+from pcircle.transport.contract import Delivery, LostRank, Transport
 
-Steps: TypeAlias = Generator[float | None, list[Delivery | Lost], object]
+Steps: TypeAlias = Generator[float | None, list[Delivery | LostRank], object]
 
 # Prime, so that parts of a payload that change places, whatever their size, change its content.
 PATTERN_BYTES = 1_000_003
@@ -32,14 +32,14 @@ def payload_of(source: int, dest: int, number: int, size_bytes: int) -> bytes:
     return (pattern * (size_bytes // PATTERN_BYTES + 1))[:size_bytes]
 
 
-def only_deliveries(arrivals: list[Delivery | Lost]) -> list[Delivery]:
+def only_deliveries(arrivals: list[Delivery | LostRank]) -> list[Delivery]:
     deliveries = [arrival for arrival in arrivals if isinstance(arrival, Delivery)]
     assert len(deliveries) == len(arrivals), f"lost: {set(arrivals) - set(deliveries)}"
     assert all(type(delivery.payload) is bytes for delivery in deliveries)
     return deliveries
 
 
-def receive(count: int) -> Generator[float | None, list[Delivery | Lost], list[Delivery]]:
+def receive(count: int) -> Generator[float | None, list[Delivery | LostRank], list[Delivery]]:
     """Poll until *count* messages are here."""
     received: list[Delivery] = []
     while len(received) < count:
@@ -315,8 +315,8 @@ def witness(t: Transport, victim: int) -> Steps:
             t.send(dest, b"%d" % os.getpid())
         yield 0
         os.kill(os.getpid(), signal.SIGKILL)
-    events: list[Delivery | Lost] = []
-    while not any(isinstance(event, Lost) for event in events):
+    events: list[Delivery | LostRank] = []
+    while not any(isinstance(event, LostRank) for event in events):
         events += yield None
     t.send(victim, b"are you there?")
     events += yield 0.2  # a second report would come now
@@ -329,7 +329,7 @@ def witness(t: Transport, victim: int) -> Steps:
     assert len(of_victim) + len(others) == len(events)
     (said, lost) = of_victim
     assert isinstance(said, Delivery)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, LostRank)
     return [int(said.payload), lost.reason]
 
 
@@ -348,7 +348,7 @@ def cut_short(t: Transport, source: int, dest: int) -> Steps:
     while "lost" not in events:
         for arrival in (yield None):
             assert arrival[0] == source
-            if isinstance(arrival, Lost):
+            if isinstance(arrival, LostRank):
                 events.append("lost")
             else:
                 assert len(arrival.payload) == 3_000_004

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from pcircle.errors import UsageError
-from pcircle.transport.contract import Lost, Transport
+from pcircle.transport.contract import LostRank, Transport
 from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start
 
@@ -51,7 +51,7 @@ def raising(rank: str) -> int:
             raise RuntimeError("no such luck")
         while True:
             for arrival in transport.poll(None):
-                if isinstance(arrival, Lost):
+                if isinstance(arrival, LostRank):
                     return 4
 
     return _start(body)

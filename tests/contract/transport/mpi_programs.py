@@ -83,7 +83,7 @@ def crowding(folder: str) -> Callable[[Transport], int]:
                 heard += len(transport.poll(None))
             return 0
         mine: Any = transport
-        mine._carrier._comm = _Communicator(mine._carrier._comm)
+        mine._channel._comm = _Communicator(mine._channel._comm)
         payload = bytes(200_000)  # too long to leave before it is received
         for _ in range(messages):
             transport.send(1, payload)

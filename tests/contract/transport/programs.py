@@ -17,14 +17,14 @@ from pcircle.errors import IntegrityError, Terminated, UsageError
 from pcircle.runtime.signals import Signals
 from pcircle.transport import _fork
 from pcircle.transport._fork import launch_local
-from pcircle.transport.contract import Body, Lost, Transport
+from pcircle.transport.contract import Body, LostRank, Transport
 
 
-def until_lost(transport: Transport) -> Lost:
+def until_lost(transport: Transport) -> LostRank:
     """Poll, for ever if need be, until a rank is lost."""
     while True:
         for arrival in transport.poll(None):
-            if isinstance(arrival, Lost):
+            if isinstance(arrival, LostRank):
                 return arrival
 
 

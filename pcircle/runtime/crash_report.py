@@ -1,7 +1,7 @@
-"""What is reported and kept when a program itself is at fault.
+"""Reports of exceptions that no code expects.
 
-Of a defect of the tools a file that can be sent in; of a bug in a task of the user's own its
-traceback, where he looks: on standard error, once, though every rank may have met it.
+For a defect of a tool, a report is written to a file that the user can send in. For a bug in a
+user's own task, the traceback is printed on standard error, once, even if every rank has met it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 
 from pcircle.errors import Defect, package_problem
-from pcircle.transport._exit import say
+from pcircle.transport._exit import print_error
 from pcircle.writing import write_all
 
 
 def write_report(error: BaseException, doing: str) -> str:
-    """Write the error with its traceback to a new file; returns a sentence that names it."""
+    """Write the error with its traceback to a new file; return a sentence that names the file."""
     import platform
     import tempfile
     import traceback
@@ -46,57 +46,57 @@ def report_directory() -> str:
     return os.path.join(state, "pcircle")
 
 
-class Mishaps:
-    """What is made of exceptions that nobody expects: a report in a file, which is named."""
+class CrashReporter:
+    """Reports unexpected exceptions of a tool: a report is written to a file, which the message names."""
 
     def package_problem(self, error: BaseException) -> str:
-        """Return what is wrong with a required package, if that is the reason."""
+        """Return what is wrong with a required package, if that is the cause."""
         return package_problem(error)
 
     def explain(self, error: BaseException, doing: str) -> str:
-        """The reason why the job ends, for rank 0 to tell."""
+        """Return the reason why the job ends, for rank 0 to print."""
         return write_report(error, doing)
 
     def late(self, rank: int, reason: str, code: int) -> None:
-        """A reason that came up too late for rank 0; `code` is the job's so far as is known."""
-        say(f"rank {rank}: {reason}")
+        """Print a reason that came too late for rank 0; `code` is the job's exit code so far."""
+        print_error(f"rank {rank}: {reason}")
 
 
 _MAX_DOING = 300  # characters: an item may be long
 _BEGIN = "Traceback (most recent call last):\n"
 
 
-class Tracebacks(Mishaps):
-    """A task of the user's own is at fault: he is to see the traceback."""
+class TracebackReporter(CrashReporter):
+    """Reports unexpected exceptions of a user's own task: the user sees the traceback."""
 
     def package_problem(self, error: BaseException) -> str:
         """Return nothing: the task may import the same packages."""
         return ""
 
     def explain(self, error: BaseException, doing: str) -> str:
-        """The traceback, below what was being done."""
+        """Return the traceback, below a description of what was being done."""
         import traceback
 
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         return f"exception while {_short(doing)}:\n{''.join(lines).rstrip()}"
 
     def late(self, rank: int, reason: str, code: int) -> None:
-        """Tell of it, but not of what several ranks have met at the same time."""
+        """Print the reason, but not what several ranks have met at the same time."""
         if code != Defect.exit_code:
             super().late(rank, reason, code)
 
 
-def once(reasons: Sequence[str]) -> list[str]:
-    """Reasons as they are told to who has written the task: of tracebacks the first, whole."""
-    whole = [reason for reason in reasons if _BEGIN in reason]
-    told = [reason for reason in reasons if reason not in whole]
-    if whole:
-        told.append(whole[0])
-    if len(whole) > 1:
-        ends = {reason.rpartition("\n")[2] for reason in whole}
-        what = "the same" if len(ends) == 1 else "another exception"
-        told.append(f"(and {what} on {len(whole) - 1} other ranks or items)")
-    return told
+def without_repeated_tracebacks(reasons: Sequence[str]) -> list[str]:
+    """Return the reasons to print for the author of a task: of the tracebacks only the first."""
+    tracebacks = [reason for reason in reasons if _BEGIN in reason]
+    shown = [reason for reason in reasons if reason not in tracebacks]
+    if tracebacks:
+        shown.append(tracebacks[0])
+    if len(tracebacks) > 1:
+        ends = {reason.rpartition("\n")[2] for reason in tracebacks}
+        description = "the same" if len(ends) == 1 else "another exception"
+        shown.append(f"(and {description} on {len(tracebacks) - 1} other ranks or items)")
+    return shown
 
 
 def _short(doing: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from pcircle.ffind.language.formats import ends_of
 from pcircle.ffind.language.grammar import parse
 from pcircle.ffind.language.words import split
-from pcircle.outliving.told import Told
+from pcircle.outliving.output_log import OutputLog
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\0"])
@@ -19,7 +19,7 @@ def test_all_is_told_as_often_as_it_is_found(seed: int, end: bytes) -> None:
     """Three runs, of which two end somewhere, and each finds in an order of its own."""
     rng = Random(seed)
     found = [b"%d" % rng.randrange(300) for _ in range(rng.randrange(1, 2000))]
-    told, out = Told(), b""
+    told, out = OutputLog(), b""
     for share in (rng.random(), rng.random(), 1):
         rng.shuffle(found)
         some = found[: round(len(found) * share)]
@@ -33,7 +33,7 @@ def test_all_is_told_as_often_as_it_is_found(seed: int, end: bytes) -> None:
 
 
 def test_long_texts_go_to_a_file() -> None:
-    told, text = Told(), b"x" * 99 + b"\n"
+    told, text = OutputLog(), b"x" * 99 + b"\n"
     for number in range(30):
         assert told.fresh("found", text * 1000 + b"%d\n" % number)
     told.begin_again()
@@ -42,7 +42,7 @@ def test_long_texts_go_to_a_file() -> None:
 
 
 def test_what_is_too_much_is_not_kept() -> None:
-    told = Told(most_bytes=1000)
+    told = OutputLog(max_bytes=1000)
     assert told.fresh("found", b"x" * 999 + b"\n")
     assert told.is_whole
     assert told.fresh("found", b"x\n") == b"x\n"
@@ -50,7 +50,7 @@ def test_what_is_too_much_is_not_kept() -> None:
 
 
 def test_an_action_is_the_same_whoever_does_it() -> None:
-    told = Told()
+    told = OutputLog()
     line = b'{"path":"a","state":"done","errno":null,"rank":%d,"t":%f}\n'
     told.fresh("actions", line % (1, 0.5))
     told.begin_again()

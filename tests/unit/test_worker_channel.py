@@ -11,12 +11,12 @@ import pytest
 
 from pcircle.circle import Engine
 from pcircle.circle.instructions import StartItem
-from pcircle.runtime.line import KEPT_ITEMS, WorkerLine
 from pcircle.runtime.task import Context
+from pcircle.runtime.worker_channel import MAX_BACKLOG_ITEMS, WorkerChannel
 from pcircle.workers.pool import PoolFuture, WorkerPool
 
 EACH = 10
-ALL = 20 * KEPT_ITEMS
+ALL = 20 * MAX_BACKLOG_ITEMS
 
 
 def repr_of(told: tuple[Any, bytes]) -> bytes:
@@ -31,7 +31,7 @@ class Rank:
         self.made = 0
         self.pool = WorkerPool(self.woken.set)
         self.engine: Engine[int, int] = Engine(0, 1, merge=int.__add__, rng=Random(1))
-        self.line = WorkerLine(
+        self.line = WorkerChannel(
             self.pool, self.engine, lambda: None, lambda: 0.0, lambda: False, None, repr_of
         )
 
@@ -62,14 +62,14 @@ def test_what_an_item_makes_waits_while_the_owner_is_busy(rank: Rank) -> None:
 
     def spawned(ticket: int, items: Sequence[int], now_s: float) -> None:
         known.extend(items)
-        assert rank.made - len(known) <= KEPT_ITEMS + EACH
+        assert rank.made - len(known) <= MAX_BACKLOG_ITEMS + EACH
 
     rank.engine.spawned = spawned  # type: ignore[method-assign,assignment]
-    rank.await_made(KEPT_ITEMS)
+    rank.await_made(MAX_BACKLOG_ITEMS)
     while not done.done:
         rank.woken.wait()
         rank.woken.clear()
-        assert rank.made - len(known) <= KEPT_ITEMS + 2 * EACH
+        assert rank.made - len(known) <= MAX_BACKLOG_ITEMS + 2 * EACH
         rank.pool.drain()
     assert done.error() is None
     assert len(known) == ALL
@@ -78,7 +78,7 @@ def test_what_an_item_makes_waits_while_the_owner_is_busy(rank: Rank) -> None:
 
 def test_nobody_waits_when_the_job_ends(rank: Rank) -> None:
     rank.begin()
-    rank.await_made(KEPT_ITEMS)
+    rank.await_made(MAX_BACKLOG_ITEMS)
     rank.line.let_go()
     assert rank.pool.close(600)
     assert rank.made == ALL

@@ -1,9 +1,9 @@
-"""What a job has told, record by record: one that is begun again must tell none of it twice.
+"""The output of a job so far, record by record, so that a restarted job repeats none of it.
 
-What goes out while a job runs (lines of standard output, of lists and logs) is kept here as well, a
-copy of its bytes and nothing more, in a temporary file once it is much: that is all that a job pays
-in which no rank is lost. If one is, the records become hashes, and each record of the second
-beginning that has been told is left out, as often as it was told.
+Output that a job produces while it runs (lines of standard output, of lists and logs) is also
+stored here: a copy of its bytes, in a temporary file beyond a certain size. That is the whole cost
+of a job in which no rank is lost. If a rank is lost, the records are hashed, and each record of the
+restarted job that was already output is omitted, as many times as it was output.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import IO
 
 from pcircle.writing import discard, write_all
 
-_MOST_BYTES = 256 << 20  # of all; as hashes of short lines two thirds as much memory
-_IN_MEMORY_BYTES = 1 << 20  # of a stream
+_MAX_BYTES = 256 << 20  # of all streams; hashes of short lines need two thirds as much memory
+_MEMORY_BYTES = 1 << 20  # of a stream
 _READ_BYTES = 1 << 20
 _KIND, _STATE = b',"kind":"', b',"state":"'
-_OF_RANK = b',"rank":'  # from here on a line of actions is of who did it, and when
+_OF_RANK = b',"rank":'  # from here on a line of actions depends on the rank and the time
 
 
-class _Kept:
-    """The records of one stream, which all end alike."""
+class _RecordStore:
+    """The records of one stream, which all have the same terminator."""
 
     def __init__(self, end: bytes) -> None:
         self.end = end
@@ -33,22 +33,22 @@ class _Kept:
         self._file: IO[bytes] | None = None
 
     def add(self, text: bytes) -> None:
-        """More of them. OSError without the space."""
+        """Append records; raises OSError without space."""
         self._texts.append(text)
         self._size += len(text)
-        if self._size > _IN_MEMORY_BYTES:
+        if self._size > _MEMORY_BYTES:
             if self._file is None:
-                import tempfile  # takes long to import
+                import tempfile  # slow to import
 
                 self._file = tempfile.TemporaryFile(prefix="pcircle-told-", buffering=0)  # noqa: SIM115
             texts, self._texts, self._size = self._texts, [], 0
             write_all(self._file.fileno(), b"".join(texts))
 
     def records(self) -> Iterator[bytes]:
-        """All of them, each without its end. OSError."""
-        rest = b""
+        """Yield all records without their terminators; raises OSError."""
+        remainder = b""
         for text in self._blocks():
-            *whole, rest = (rest + text).split(self.end)
+            *whole, remainder = (remainder + text).split(self.end)
             yield from whole
 
     def _blocks(self) -> Iterator[bytes]:
@@ -64,16 +64,16 @@ class _Kept:
 
 
 class _Hashes:
-    """Hashes of records, each as often as it was told."""
+    """A multiset of hashes of records."""
 
     def __init__(self, hashes: Iterable[int]) -> None:
         self._known, self._left = array("Q"), array("Q")
-        for each, same in groupby(sorted(hashes)):
-            self._known.append(each)
+        for value, same in groupby(sorted(hashes)):
+            self._known.append(value)
             self._left.append(sum(1 for _ in same))
 
     def take(self, wanted: int) -> bool:
-        """Whether a record with this hash is left; then it is one less."""
+        """Remove a hash and return True, or return False if it is not left."""
         at = bisect_left(self._known, wanted)
         if at == len(self._known) or self._known[at] != wanted or not self._left[at]:
             return False
@@ -81,28 +81,31 @@ class _Hashes:
         return True
 
 
-class Told:
-    """What goes to some streams. `is_whole`: all was kept, so that the job can be begun again."""
+class OutputLog:
+    """The output of a job on its streams.
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+    `is_whole` is true while all output is stored, so that the job can be restarted.
+    """
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self.is_whole = True
-        self._room = most_bytes
-        self._kept: dict[str, _Kept] = {}
+        self._room = max_bytes
+        self._stores: dict[str, _RecordStore] = {}
         self._before: dict[str, _Hashes] = {}
 
     def fresh(self, stream: str, text: bytes, end: bytes = b"\n") -> bytes:
-        """The records of a text that are to be told now; it ends with the end of a record."""
+        """Return the records that are still to be output; the text ends with a terminator."""
         before = self._before.get(stream)
         if before is not None:
             records = text.split(end)[:-1]
-            untold = [each for each in records if not before.take(_hash(stream, each))]
-            text = b"".join(each + end for each in untold)
+            new_records = [record for record in records if not before.take(_hash(stream, record))]
+            text = b"".join(record + end for record in new_records)
         if text and self.is_whole:
             self._keep(stream, text, end)
         return text
 
     def fresh_lines(self, stream: str, lines: Sequence[str]) -> list[str]:
-        """As `fresh`, of lines without their ends; what is in one is no newline."""
+        """Like `fresh`, for lines without terminators and without newlines in them."""
         if not lines:
             return []
         text = "".join(line + "\n" for line in lines).encode(errors="surrogateescape")
@@ -113,31 +116,31 @@ class Told:
         try:
             if self._room < 0:
                 raise OSError
-            self._kept.setdefault(stream, _Kept(end)).add(text)
-        except OSError:  # then a rank that is lost is the end
+            self._stores.setdefault(stream, _RecordStore(end)).add(text)
+        except OSError:  # the loss of a rank then ends the job
             self.is_whole = False
             self.close()
 
     def begin_again(self) -> None:
-        """From now on what was told is not told again. OSError."""
+        """Omit from now on what was already output; raises OSError."""
         self._before = {
-            stream: _Hashes(_hash(stream, each) for each in kept.records())
-            for stream, kept in self._kept.items()
+            stream: _Hashes(_hash(stream, record) for record in records.records())
+            for stream, records in self._stores.items()
         }
 
     def close(self) -> None:
-        """Nothing of it is wanted any more."""
-        for kept in self._kept.values():
-            kept.close()
-        self._kept.clear()
+        """Delete the stored output."""
+        for records in self._stores.values():
+            records.close()
+        self._stores.clear()
 
 
 def _hash(stream: str, record: bytes) -> int:
-    from xxhash import xxh3_64_intdigest  # only where a rank was lost
+    from xxhash import xxh3_64_intdigest  # only after the loss of a rank
 
     if stream in ("actions", "copies"):
         record = record.rpartition(_OF_RANK)[0]
-    if stream == "copies":  # what is copied again may be so in another way
+    if stream == "copies":  # the next run may copy it by another method
         path = record.find(b'"path')
         record = record[path : record.find(_KIND, path)] + record[record.rfind(_STATE) :]
     return xxh3_64_intdigest(record)

@@ -1,0 +1,88 @@
+"""Local processes next to a process that a launcher started, as ranks of the same job.
+
+MPI must not be forked after it is initialised, so the other processes are forked before, with a
+socket between each pair, as in a local job. They need no MPI; they wait for the first process,
+which initialises MPI meanwhile, to send them their ranks.
+
+In a process with threads, or with MPI initialised, the other processes are new interpreters.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from pcircle.errors import UsageError
+from pcircle.transport._exit import print_error
+from pcircle.transport._fork import fork, start_children
+from pcircle.transport._hybrid import NodeProcesses, connect_leaf
+from pcircle.transport.launch import mpi_is_loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pcircle.transport._local import LocalTransport
+    from pcircle.transport.contract import Body, Transport
+
+__all__ = ["node_processes", "warn_if_bound"]
+
+
+@contextmanager
+def node_processes(
+    size: int, body: Body, pickled: Callable[[], bytes] | None
+) -> Iterator[NodeProcesses]:
+    """Start *size* local processes, of which this is the first; the others wait to run *body*.
+
+    They unpickle *pickled* if they can't be forked.
+    """
+    party = NodeProcesses(size)
+    try:
+        if _may_fork():
+            party.ends = start_children(
+                size, party.children, lambda ends: fork(ends, body, _forked)
+            )
+        elif pickled is None:
+            raise UsageError("local processes can't be forked after MPI has begun")
+        else:
+            from pcircle.transport._spawn import start_spawned
+
+            make_transport = f"{connect_leaf.__module__}:{connect_leaf.__name__}"
+            party.ends = start_spawned(size, party.children, pickled(), make_transport)
+    except UsageError as error:
+        party.trouble = str(error)
+    try:
+        yield party
+    finally:
+        party.disband()
+
+
+def warn_if_bound(size: int) -> None:
+    """Print a warning if the launcher has bound *size* processes to fewer cores than there are."""
+    cores = len(os.sched_getaffinity(0))
+    if cores < min(size, os.cpu_count() or 1):
+        on = "1 core" if cores == 1 else f"{cores} cores"
+        cure = f"srun --cpus-per-task={size}, mpirun --bind-to none"
+        print_error(f"-j {size}: the launcher has bound these processes to {on} ({cure})")
+
+
+def _may_fork() -> bool:
+    """Return whether this is the only Python thread, and MPI is not initialised."""
+    if len(sys._current_frames()) > 1:
+        return False
+    if not mpi_is_loaded():
+        return True
+    from pcircle.transport._mpi import is_initialized  # would load the library
+
+    return not is_initialized()
+
+
+def _forked(local: LocalTransport) -> Transport:
+    """Return the transport of a forked process, and close its copy of the launcher's connection.
+
+    An open copy would hide the end of the process that the connection belongs to.
+    """
+    with suppress(KeyError, ValueError, OSError):
+        os.close(int(os.environ["PMI_FD"]))
+    return connect_leaf(local)
