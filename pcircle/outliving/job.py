@@ -20,7 +20,7 @@ from pcircle.errors import RankLost, StoppedEarly
 from pcircle.outliving.output_log import OutputLog
 from pcircle.runtime import Observer, Outcome, Program, Task, run_program
 from pcircle.runtime.crash_report import CrashReporter
-from pcircle.runtime.limit import TimeLimit
+from pcircle.runtime.task import TimeLimit
 from pcircle.walk.tasks import WalkTask
 from pcircle.workers.threads import has_live_workers
 

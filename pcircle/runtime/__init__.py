@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pcircle.runtime.job import Program, Result, run, run_program
-from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.per_thread import PartedTask
-from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, Work
+from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, TimeLimit, Work
 
 __all__ = [
     "Context",

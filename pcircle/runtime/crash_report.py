@@ -47,7 +47,7 @@ def report_directory() -> str:
 
 
 class CrashReporter:
-    """Reports unexpected exceptions of a tool: a report is written to a file, which the message names."""
+    """Reports unexpected exceptions of a tool in a file, which the message names."""
 
     def package_problem(self, error: BaseException) -> str:
         """Return what is wrong with a required package, if that is the cause."""

@@ -31,10 +31,9 @@ from pcircle.runtime.crash_report import (
     TracebackReporter,
     without_repeated_tracebacks,
 )
-from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
-from pcircle.runtime.task import Observer, Outcome, Task
+from pcircle.runtime.task import Observer, Outcome, Task, TimeLimit
 from pcircle.runtime.wire import by_value
 from pcircle.transport._exit import print_error
 from pcircle.transport.contract import Delivery, LostRank, Transport

@@ -49,10 +49,9 @@ from pcircle.circle.settings import EngineSettings
 from pcircle.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
 from pcircle.guards import require
 from pcircle.runtime.crash_report import CrashReporter
-from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.spill import SpillFile
-from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, wire_types
+from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, TimeLimit, wire_types
 from pcircle.runtime.threads import PerThreadTasks, Tuner, max_threads
 from pcircle.runtime.wire import Codec, with_results
 from pcircle.runtime.worker_channel import WorkerChannel

@@ -346,6 +346,16 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True):
         return tuple(report.counts for report in self.reports)
 
 
+class TimeLimit(NamedTuple):
+    """The time at which rank 0 stops a job early, as a signal would, and the reason to report.
+
+    `at_s` is a time of the monotonic clock.
+    """
+
+    at_s: float
+    reason: str
+
+
 class Observer(Generic[R]):
     """Rank 0's view of a job: receives its progress, notices and outcome.
 
