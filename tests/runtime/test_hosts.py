@@ -38,7 +38,7 @@ def asked(folder: Path) -> list[tuple[int, int, bool, int | None]]:
 
 
 @pytest.mark.parametrize("ranks", [(2, 2, 2), (3, 1, 2)], ids=str)
-def test_requests_leave_a_host_through_its_leader_and_everybody_works(
+def test_requests_leave_a_host_through_its_leader_and_every_rank_works(
     ranks: tuple[int, ...], hosts: Hosts, run: Run, tmp_path: Path
 ) -> None:
     line = [*hosts.mpirun(ranks), *command(0, "watched", 4, 5, tmp_path)]
@@ -64,7 +64,9 @@ def test_requests_leave_a_host_through_its_leader_and_everybody_works(
     assert len(passed_on) <= len(to_pass_on)
 
 
-def test_ranks_alone_on_their_hosts_ask_each_other(hosts: Hosts, run: Run, tmp_path: Path) -> None:
+def test_ranks_alone_on_their_hosts_steal_from_each_other(
+    hosts: Hosts, run: Run, tmp_path: Path
+) -> None:
     line = [*hosts.mpirun((1, 1, 1)), *command(0, "watched", 4, 5, tmp_path)]
     done = run(line, env=environment_of_ranks(os.environ))
     told = msgspec.json.decode(done.stdout, type=Told)

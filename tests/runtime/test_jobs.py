@@ -35,7 +35,7 @@ def test_results_are_exact(job: Job, ranks: Ranks, kind: str) -> None:
 
 
 @EVERY
-def test_what_ranks_have_kept_is_merged_into_the_result(job: Job, ranks: Ranks) -> None:
+def test_contributions_of_ranks_are_merged_into_the_result(job: Job, ranks: Ranks) -> None:
     ended = job(ranks, "grow-kept", 4, 4)
     assert (ended.code, ended.known.result) == (0, 2 * grown(4, 4))
     assert sum(ended.known.items) == grown(4, 4)
@@ -50,13 +50,13 @@ def test_results_are_exact_with_the_engines_other_strategies(
     assert (ended.code, ended.known.result) == (0, grown(3, 6))
 
 
-def test_results_without_a_join_of_its_own_merge(job: Job) -> None:
+def test_results_without_a_custom_join_are_merged(job: Job) -> None:
     assert job(Ranks(2), "grow", 3, 3).known.result == grown(3, 3)
 
 
 @pytest.mark.parametrize("ranks", [LOCAL[0], LOCAL[2]], ids=str)
 @pytest.mark.parametrize("kind", ["empty", "empty-loose"])
-def test_no_work_is_done_at_once(job: Job, ranks: Ranks, kind: str) -> None:
+def test_a_job_without_items_ends_at_once(job: Job, ranks: Ranks, kind: str) -> None:
     ended = job(ranks, kind)
     assert (ended.code, ended.known.result, sum(ended.known.items)) == (0, None, 0)
 
@@ -122,7 +122,7 @@ def test_many_notices_travel_in_few_messages(job: Job, ranks: Ranks) -> None:
 
 
 @EVERY
-def test_notices_before_an_abort_are_told(job: Job, ranks: Ranks) -> None:
+def test_notices_before_an_abort_are_delivered(job: Job, ranks: Ranks) -> None:
     ended = job(ranks, "flood", 40, 1000, "stops")
     assert ended.code == 3
     assert in_order(ended.known.notices) >= 1
@@ -140,7 +140,7 @@ def test_a_queue_that_spills_loses_nothing(job: Job, ranks: Ranks) -> None:
 
 
 @pytest.mark.parametrize("ranks", [LOCAL[0], LOCAL[1]], ids=str)
-def test_a_queue_that_can_not_spill_stops_the_job(job: Job, ranks: Ranks) -> None:
+def test_a_queue_that_cannot_spill_stops_the_job(job: Job, ranks: Ranks) -> None:
     ended = job(ranks, "limited")
     assert ended.code == 4
     assert "cannot write the queue to the temporary directory" in ended.said

@@ -107,7 +107,7 @@ def assert_counted(ended: Ended, ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
 @pytest.mark.parametrize("structured", [True, False])
-def test_a_task_that_says_no_types(script: Script, ranks: Ranks, structured: bool) -> None:
+def test_a_task_that_declares_no_types(script: Script, ranks: Ranks, structured: bool) -> None:
     """Its items, results and notices come as they were made: of its own classes, with tuples."""
     text = TASK + f"    structured = {structured}\n" + RUN + END
     assert_counted(script(text, ranks), ranks.size)
@@ -118,7 +118,7 @@ def test_a_process_with_threads(script: Script, ranks: Ranks) -> None:
     assert_counted(script(TASK + guarded(THREAD + RUN + END), ranks), ranks.size)
 
 
-def test_a_thread_that_is_not_the_main_one(script: Script) -> None:
+def test_a_thread_other_than_the_main_thread(script: Script) -> None:
     text = f"def main():\n    global end\n{guarded(RUN).removeprefix(GUARD)}"
     begin = "worker = threading.Thread(target=main)\nworker.start()\nworker.join()\n"
     assert_counted(script(TASK + text + guarded(begin + END), Ranks(3)), 3)
@@ -137,7 +137,7 @@ def test_a_module_that_is_run_by_name(
     assert (done.returncode, done.stdout.split()[:2]) == (0, [b"0", b"160"]), done.stderr
 
 
-def test_a_script_with_threads_and_no_guard_is_told_what_to_do(script: Script) -> None:
+def test_a_script_with_threads_and_no_guard_gets_an_explanation(script: Script) -> None:
     ended = script(THREAD.join(["import threading\n", TASK]) + RUN + END, Ranks(3))
     assert ended.code == 1
     assert ended.said.count("UsageError: ") == 1
@@ -145,7 +145,7 @@ def test_a_script_with_threads_and_no_guard_is_told_what_to_do(script: Script) -
     assert ended.reports == []
 
 
-def test_a_rank_that_can_not_begin_says_why_once(script: Script) -> None:
+def test_a_rank_that_cannot_start_reports_once_why(script: Script) -> None:
     here = 'if __name__ != "__main__":\n    raise LookupError("not without me")\n'
     ended = script(TASK + here + guarded(THREAD + RUN + END), Ranks(3))
     assert ended.code == 1
@@ -241,7 +241,7 @@ def test_a_bug_elsewhere(script: Script, ranks: Ranks, method: str) -> None:
 
 @pytest.mark.parametrize("ranks", SEVERAL, ids=str)
 @pytest.mark.parametrize("what", ["an item", "a result"])
-def test_what_can_not_travel(script: Script, ranks: Ranks, what: str) -> None:
+def test_values_that_cannot_be_pickled(script: Script, ranks: Ranks, what: str) -> None:
     """An item, a result: sent to another rank it ends the job, with the reason."""
     if what == "an item":  # which others are out to steal from the one that keeps it
         bug = "        if item.number: return\n        here.spawn([lambda: 0])\n" + WAITS
@@ -256,7 +256,7 @@ def test_what_can_not_travel(script: Script, ranks: Ranks, what: str) -> None:
 
 
 @pytest.mark.parametrize("ranks", SEVERAL, ids=str)
-def test_types_that_are_not_those(script: Script, ranks: Ranks) -> None:
+def test_values_of_undeclared_types(script: Script, ranks: Ranks) -> None:
     wrong = TASK.replace("Task)", "Task[bytes, int])").replace(
         "Node(number, (0, 1))", "str(number)"
     )
@@ -329,7 +329,7 @@ def test_a_task_that_raises_makes_run_raise(script: Script, ranks: Ranks) -> Non
 @pytest.mark.parametrize(
     ("error", "name"), [("LookupError()", "Defect 70"), ("StoppedEarly('full')", "StoppedEarly 4")]
 )
-def test_failures_are_data_if_that_is_asked_for(script: Script, error: str, name: str) -> None:
+def test_failures_are_data_without_check(script: Script, error: str, name: str) -> None:
     call = (
         "try: run(Squares(), jobs=2)\n"
         "except (Defect, StoppedEarly) as error: print(type(error).__name__, error.exit_code)\n"

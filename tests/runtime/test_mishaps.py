@@ -50,7 +50,7 @@ def test_a_defect_of_a_task(job: Job, ranks: Ranks, where: str) -> None:
 
 @pytest.mark.parametrize("ranks", LOCAL, ids=str)
 @pytest.mark.parametrize("where", ["process", "merge", "measure"])
-def test_a_defect_of_loose_work(job: Job, ranks: Ranks, where: str) -> None:
+def test_a_defect_of_unstructured_work(job: Job, ranks: Ranks, where: str) -> None:
     assert_traceback(job(ranks, "failing-loose", where, "defect"), where)
 
 
@@ -79,14 +79,14 @@ def test_an_error_with_a_code(
 
 
 @pytest.mark.parametrize("ranks", [Ranks(1), Ranks(3), MPI], ids=str)
-def test_what_is_refused_before_it_began(job: Job, ranks: Ranks) -> None:
+def test_jobs_that_are_rejected_before_they_begin(job: Job, ranks: Ranks) -> None:
     ended = job(ranks, "noting", "prepare")
     assert (ended.code, ended.told) == (4, None)
     assert ended.said == "pcircle: the shelf is full\n"
 
 
 @SOME
-def test_a_defect_before_it_began(job: Job, ranks: Ranks) -> None:
+def test_a_defect_before_the_job_begins(job: Job, ranks: Ranks) -> None:
     ended = job(ranks, "noting", "defect")
     assert ended.told is None
     assert_defect(ended, "prepare")
@@ -98,7 +98,7 @@ def test_a_defect_of_the_front_end(job: Job, ranks: Ranks, where: str) -> None:
     assert_defect(job(ranks, "noting", where), where)
 
 
-def test_a_defect_while_abandoning_is_told_of(job: Job) -> None:
+def test_a_defect_while_abandoning_is_reported(job: Job) -> None:
     """Whatever the job's code is: it may have been agreed on already."""
     ended = job(Ranks(2), "failing-abandon")
     assert ended.code in (4, 70)
@@ -106,7 +106,7 @@ def test_a_defect_while_abandoning_is_told_of(job: Job) -> None:
 
 
 @pytest.mark.parametrize("ranks", LOCAL, ids=str)
-def test_counts_that_no_report_can_tell(job: Job, ranks: Ranks) -> None:
+def test_counts_beyond_64_bits(job: Job, ranks: Ranks) -> None:
     """Numbers of more than 64 bits: a defect, and not a lost rank."""
     ended = job(ranks, "failing", "report", "defect")
     assert ended.code == 70, ended.said

@@ -41,7 +41,7 @@ def sinking(run: Run, request: pytest.FixtureRequest, tmp_path: Path) -> Sinking
 
 
 @EVERY
-def test_all_comes_in_order_by_ranges(sinking: Sinking, ranks: Ranks) -> None:
+def test_all_records_arrive_in_order_by_ranges(sinking: Sinking, ranks: Ranks) -> None:
     done = sinking(ranks, ITEMS)
     assert done.returncode == 0, done.stderr
     names = [name(number) for number in range(ITEMS * EACH)]
@@ -54,7 +54,7 @@ def test_all_comes_in_order_by_ranges(sinking: Sinking, ranks: Ranks) -> None:
 
 
 @pytest.mark.parametrize("items", [0, 1])
-def test_what_is_short_is_not_cut(sinking: Sinking, items: int) -> None:
+def test_short_lists_are_not_split(sinking: Sinking, items: int) -> None:
     done = sinking(Ranks(2), items)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == items * EACH
@@ -68,7 +68,7 @@ def test_a_job_that_stops_early_leaves_no_file(sinking: Sinking, ranks: Ranks) -
     assert done.stdout == b""
 
 
-def test_a_sink_that_can_not_be_written_stops_the_job(run: Run, tmp_path: Path) -> None:
+def test_a_sink_that_cannot_be_written_stops_the_job(run: Run, tmp_path: Path) -> None:
     """As where the ranks of another node don't see the file that rank 0 has made."""
     place = str(tmp_path / "other")
     done = run([sys.executable, "-m", "tests.runtime.sinking", "2", place, "5", "0"])

@@ -49,5 +49,5 @@ def test_a_signal_at_the_end_changes_nothing(run: Run, number: str) -> None:
     assert code_of(run, "return 3", late) == (3, b"")
 
 
-def test_what_fails_at_the_end_keeps_the_code(run: Run) -> None:
+def test_a_failure_at_the_end_keeps_the_code(run: Run) -> None:
     assert code_of(run, "return 3", "raise OSError")[0] == 3

@@ -42,7 +42,7 @@ def busy() -> Iterator[WorkerPool]:
     pool.close(10.0)
 
 
-def test_names_and_content_have_a_number_each(busy: WorkerPool) -> None:
+def test_names_and_contents_are_tuned_separately(busy: WorkerPool) -> None:
     task = Said()
     tuner = Tuner(task, busy, 64)
     now_s = time.monotonic()
@@ -73,7 +73,7 @@ def test_names_and_content_have_a_number_each(busy: WorkerPool) -> None:
     assert tuner.settled == 64
 
 
-def test_who_waits_for_a_processor_is_no_reason_for_more(
+def test_waiting_for_a_processor_does_not_add_threads(
     busy: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its delay is not in the kernel's account yet; once it is, more may pay."""
@@ -96,7 +96,7 @@ def test_who_waits_for_a_processor_is_no_reason_for_more(
     assert max_of(20) > 1
 
 
-def test_a_thread_that_waits_for_something_else_is_not_runnable() -> None:
+def test_a_blocked_thread_is_not_runnable() -> None:
     gate, begun = threading.Event(), threading.Event()
 
     def wait() -> None:

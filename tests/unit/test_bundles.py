@@ -1,4 +1,4 @@
-"""Bundles: what is given comes back once a join, together if it can and soon if it can't."""
+"""Bundles: one result per join, combined if possible, and delayed only for a limited time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pcircle.circle.messages import BundleResults, JoinRef, MovedSlot, Parcel, W
 
 
 class Side:
-    """A rank's joins and bundles."""
+    """The joins and bundles of one rank."""
 
     def __init__(self, rank: int) -> None:
         self.joins: Joins[int, int] = Joins(operator.add)
@@ -27,7 +27,7 @@ class Side:
         return JoinRef(0, number)
 
     def done(self, parcel: Parcel[int]) -> None:
-        """An item was processed; its result is its own value."""
+        """Process an item, whose result is its own value."""
         assert parcel.parent is not None
         number = parcel.parent.number
         if self.joins.arrived(number, parcel.item).complete:
@@ -72,7 +72,7 @@ def by_join(parcel: Parcel[int]) -> int:
     return parcel.parent.number
 
 
-def test_a_complete_slot_waits_for_the_others_but_not_for_long() -> None:
+def test_a_complete_slot_waits_for_other_slots_for_a_limited_time() -> None:
     victim, thief = Side(0), Side(1)
     first, second = victim.join_of(1), victim.join_of(1)
     work = victim.bundles.give(1, [Parcel(5, first), Parcel(6, second)], is_answer=True)
@@ -89,7 +89,7 @@ def test_a_complete_slot_waits_for_the_others_but_not_for_long() -> None:
     assert thief.bundles.taken == 0
 
 
-def test_a_whole_bundle_comes_back_at_once() -> None:
+def test_a_complete_bundle_is_returned_at_once() -> None:
     victim, thief = Side(0), Side(1)
     ref = victim.join_of(3)
     work = victim.bundles.give(1, [Parcel(item, ref) for item in (1, 2, 3)], is_answer=True)
@@ -98,7 +98,7 @@ def test_a_whole_bundle_comes_back_at_once() -> None:
     assert thief.bundles.results(0.0) == [(0, BundleResults(1, ((0, 6),)))]
 
 
-def test_all_that_is_left_of_a_slot_moves_on_with_what_has_come_of_it() -> None:
+def test_a_transferred_slot_takes_its_results_along() -> None:
     first, second, third = Side(0), Side(1), Side(2)
     ref, other = first.join_of(3), first.join_of(1)
     parcels = [Parcel(1, ref), Parcel(2, ref), Parcel(4, ref), Parcel(8, other)]
@@ -108,7 +108,7 @@ def test_all_that_is_left_of_a_slot_moves_on_with_what_has_come_of_it() -> None:
     work = second.bundles.give(2, [two, three], is_answer=False)
     assert work == WorkTransfer(1, False, ((2, 4),), 0, (MovedSlot(0, 0, 1, 0, (1,)),))
     assert (second.bundles.given, len(second.joins)) == (0, 0)
-    # What is left of the bundle waits for nothing any more.
+    # The remaining slot of the bundle waits no longer.
     assert second.bundles.results(0.0) == [(0, BundleResults(1, ((1, 8),)))]
     assert second.bundles.taken == 0
     for parcel in third.bundles.take(1, work):
@@ -118,7 +118,7 @@ def test_all_that_is_left_of_a_slot_moves_on_with_what_has_come_of_it() -> None:
     assert list(first.bundles.returned(returns)) == [(ref.number, 3, 7)]
 
 
-def test_slots_of_one_bundle_that_move_together_come_back_together() -> None:
+def test_transferred_slots_of_one_bundle_return_together() -> None:
     first, second, third = Side(0), Side(1), Side(2)
     refs = [first.join_of(1) for _ in range(3)]
     given = first.bundles.give(1, [Parcel(n, ref) for n, ref in enumerate(refs)], is_answer=True)
@@ -131,7 +131,7 @@ def test_slots_of_one_bundle_that_move_together_come_back_together() -> None:
     assert third.bundles.results(0.0) == [(0, BundleResults(1, ((1, 1), (2, 2))))]
 
 
-def test_a_part_of_a_slot_and_what_is_the_thiefs_own_come_back_through_who_gave_them() -> None:
+def test_part_of_a_slot_and_slots_of_the_thief_are_not_transferred() -> None:
     first, second = Side(0), Side(1)
     ref = first.join_of(2)
     parcels = [Parcel(1, ref), Parcel(2, ref)]
@@ -149,10 +149,10 @@ def test_a_part_of_a_slot_and_what_is_the_thiefs_own_come_back_through_who_gave_
     moves=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 12)), max_size=30),
     seed=st.integers(0, 999),
 )
-def test_items_that_wander_come_to_one_result(
+def test_items_that_travel_produce_one_result(
     items: int, moves: list[tuple[int, int]], seed: int
 ) -> None:
-    """Any rank gives some to any other, or does some, until all are done."""
+    """Ranks give items to each other, and process some, until all are done."""
     rng, sides = Random(seed), [Side(rank) for rank in range(4)]
     ref = sides[0].join_of(items)
     held: list[list[Parcel[int]]] = [[Parcel(1 << n, ref) for n in range(items)], [], [], []]
@@ -184,7 +184,7 @@ def test_items_that_wander_come_to_one_result(
 
 
 def pass_on(sides: list[Side]) -> None:
-    """Carry all results to where they go."""
+    """Deliver all results to their destinations."""
     now_s, carries = 0.0, True
     while carries or any(side.bundles.is_owing for side in sides):
         now_s, carries = now_s + 1, False
@@ -197,7 +197,7 @@ def pass_on(sides: list[Side]) -> None:
                         sides[dest].bundles.complete(join, found.merged)
 
 
-def test_items_without_joins_owe_nothing() -> None:
+def test_items_without_joins_return_nothing() -> None:
     victim, thief = Side(0), Side(1)
     work = victim.bundles.give(1, [Parcel(4, None), Parcel(5, None)], is_answer=True)
     assert work == WorkTransfer(0, True, ((4, 5),))

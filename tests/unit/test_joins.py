@@ -1,4 +1,4 @@
-"""Joins against arithmetic: children counted out and in, in any order, merged exactly once."""
+"""Joins: children counted out and in, in any order, and merged exactly once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def joins() -> Joins[str, int]:
 
 
 @given(children=st.lists(st.integers(0, 1000), min_size=1, max_size=30), seed=st.integers(0, 999))
-def test_complete_when_all_are_in_and_not_before(children: list[int], seed: int) -> None:
-    """Spawning, results and the item's own end come in any order that makes sense."""
+def test_a_join_completes_with_its_last_result(children: list[int], seed: int) -> None:
+    """Spawns, results and the item's own end occur in any valid order."""
     rng, opened = Random(seed), joins()
     out, arrived = 0, 0
     ended = False
@@ -54,7 +54,7 @@ def test_an_item_that_never_spawned_has_no_join() -> None:
     assert joins().processed(1, "own") is None
 
 
-def test_one_result_too_many_is_a_defect() -> None:
+def test_a_surplus_result_raises() -> None:
     opened = joins()
     opened.expect(1, PARCEL, 1)
     opened.arrived(1, 5)
@@ -64,7 +64,7 @@ def test_one_result_too_many_is_a_defect() -> None:
         opened.arrived(2, 5)
 
 
-def test_abandoned_are_those_that_run_no_more() -> None:
+def test_joins_of_finished_items_are_abandoned() -> None:
     opened = joins()
     for number in (1, 2, 3):
         opened.expect(number, PARCEL, 2)
@@ -78,7 +78,7 @@ def test_abandoned_are_those_that_run_no_more() -> None:
     assert opened.max_open == 3
 
 
-def test_falsy_results_are_results() -> None:
+def test_falsy_results_are_merged() -> None:
     opened = joins()
     opened.expect(1, PARCEL, 3)
     for value in (0, 0, 0):

@@ -1,8 +1,4 @@
-"""Who started us, and what follows from it: the recorded environments of launchers, replayed.
-
-``environments/*.env`` holds them, one ``NAME=VALUE`` per line.  Then the rules for ``-j`` and
-``--transport``, the refusal of launchers and libraries that don't fit, and what starting costs.
-"""
+"""Launch detection: recorded environments of launchers, replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process that ends lets go of, while threads of it are still at work."""
+"""The descriptors of a process that ends while its threads still run."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ os._exit(int(bool(wrong)))
 """
 
 
-def test_numbers_stay_taken_and_whoever_reads_a_pipe_gets_its_end(tmp_path: Path) -> None:
-    """What one thread opens must not be what another one takes for its own file."""
+def test_descriptors_stay_in_use_and_readers_of_pipes_get_end_of_file(tmp_path: Path) -> None:
+    """A file that one thread opens must not take the number of another thread's file."""
     with subprocess.Popen(
         [sys.executable, "-c", _ENDS, tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -1,4 +1,4 @@
-"""Lifelines: who is told that a rank waits, who is served, and that no line is forgotten."""
+"""Lifelines: where a rank registers, which waiter is served, and that no registration is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pcircle.circle.lifelines import Lifelines
 
 
 @given(size=st.integers(1, 300))
-def test_lines_have_two_ends_and_reach_everybody(size: int) -> None:
+def test_lifelines_are_symmetric_and_reach_every_rank(size: int) -> None:
     ranks = [Lifelines(rank, size) for rank in range(size)]
     reached, waiting = {0}, [0]
     while waiting:
@@ -41,8 +41,8 @@ def test_at_the_start_the_largest_subtree_is_served_first() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 8, 100, 1000])
-def test_at_the_start_all_get_work_in_as_many_steps_as_there_are_bits(size: int) -> None:
-    """Nobody tells anything, and half of what there is goes to the newest waiter each time."""
+def test_at_the_start_work_reaches_all_ranks_in_log2_steps(size: int) -> None:
+    """No rank registers, and half of the work goes to the newest waiter at each step."""
     ranks = [Lifelines(rank, size) for rank in range(size)]
     has, step = {0: 1 << 60}, {0: 0}
     queue = deque([0])
@@ -62,7 +62,7 @@ def test_at_the_start_all_get_work_in_as_many_steps_as_there_are_bits(size: int)
     assert max(step.values()) <= (size - 1).bit_length()
 
 
-def test_who_waits_is_served_once_and_tells_again() -> None:
+def test_a_waiter_is_served_once_and_registers_again() -> None:
     giver, taker = Lifelines(0, 2), Lifelines(1, 2)
     assert giver.newest() == 1
     giver.gave(1)
@@ -75,7 +75,7 @@ def test_who_waits_is_served_once_and_tells_again() -> None:
     assert giver.newest() == 1
 
 
-def test_the_newest_is_served_first() -> None:
+def test_the_newest_waiter_is_served_first() -> None:
     lines = Lifelines(0, 16)
     for rank in (1, 2, 4, 8):
         assert lines.newest() == rank
@@ -85,7 +85,7 @@ def test_the_newest_is_served_first() -> None:
     assert lines.waiters == (8, 2)
 
 
-def test_the_lost_are_not_told() -> None:
+def test_lost_ranks_get_no_registration() -> None:
     lines = Lifelines(0, 8)
     for rank in (1, 2, 4):
         lines.got(rank)
@@ -94,8 +94,8 @@ def test_the_lost_are_not_told() -> None:
 
 
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 9))
-def test_who_waits_is_known_or_will_be(seed: int, size: int) -> None:
-    """Any interleaving of telling and giving, with messages that take any time on each edge."""
+def test_a_waiting_rank_is_registered_or_will_be(seed: int, size: int) -> None:
+    """Registrations and transfers interleave in any way, with any delays on each edge."""
     rng = Random(seed)
     ranks = [Lifelines(rank, size) for rank in range(size)]
     edges: dict[tuple[int, int], deque[str]] = {}

@@ -1,4 +1,4 @@
-"""How notices become packs, when packs leave, and that who tells too much waits."""
+"""Notices: how they become batches, when batches are sent, and that fast producers wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _packs(flow: NoticeSender, now_s: float, *, hurry: bool = False) -> list[tup
     return list(flow.packs(now_s, hurry=hurry))
 
 
-def test_the_first_leaves_at_once_and_others_wait_for_more() -> None:
+def test_the_first_notice_is_sent_at_once_and_later_ones_wait() -> None:
     outbox = Outbox()
     flow = NoticeSender(outbox, 1, 4)
     assert (flow.wakeup_s(), flow.settled) == (None, True)
@@ -44,7 +44,7 @@ def test_the_first_leaves_at_once_and_others_wait_for_more() -> None:
     assert _packs(flow, 5.0 + age_s(4)) == [(1, 2)]
 
 
-def test_a_full_pack_leaves_early_and_no_other_before_it_was_heard() -> None:
+def test_a_full_batch_is_sent_early_and_the_next_after_its_acknowledgement() -> None:
     outbox = Outbox()
     flow = NoticeSender(outbox, 1, 4)
     for number in range(10):
@@ -56,7 +56,7 @@ def test_a_full_pack_leaves_early_and_no_other_before_it_was_heard() -> None:
     assert _packs(flow, 1.0) == [(2, 3)]
 
 
-def test_nothing_waits_for_more_at_the_end() -> None:
+def test_no_notice_waits_at_the_end() -> None:
     outbox = Outbox()
     flow = NoticeSender(outbox, 1, 4)
     outbox.add(0, 1)
@@ -69,7 +69,7 @@ def test_nothing_waits_for_more_at_the_end() -> None:
     assert flow.settled
 
 
-def test_rank_0_answers_itself() -> None:
+def test_rank_0_acknowledges_its_own_notices() -> None:
     outbox = Outbox()
     flow = NoticeSender(outbox, 0, 4)
     for number in range(3):
@@ -78,7 +78,7 @@ def test_rank_0_answers_itself() -> None:
     assert flow.settled
 
 
-def test_what_is_larger_than_a_pack_leaves_alone() -> None:
+def test_a_notice_larger_than_a_batch_is_sent_alone() -> None:
     outbox = Outbox()
     flow = NoticeSender(outbox, 1, 4)
     outbox.add(0, 10 * PACK_BYTES)
@@ -87,7 +87,7 @@ def test_what_is_larger_than_a_pack_leaves_alone() -> None:
     assert outbox.size_bytes == 1
 
 
-def test_all_packs_on_their_way_are_bounded_together() -> None:
+def test_batches_in_flight_are_limited() -> None:
     for ranks in (1, 2, 100, 1000, 2048):
         assert ranks * pack_bytes(ranks) <= MAX_IN_FLIGHT_BYTES
     assert 10_000 * pack_bytes(10_000) < 100 << 20
@@ -101,8 +101,8 @@ def _engine(rank: int) -> Engine[int, int]:
 
 
 @pytest.mark.slow
-def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
-    """A million notices, of which nobody takes any: what is held does not depend on how many."""
+def test_a_worker_waits_while_the_outbox_is_full() -> None:
+    """Of a million notices none is sent: the number that is held does not depend on it."""
     pool = WorkerPool(lambda: None)
     engine = _engine(1)
     line = WorkerChannel(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
@@ -120,7 +120,7 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
     future = pool.submit(tell)
     assert waiting.wait(60)
     hangs_s = time.monotonic() + 60
-    while not engine.outbox.had_waiters():  # who is to tell one more may be kept from running
+    while not engine.outbox.had_waiters():  # the thread may not have run yet
         assert time.monotonic() < hangs_s
         time.sleep(0.001)
     assert engine.outbox.size_bytes < MAX_OUTBOX_BYTES + 1000
@@ -129,7 +129,7 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
     first = engine.outbox.take(MAX_OUTBOX_BYTES)
     assert len(first) > held // 2
     assert engine.outbox.had_waiters()
-    engine.outbox.let_go()  # as at an abort: the rest is told without waiting
+    engine.outbox.let_go()  # as in an abort: the remaining notices are added without waiting
     while not future.done:
         pool.drain()
         time.sleep(0.001)
@@ -148,8 +148,8 @@ def test_the_main_thread_never_waits() -> None:
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_threads_that_wait_to_be_heard_do_not_call_for_more(held: bool) -> None:
-    """They look as those do that wait for a disk, where more threads would pay."""
+def test_threads_that_wait_for_the_outbox_do_not_increase_the_number_of_threads(held: bool) -> None:
+    """They resemble threads that wait for a disk, where more threads would help."""
 
     class Working(Task[int, int]):
         done = 0.0

@@ -1,4 +1,4 @@
-"""What a job has told is not told twice, and what it has not told is told."""
+"""The output log: a restarted job repeats no output, and omits none."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pcircle.outliving.output_log import OutputLog
 
 @pytest.mark.parametrize("end", [b"\n", b"\0"])
 @pytest.mark.parametrize("seed", range(8))
-def test_all_is_told_as_often_as_it_is_found(seed: int, end: bytes) -> None:
-    """Three runs, of which two end somewhere, and each finds in an order of its own."""
+def test_each_record_is_output_as_often_as_it_occurs(seed: int, end: bytes) -> None:
+    """Of three runs two end early, and each finds the records in a different order."""
     rng = Random(seed)
     found = [b"%d" % rng.randrange(300) for _ in range(rng.randrange(1, 2000))]
     told, out = OutputLog(), b""
@@ -32,7 +32,7 @@ def test_all_is_told_as_often_as_it_is_found(seed: int, end: bytes) -> None:
     told.close()
 
 
-def test_long_texts_go_to_a_file() -> None:
+def test_long_output_is_stored_in_a_file() -> None:
     told, text = OutputLog(), b"x" * 99 + b"\n"
     for number in range(30):
         assert told.fresh("found", text * 1000 + b"%d\n" % number)
@@ -41,7 +41,7 @@ def test_long_texts_go_to_a_file() -> None:
     told.close()
 
 
-def test_what_is_too_much_is_not_kept() -> None:
+def test_output_beyond_the_limit_is_not_stored() -> None:
     told = OutputLog(max_bytes=1000)
     assert told.fresh("found", b"x" * 999 + b"\n")
     assert told.is_whole
@@ -49,7 +49,7 @@ def test_what_is_too_much_is_not_kept() -> None:
     assert not told.is_whole
 
 
-def test_an_action_is_the_same_whoever_does_it() -> None:
+def test_an_action_is_recognised_on_any_rank() -> None:
     told = OutputLog()
     line = b'{"path":"a","state":"done","errno":null,"rank":%d,"t":%f}\n'
     told.fresh("actions", line % (1, 0.5))
@@ -73,7 +73,7 @@ def test_an_action_is_the_same_whoever_does_it() -> None:
         ("-ls , -json", {0: b"\n"}),
     ],
 )
-def test_records_that_are_told_apart(words: str, ends: dict[int, bytes] | None) -> None:
+def test_records_that_are_distinguished(words: str, ends: dict[int, bytes] | None) -> None:
     typed = ["x", *words.split()]
     found = split(typed, lambda word: False)
     assert ends_of(parse(typed, found.tokens).expression) == ends

@@ -1,5 +1,4 @@
-"""The queue against a plain list: whatever is pushed, popped, stolen, spilled and fetched, in
-whatever order, it gives what the list would give, and keeps little of it in memory."""
+"""The queue against a list: after any operations it holds the same items, few of them in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ def parcels(numbers: range) -> list[Parcel[int]]:
 
 
 class QueueAgainstList(RuleBasedStateMachine):
-    """Items are numbers, the steal end is the list's beginning and the own end its end."""
+    """Items are numbers; the steal end is the start of the list, the own end its end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +44,7 @@ class QueueAgainstList(RuleBasedStateMachine):
         for _ in range(count):
             parcel = self.queue.pop()
             if parcel is None:
-                # Nothing is there, or the end is being read back or should be.
+                # The queue is empty, or a segment must be read first.
                 assert not self.model or self.store or self.reading is not None
             else:
                 assert parcel.item == self.model.pop()
@@ -77,7 +76,7 @@ class QueueAgainstList(RuleBasedStateMachine):
     def clear(self) -> None:
         for number in self.queue.clear():
             del self.store[number]
-        # What is being read is forgotten by who reads it.
+        # The reader discards the segment that is being read.
         self.store.pop(self.reading if self.reading is not None else -1, None)
         self.reading = None
         assert not self.store
@@ -93,7 +92,7 @@ class QueueAgainstList(RuleBasedStateMachine):
         assert self.queue.in_memory <= 1.5 * self.high + self.high // 4
 
     def teardown(self) -> None:
-        """Emptied from the own end, it gives all that is left, backwards."""
+        """Check that emptying it from the own end returns all items, in reverse."""
         while self.model:
             if self.reading is not None:
                 self.fetched()
@@ -130,7 +129,7 @@ def test_long_queue_keeps_only_its_ends_in_memory() -> None:
     assert last.item == 99_999
 
 
-def test_thief_gets_the_rest_in_order_by_reading_segments() -> None:
+def test_a_thief_gets_spilled_parcels_in_order() -> None:
     queue: Queue[int] = Queue(8)
     segments: dict[int, tuple[Parcel[int], ...]] = {}
     queue.push(parcels(range(100)))
@@ -145,8 +144,8 @@ def test_thief_gets_the_rest_in_order_by_reading_segments() -> None:
     assert not segments
 
 
-def test_segment_that_comes_back_too_late_goes_to_the_middle_again() -> None:
-    """The own end ran dry, and was overrun while the segment was read: order still holds."""
+def test_a_segment_that_is_read_too_late_returns_to_the_middle() -> None:
+    """The own end ran empty and was refilled during the read: the order still holds."""
     queue: Queue[int] = Queue(4)
     queue.push(parcels(range(12)))
     segments = dict(queue.spills)
@@ -174,7 +173,7 @@ def test_segment_that_comes_back_too_late_goes_to_the_middle_again() -> None:
     assert sorted(popped + left) == [*range(12), *range(20, 32)]
 
 
-def test_refuses_what_makes_no_sense() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ValueError, match="at least four"):
         Queue(3)
     queue: Queue[int] = Queue(4)

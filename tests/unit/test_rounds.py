@@ -1,4 +1,4 @@
-"""Rounds that don't wait forever: sums, what is late and marked stale, accounts and the silent."""
+"""Rounds with deadlines: sums, late and stale values, accounts and silent ranks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_accounts_merge_in_any_grouping(
     assert set(merged(a, b).reasons) == {*a.reasons, *b.reasons}
 
 
-def test_earlier_of_two_times_of_which_either_may_be_never() -> None:
+def test_earlier_of_two_optional_times() -> None:
     assert earlier(1.0, 2.0) == earlier(2.0, 1.0) == 1.0
     assert earlier(None, 2.0) == earlier(2.0, None) == 2.0
     assert earlier(None, None) is None
@@ -95,7 +95,7 @@ def answer(number: int, count: int, ranks: int = 1, stale: int = 0) -> TreeReduc
     return TreeReduction(PROGRESS, number, sums=ProgressSums((count,), 0.0, ranks, stale))
 
 
-def test_a_round_is_over_when_all_have_answered() -> None:
+def test_a_round_ends_with_the_last_answer() -> None:
     rounds = root()
     assert rounds.wakeup_s() == 0.0
     assert rounds.advance(5.0) == [(1, TreeBroadcast(PROGRESS, 1)), (2, TreeBroadcast(PROGRESS, 1))]
@@ -108,7 +108,7 @@ def test_a_round_is_over_when_all_have_answered() -> None:
     assert rounds.advance(6.0) == [(1, TreeBroadcast(PROGRESS, 2)), (2, TreeBroadcast(PROGRESS, 2))]
 
 
-def test_who_is_late_counts_with_its_last_value_marked_stale() -> None:
+def test_a_late_rank_counts_with_its_last_value_marked_stale() -> None:
     rounds = root()
     rounds.advance(0.0)
     rounds.handle(1, answer(1, 10), 0.1)
@@ -120,7 +120,7 @@ def test_who_is_late_counts_with_its_last_value_marked_stale() -> None:
     assert 1.1 < late_s < 2.0
     rounds.advance(late_s)
     assert rounds.sums == ProgressSums((121,), 0.0, 6, 4)
-    # Its answer comes in the end: not in its round any more, but in the next.
+    # Its answer arrives too late for its round, but counts in the next.
     rounds.handle(2, answer(2, 200, ranks=4), late_s + 0.01)
     rounds.advance(2.0)
     rounds.handle(1, answer(3, 30), 2.1)
@@ -128,7 +128,7 @@ def test_who_is_late_counts_with_its_last_value_marked_stale() -> None:
     assert rounds.sums == ProgressSums((231,), 0.0, 6, 4)
 
 
-def test_who_has_never_answered_is_not_covered() -> None:
+def test_a_rank_that_never_answered_is_not_covered() -> None:
     rounds = root()
     rounds.advance(0.0)
     rounds.handle(1, answer(1, 10), 0.1)
@@ -136,7 +136,7 @@ def test_who_has_never_answered_is_not_covered() -> None:
     assert rounds.sums == ProgressSums((11,), 0.0, 2, 0)
 
 
-def test_staleness_from_below_is_handed_up() -> None:
+def test_staleness_is_passed_up_the_tree() -> None:
     rounds = root()
     rounds.advance(0.0)
     rounds.handle(1, answer(1, 10, ranks=3, stale=2), 0.1)
@@ -159,7 +159,7 @@ def test_a_rank_below_gives_up_before_its_parent_and_answers_late_rounds_too() -
     assert below.advance(own_s) == [
         (0, TreeReduction(PROGRESS, 1, sums=ProgressSums((1,), 0.0, 1)))
     ]
-    # The parent's next round finds this one's still open: it begins anew.
+    # The parent's next round replaces the round that is still open here.
     below.handle(0, TreeBroadcast(PROGRESS, 2), 11.0)
     below.handle(0, TreeBroadcast(PROGRESS, 3), 11.1)
     below.handle(tree.children[0], answer(2, 5), 11.15)
@@ -199,7 +199,7 @@ def test_a_job_that_ends_well_waits_for_every_account() -> None:
     assert gather.closed
 
 
-def test_a_rank_that_still_runs_something_is_not_ready_for_its_own() -> None:
+def test_a_rank_with_running_items_does_not_give_its_account() -> None:
     gather = gathering(2)
     gather.open()
     assert gather.advance(set(), False, 0.0) == []
@@ -207,7 +207,7 @@ def test_a_rank_that_still_runs_something_is_not_ready_for_its_own() -> None:
     assert (dest, message.account) == (0, FinalAccount(reports=(b"2",), value=1))  # type: ignore[union-attr]
 
 
-def test_an_account_names_only_so_many() -> None:
+def test_an_account_lists_a_limited_number_of_reasons_and_ranks() -> None:
     """However many ranks have reasons of their own, or are silent, an account stays as it is."""
     total = FinalAccount[int]()
     for rank in range(MAX_SILENT + 7):
@@ -220,7 +220,7 @@ def test_an_account_names_only_so_many() -> None:
     assert total.more_reasons == MAX_SILENT + 7 + 1 - MAX_REASONS
 
 
-def test_an_aborted_job_names_who_is_silent() -> None:
+def test_an_aborted_job_lists_silent_ranks() -> None:
     gather = gathering()
     gather.open()
     gather.hurry(10.0)
@@ -236,7 +236,7 @@ def test_an_aborted_job_names_who_is_silent() -> None:
     assert gather.wakeup_s() is None
 
 
-def test_the_dead_are_not_waited_for() -> None:
+def test_lost_ranks_are_not_waited_for() -> None:
     gather = gathering()
     gather.open()
     gather.handle(1, account(1))

@@ -1,8 +1,6 @@
-"""Stop signals as something the loop can look at.
+"""Signals, real ones: the first is pending and wakes the loop, a second SIGINT ends the process.
 
-Real signals, to this process where they are harmless, to another one where they end it: the first
-one is remembered and wakes, a second SIGINT from somebody who has had enough ends the process,
-one that follows at once does not, and what was ignored (nohup) stays so.
+They are sent to this process where they are harmless, else to another process.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from tests.conftest import Run
 
 
 class Bell:
-    """Counts how often it was rung."""
+    """A counter of wake-ups."""
 
     def __init__(self) -> None:
         self.rung = 0
@@ -49,7 +47,7 @@ def test_the_first_signal_is_pending_and_wakes(number: signal.Signals, code: int
     assert [signal.getsignal(each) for each in CODES] == before
 
 
-def test_later_ones_change_nothing() -> None:
+def test_later_signals_change_nothing() -> None:
     with Signals(bell := Bell()) as signals:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
@@ -58,14 +56,14 @@ def test_later_ones_change_nothing() -> None:
         assert bell.rung == 3
 
 
-def test_a_sigint_that_comes_twice_at_once_is_one() -> None:
+def test_two_simultaneous_sigints_count_as_one() -> None:
     with Signals(Bell()) as signals:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         assert signals.code == 130
 
 
-def test_what_is_ignored_stays_ignored() -> None:
+def test_ignored_signals_stay_ignored() -> None:
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with Signals(Bell()) as signals:
@@ -83,7 +81,7 @@ def test_handlers_are_restored_after_an_exception() -> None:
     assert [signal.getsignal(each) for each in CODES] == before
 
 
-def test_a_second_sigint_after_a_while_ends_the_process(run: Run) -> None:
+def test_a_later_second_sigint_ends_the_process(run: Run) -> None:
     program = (
         "import signal, time\n"
         "from pcircle.runtime.signals import Signals, _SAME_S\n"
@@ -97,8 +95,8 @@ def test_a_second_sigint_after_a_while_ends_the_process(run: Run) -> None:
     assert (done.returncode, done.stdout) == (130, b"")
 
 
-def test_a_process_that_waits_hears_of_a_signal() -> None:
-    """The wake is called although the main thread is inside a system call."""
+def test_a_signal_ends_a_wait() -> None:
+    """`wake` is called while the main thread is in a system call."""
     program = (
         "import os\n"
         "from pcircle.runtime.signals import Signals\n"
@@ -118,11 +116,11 @@ def test_a_process_that_waits_hears_of_a_signal() -> None:
     assert process.returncode == 0
 
 
-def test_a_signal_is_heard_while_a_pipe_is_read() -> None:
-    """At any moment of it: also between the reads that fill one buffer."""
+def test_a_signal_is_handled_while_a_pipe_is_read() -> None:
+    """At any moment, also between the reads that fill one buffer."""
     for number in range(100):
         out, into = os.pipe()
-        # Less than is asked for, and its end does not come.
+        # Less data than requested, and no end of file.
         writer = threading.Thread(target=_write_slowly, args=(into,))
         due = threading.Timer(number % 20 / 4000, os.kill, (os.getpid(), signal.SIGINT))
         with Signals(Bell()) as signals, signals.raised():

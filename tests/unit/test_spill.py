@@ -1,7 +1,7 @@
-"""The file of a queue's middle: what was kept comes back, in any order, and leaves no trace.
+"""The spill file: segments are read back in any order, and the file leaves no trace.
 
-A property test drives it as the queue does, from both ends, beside a dictionary; the rest holds
-that the file has no name, shrinks when segments leave and gives up with an OSError.
+A property test drives it as the queue does, from both ends, next to a dictionary. Further tests
+check that the file has no name, shrinks when segments are read, and raises OSError.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ steps = st.lists(
 
 
 @given(steps=steps)
-def test_segments_come_back_whatever_the_order(steps: list[tuple[str, bytes | None]]) -> None:
+def test_segments_are_read_in_any_order(steps: list[tuple[str, bytes | None]]) -> None:
     spill, kept = SpillFile(), dict[int, bytes]()
     try:
         for number, (what, data) in enumerate(steps):
@@ -73,7 +73,7 @@ def test_segments_come_back_whatever_the_order(steps: list[tuple[str, bytes | No
         spill.close()
 
 
-def test_a_segment_is_given_once(spill: SpillFile) -> None:
+def test_a_segment_is_returned_once(spill: SpillFile) -> None:
     spill.keep(1, b"one")
     assert spill.fetch(1) == b"one"
     with pytest.raises(KeyError):
@@ -94,14 +94,14 @@ def test_the_file_has_no_name_and_shrinks(spill: SpillFile, folder: Path) -> Non
     assert file_of(folder).st_size == 0
 
 
-def test_nothing_is_opened_before_something_is_kept(folder: Path) -> None:
+def test_the_file_is_created_by_the_first_segment(folder: Path) -> None:
     spill = SpillFile()
     spill.close()
     with pytest.raises(AssertionError):
         file_of(folder)
 
 
-def test_after_closing_it_begins_anew(spill: SpillFile, folder: Path) -> None:
+def test_it_can_be_used_again_after_close(spill: SpillFile, folder: Path) -> None:
     spill.keep(1, bytes(5000))
     spill.close()
     spill.close()
@@ -110,7 +110,7 @@ def test_after_closing_it_begins_anew(spill: SpillFile, folder: Path) -> None:
     assert spill.fetch(2) == b"two"
 
 
-def test_what_the_disk_does_not_take_is_an_oserror(spill: SpillFile) -> None:
+def test_a_full_disk_raises_oserror(spill: SpillFile) -> None:
     """A limit on file sizes: the first write comes short, the next fails."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -125,7 +125,7 @@ def test_what_the_disk_does_not_take_is_an_oserror(spill: SpillFile) -> None:
     assert spill.fetch(1) == bytes(900)
 
 
-def test_a_file_cut_short_by_others_is_an_oserror(spill: SpillFile) -> None:
+def test_a_truncated_file_raises_oserror(spill: SpillFile) -> None:
     spill.keep(1, bytes(900))
     assert spill._file is not None
     os.ftruncate(spill._file.fileno(), 100)

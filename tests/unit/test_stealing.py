@@ -1,4 +1,4 @@
-"""Whom a thief asks, how often, and what it gets: victim policies, pauses, shares."""
+"""Work stealing: victims, pauses and shares."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ seeds = st.integers(0, 10_000)
 
 
 @given(stealable=st.integers(1, 5000), seed=seeds, split=st.sampled_from(sorted(SPLITS)))
-def test_a_share_is_never_nothing_and_never_more_than_all(
-    stealable: int, seed: int, split: str
-) -> None:
+def test_a_share_is_between_one_and_all(stealable: int, seed: int, split: str) -> None:
     assert 1 <= SPLITS[split](stealable, Random(seed)) <= stealable
 
 
@@ -42,7 +40,7 @@ def test_random_share_is_spread_over_all_shares() -> None:
     assert {random_share(4, rng) for _ in range(200)} == {1, 2, 3, 4}
 
 
-def test_a_thief_tries_so_often_and_then_waits() -> None:
+def test_a_thief_waits_after_its_attempts() -> None:
     thief = Thief(RandomVictims(1, 9), 3, Random(4))
     thief.fed()
     for _ in range(3):
@@ -55,7 +53,7 @@ def test_a_thief_tries_so_often_and_then_waits() -> None:
 
 
 @pytest.mark.parametrize("fed", [False, True])
-def test_a_thief_that_waits_asks_once_more_and_then_is_silent(fed: bool) -> None:
+def test_a_waiting_thief_makes_one_more_request(fed: bool) -> None:
     thief, now_s, times_s = Thief(RandomVictims(1, 9), 1, Random(4)), 5.0, []
     assert not thief.registers, "at the start it is known"
     if fed:
@@ -77,16 +75,14 @@ def test_a_thief_that_waits_asks_once_more_and_then_is_silent(fed: bool) -> None
 
 
 def whom(victims: VictimPolicy, rng: Random) -> int:
-    """Whom it asks next."""
+    """Return the next victim."""
     request = victims.choose(rng)
     assert request is not None
     return request[0]
 
 
 @given(size=st.integers(2, 50), seed=seeds, data=st.data())
-def test_random_victims_are_all_others_and_never_oneself(
-    size: int, seed: int, data: st.DataObject
-) -> None:
+def test_random_victims_are_all_other_ranks(size: int, seed: int, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, size - 1))
     victims, rng = RandomVictims(rank, size), Random(seed)
     asked = [whom(victims, rng) for _ in range(size * 20)]
@@ -95,13 +91,13 @@ def test_random_victims_are_all_others_and_never_oneself(
     assert size > 5 or len(set(asked)) == size - 1
 
 
-def test_nobody_to_ask_alone() -> None:
+def test_a_single_rank_has_no_victims() -> None:
     assert RandomVictims(0, 1).choose(Random(0)) is None
     assert NearestVictims(Locality(0, [0])).choose(Random(0)) is None
 
 
 @given(nodes=st.lists(st.integers(0, 4), min_size=2, max_size=30), seed=seeds)
-def test_there_is_always_somebody_to_ask(nodes: list[int], seed: int) -> None:
+def test_there_is_always_a_victim(nodes: list[int], seed: int) -> None:
     rng = Random(seed)
     for rank in range(len(nodes)):
         victims = NearestVictims(Locality(rank, nodes))
@@ -110,7 +106,7 @@ def test_there_is_always_somebody_to_ask(nodes: list[int], seed: int) -> None:
             victims.refused()
 
 
-def test_only_leaders_ask_other_nodes() -> None:
+def test_only_leaders_send_requests_to_other_nodes() -> None:
     nodes, rng = [0, 0, 0, 1, 1, 1], Random(3)
     for rank in (1, 2, 4, 5):
         victims = NearestVictims(Locality(rank, nodes))
@@ -119,7 +115,7 @@ def test_only_leaders_ask_other_nodes() -> None:
             victims.refused()
 
 
-def test_leader_asks_near_first_then_out_then_near_again() -> None:
+def test_a_leader_alternates_between_its_node_and_others() -> None:
     nodes, rng = [0, 0, 0, 1, 1], Random(3)
     victims = NearestVictims(Locality(0, nodes))
     for last_answer in ("work", "refusal"):
@@ -133,7 +129,7 @@ def test_leader_asks_near_first_then_out_then_near_again() -> None:
     assert whom(victims, rng) in (1, 2)
 
 
-def test_others_ask_their_leader_to_pass_it_on() -> None:
+def test_other_ranks_make_their_leader_pass_requests_on() -> None:
     nodes, rng = [0, 1, 1, 1, 0], Random(3)
     victims = NearestVictims(Locality(3, nodes))
     firsts = set()
@@ -150,7 +146,7 @@ def test_others_ask_their_leader_to_pass_it_on() -> None:
     assert {leader.outward(rng) for _ in range(50)} == {0, 4}
 
 
-def test_on_one_node_nothing_goes_outward() -> None:
+def test_on_one_node_no_request_is_passed_on() -> None:
     victims, rng = NearestVictims(Locality(1, [0, 0, 0])), Random(5)
     for _ in range(5):
         assert victims.choose(rng) in ((0, StealRequest()), (2, StealRequest()))
@@ -159,7 +155,7 @@ def test_on_one_node_nothing_goes_outward() -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_rank_alone_on_its_node_always_asks_outward(rank: int) -> None:
+def test_a_rank_alone_on_its_node_requests_from_other_nodes(rank: int) -> None:
     victims = NearestVictims(Locality(rank, [0, 1]))
     for _ in range(4):
         assert whom(victims, Random(0)) == 1 - rank
@@ -178,9 +174,7 @@ def test_rank_alone_on_its_node_always_asks_outward(rank: int) -> None:
         ([0, 0, 1, 1], NearestVictims),
     ],
 )
-def test_the_nearest_are_preferred_where_there_are_near_and_far_ones(
-    nodes: list[int], policy: type
-) -> None:
+def test_auto_prefers_the_nearest_on_shared_nodes(nodes: list[int], policy: type) -> None:
     assert type(victims_of("auto", Locality(0, nodes))) is policy
     assert type(victims_of("random", Locality(0, nodes))) is RandomVictims
     assert type(victims_of("nearest", Locality(0, nodes))) is NearestVictims

@@ -1,4 +1,4 @@
-"""The summary of very many ranks: exact sums, honest quantiles, and one size for any number."""
+"""The summary of very many ranks: exact sums, useful quantiles, and constant size."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def one(rank: int, row: tuple[int, ...]) -> Summary:
 
 
 @given(st.lists(rows, min_size=1, max_size=200), st.randoms(use_true_random=False))
-def test_the_shape_of_the_tree_is_no_matter(ranks: list[tuple[int, ...]], rng: Random) -> None:
-    """Merged in any order and grouping the summary is the same, to the last bin."""
+def test_summaries_do_not_depend_on_the_tree(ranks: list[tuple[int, ...]], rng: Random) -> None:
+    """Any order and grouping of the merges gives the same summary, to the last bin."""
     parts = [one(rank, row) for rank, row in enumerate(ranks)]
     in_order = merged(parts)
     while len(parts) > 1:
         a, b = (parts.pop(rng.randrange(len(parts))) for _ in range(2))
         parts.append(a + b)
     assert parts == [in_order]
-    small = msgspec.structs.replace(in_order, counts=())  # others may have more than 64 bits
+    small = msgspec.structs.replace(in_order, counts=())  # the other counts may exceed 64 bits
     assert list(unpacked([msgspec.msgpack.encode(small)])) == [small]
 
 
 @given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=300))
-def test_what_is_exact(values: list[int]) -> None:
+def test_sums_and_extremes_are_exact(values: list[int]) -> None:
     spread = merged(one(rank, (value,) * 3) for rank, value in enumerate(values)).figures["bytes"]
     assert spread.total == sum(values)
     assert (spread.least, spread.least_rank) == (min(values), values.index(min(values)))
@@ -61,13 +61,13 @@ def test_what_is_exact(values: list[int]) -> None:
 
 
 @given(st.integers(-LIMIT, LIMIT), st.integers(-LIMIT, LIMIT))
-def test_bins_are_in_the_order_of_what_they_hold(a: int, b: int) -> None:
+def test_bins_are_ordered_by_value(a: int, b: int) -> None:
     assert (bin_of(a) < bin_of(b)) <= (a < b)
     assert abs(edge(bin_of(a))) <= abs(a) < abs(edge(bin_of(abs(a)) + 1))
 
 
-def test_quantiles_of_work_that_was_shared_well_are_fine() -> None:
-    """Where all ranks did about the same, the bins are narrow enough to see how much that is."""
+def test_quantiles_of_balanced_work_are_precise() -> None:
+    """If all ranks did about the same, the bins are narrow enough to show the differences."""
     rng = Random(7)
     values = [round(rng.gauss(1_000_000, 50_000)) for _ in range(20_000)]
     spread = merged(one(rank, (value,) * 3) for rank, value in enumerate(values)).figures["bytes"]
@@ -77,7 +77,7 @@ def test_quantiles_of_work_that_was_shared_well_are_fine() -> None:
 
 
 def report(rank: int, rng: Random) -> RankReport:
-    """As uneven as can be: figures of all magnitudes."""
+    """The worst case: figures of all magnitudes."""
 
     def any_size() -> int:
         return rng.getrandbits(rng.randrange(1, 62))
@@ -91,8 +91,8 @@ def report(rank: int, rng: Random) -> RankReport:
     )
 
 
-def test_the_account_of_any_number_of_ranks_is_as_large_as_that_of_many() -> None:
-    """Of figures that are as uneven as can be, through the tree that the accounts go up."""
+def test_the_size_of_an_account_does_not_depend_on_the_number_of_ranks() -> None:
+    """The worst case, merged through the tree of ranks."""
     sizes = {ranks: len(account_of(ranks)) for ranks in (1, 1000, 100_000 if SOAK else 10_000)}
     print("bytes of an account:", sizes)
     assert max(sizes.values()) < 16 << 10
@@ -115,8 +115,8 @@ def account_of(ranks: int) -> bytes:
     return msgspec.msgpack.encode(TreeReduction[int](GATHER, 1, account=accounts[0]))
 
 
-def test_reasons_and_silent_ranks_have_an_end() -> None:
-    """What the worst of jobs adds to an account."""
+def test_reasons_and_silent_ranks_are_limited() -> None:
+    """The worst job adds a limited amount to an account."""
     reasons = tuple(f"rank {rank}: {'x' * 100}" for rank in range(MAX_REASONS))
     total = FinalAccount[int](reasons=reasons, silent=tuple(range(10**6, 10**6 + MAX_SILENT)))
     assert len(msgspec.msgpack.encode(merge_accounts(total, total, int.__add__))) < 20 << 10

@@ -1,4 +1,4 @@
-"""The k-ary tree and the nodes: every rank works out its own place, and all places fit together."""
+"""The k-ary tree and the nodes: the positions that ranks compute are consistent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ arities = st.integers(1, 9)
 
 
 @given(size=sizes, arity=arities)
-def test_places_make_one_tree(size: int, arity: int) -> None:
+def test_ranks_form_one_tree(size: int, arity: int) -> None:
     trees = [TreePosition(rank, size, arity) for rank in range(size)]
     seen = [0]
     for rank in seen:
@@ -36,7 +36,7 @@ placed = st.lists(st.integers(0, 9), min_size=1, max_size=80)
 
 
 @given(nodes=placed, arity=arities)
-def test_places_on_nodes_make_one_tree(nodes: list[int], arity: int) -> None:
+def test_ranks_on_nodes_form_one_tree(nodes: list[int], arity: int) -> None:
     """Each node is entered once."""
     places, size = NodeMap(nodes), len(nodes)
     trees = [TreePosition(rank, size, arity, places) for rank in range(size)]
@@ -60,7 +60,7 @@ def test_places_on_nodes_make_one_tree(nodes: list[int], arity: int) -> None:
 
 
 @given(size=sizes, arity=arities)
-def test_a_tree_is_the_same_on_one_node_and_on_one_a_rank(size: int, arity: int) -> None:
+def test_one_node_and_one_node_per_rank_give_the_same_tree(size: int, arity: int) -> None:
     for nodes in ([0] * size, range(size)):
         for rank in range(size):
             tree = TreePosition(rank, size, arity, NodeMap(nodes))
@@ -100,7 +100,7 @@ def test_arity_is_at_least_one() -> None:
 
 
 @given(nodes=st.lists(st.integers(0, 5), min_size=1, max_size=40))
-def test_each_node_has_one_leader_and_all_ranks_a_place(nodes: list[int]) -> None:
+def test_each_node_has_one_leader(nodes: list[int]) -> None:
     places = [Locality(rank, nodes) for rank in range(len(nodes))]
     leaders = [rank for rank, place in enumerate(places) if place.is_leader]
     assert sorted(nodes[leader] for leader in leaders) == sorted(set(nodes))
@@ -108,7 +108,7 @@ def test_each_node_has_one_leader_and_all_ranks_a_place(nodes: list[int]) -> Non
 
 
 @given(nodes=st.lists(st.integers(0, 5), min_size=1, max_size=12), seed=st.integers(0, 999))
-def test_near_and_far_are_all_others(nodes: list[int], seed: int) -> None:
+def test_near_and_far_ranks_are_all_other_ranks(nodes: list[int], seed: int) -> None:
     rng, table = Random(seed), NodeMap(nodes)
     for rank, node in enumerate(nodes):
         place = Locality(rank, table)

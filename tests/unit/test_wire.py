@@ -101,7 +101,7 @@ def test_every_message_survives(codec: Codec, message: Any) -> None:
     assert codec.message(codec.encode(message)) == message
 
 
-def test_notices_that_were_encoded_one_by_one_come_as_what_they_were(codec: Codec) -> None:
+def test_notices_that_are_encoded_separately_are_decoded(codec: Codec) -> None:
     values = (FAILURE, b"a line"), (Remark(b"a", "is odd"), b"")
     encoded = tuple(msgspec.Raw(msgspec.msgpack.encode(value)) for value in values)
     assert codec.message(codec.encode(NoticeBatch(encoded))) == NoticeBatch(values)
@@ -113,12 +113,12 @@ def test_parcels_survive_in_a_segment(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x00", b"\xc1", b"\x91\xa1?", b"\x93\xa1d\x00"])
-def test_what_is_no_message_is_refused(codec: Codec, payload: bytes) -> None:
+def test_invalid_messages_are_rejected(codec: Codec, payload: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         codec.message(payload)
 
 
-def test_items_of_another_type_are_refused(codec: Codec) -> None:
+def test_items_of_another_type_are_rejected(codec: Codec) -> None:
     foreign = Codec(int, int, str)
     with pytest.raises(msgspec.ValidationError):
         codec.message(foreign.encode(WorkTransfer(0, True, ((5,),))))
@@ -145,7 +145,7 @@ def test_a_library_task_has_plain_values(number: int, name: bytes, names: list[b
     assert codec.unpack(codec.pack([parcel])) == (parcel,)
 
 
-def test_names_are_packed_as_scandir_gives_them() -> None:
+def test_names_are_encoded_as_scandir_returns_them() -> None:
     assert b"\0".join(encoded(["a", "\udcff", "\u00e9 "])) == b"a\0\xff\0\xc3\xa9 "
     assert unpack(b"a\0\xff\0\xc3\xa9 ") == [b"a", b"\xff", b"\xc3\xa9 "]
     assert unpack(b"\0".join(encoded([]))) == []
@@ -164,21 +164,21 @@ class Untyped(Task):  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("task", [Direct, Inherited])
-def test_a_task_says_its_types(task: type[Task[Any, Any]]) -> None:
+def test_a_task_declares_its_types(task: type[Task[Any, Any]]) -> None:
     assert wire_types(task) == (bytes, int)
 
 
-class Late(Task["Later", int]):  # type: ignore[name-defined]  # of a class that comes later
+class Late(Task["Later", int]):  # type: ignore[name-defined]  # a class that is defined later
     pass
 
 
 @pytest.mark.parametrize(("task", "types"), [(Untyped, (Any, Any)), (Late, (Any, int))])
-def test_a_task_need_not_say_its_types(task: type[Task[Any, Any]], types: tuple[Any, Any]) -> None:
+def test_a_task_without_declared_types(task: type[Task[Any, Any]], types: tuple[Any, Any]) -> None:
     assert wire_types(task) == types
 
 
 class Own:
-    """Of a kind that MessagePack has no form for."""
+    """A value that MessagePack can't represent."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -194,8 +194,8 @@ VALUES = [(1, (2, 3)), {4, 5}, {(6, 7): b"8"}, Own(9), [Own(10), (11,)], Path("/
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_what_has_no_type_comes_as_it_was(value: Any) -> None:
-    """Tuples too, of which MessagePack makes lists."""
+def test_untyped_values_survive(value: Any) -> None:
+    """Tuples too, which MessagePack turns into lists."""
     codec = Codec(Any, Any, Any)
     parcels = (Parcel(value, JoinRef(1, 2)), Parcel([value], None))
     for message in (
@@ -215,7 +215,7 @@ def test_what_has_no_type_comes_as_it_was(value: Any) -> None:
 
 
 def test_types_that_only_python_knows_are_pickled() -> None:
-    """Alone, inside of others, and where msgspec refuses the type."""
+    """Alone, inside other values, and where msgspec rejects the type."""
     codec = Codec(tuple[Path, int], Own | Path, Own)
     parcel = Parcel((Path("/a"), 1), None)
     messages: list[Any] = [

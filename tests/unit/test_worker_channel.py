@@ -1,4 +1,4 @@
-"""The line from a worker to its engine: what it makes waits for room, while the owner is busy."""
+"""The channel from a worker to its engine: spawned items wait while the owner is busy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def repr_of(told: tuple[Any, bytes]) -> bytes:
 
 
 class Rank:
-    """One rank's engine and pool without the loop: its first item makes very many others."""
+    """One rank's engine and pool without the loop; its first item spawns very many items."""
 
     def __init__(self) -> None:
         self.woken = Event()
@@ -55,8 +55,8 @@ def rank() -> Rank:
     return Rank()
 
 
-def test_what_an_item_makes_waits_while_the_owner_is_busy(rank: Rank) -> None:
-    """Were it not so, a directory of millions would be in memory while rank 0 sorts."""
+def test_spawned_items_wait_while_the_owner_is_busy(rank: Rank) -> None:
+    """Otherwise a directory of millions of entries would be in memory while rank 0 sorts."""
     done = rank.begin()
     known: list[int] = []
 
@@ -76,7 +76,7 @@ def test_what_an_item_makes_waits_while_the_owner_is_busy(rank: Rank) -> None:
     assert rank.pool.close(60)
 
 
-def test_nobody_waits_when_the_job_ends(rank: Rank) -> None:
+def test_no_worker_waits_when_the_job_ends(rank: Rank) -> None:
     rank.begin()
     rank.await_made(MAX_BACKLOG_ITEMS)
     rank.line.let_go()

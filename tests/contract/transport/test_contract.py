@@ -53,7 +53,7 @@ def test_delivers_once(job: Job) -> None:
 
 
 @on_every(1, 2)
-def test_to_oneself(job: Job) -> None:
+def test_message_to_the_own_rank(job: Job) -> None:
     assert job.run(bodies.to_oneself) == [["first", "", "third"]] * job.size
 
 
@@ -75,12 +75,12 @@ def test_ranks_and_nodes_are_numbered(job: Job) -> None:
 
 
 @on_real(1, 2)
-def test_no_rank_outside_of_the_job(job: Job) -> None:
+def test_a_rank_outside_the_job_is_rejected(job: Job) -> None:
     assert job.run(bodies.reject) == [2] * job.size
 
 
 @on_every(1, 2)
-def test_polls_end_empty_handed_when_their_time_is_over(job: Job) -> None:
+def test_polls_return_nothing_at_their_timeout(job: Job) -> None:
     assert job.run(bodies.quiet) == [[0, 0, 0, 0]] * job.size
 
 
@@ -124,7 +124,7 @@ def test_a_late_wake_touches_nothing(job: Job) -> None:
 
 
 @on_real(2, 4)
-def test_what_was_sent_before_close_arrives(job: Job) -> None:
+def test_messages_sent_before_close_arrive(job: Job) -> None:
     size_bytes = 10 * MEGABYTE
     expected = [
         [0, zlib.crc32(bodies.payload_of(0, rank, 0, size_bytes))] for rank in range(1, job.size)
@@ -133,7 +133,7 @@ def test_what_was_sent_before_close_arrives(job: Job) -> None:
 
 
 @on_every(1, 2, 4)
-def test_what_nobody_receives_holds_nobody_up(job: Job) -> None:
+def test_unreceived_messages_block_no_rank(job: Job) -> None:
     assert job.run(bodies.unheard) == ["ended"] * job.size
 
 

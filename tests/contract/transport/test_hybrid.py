@@ -69,7 +69,7 @@ def test_every_size_between_each_two_ranks(job: Job, shape: tuple[int, ...]) -> 
 
 
 @pytest.mark.slow
-def test_what_is_longer_than_a_speaker_holds_crosses_both_ways_at_once(job: Job) -> None:
+def test_messages_larger_than_a_gateways_buffer_cross_both_ways_at_once(job: Job) -> None:
     sizes_bytes = [5, 40_000_000, 5]
     expected = [bodies.checksums(4, rank, sizes_bytes) for rank in range(4)]
     assert job((2, 2), bodies.exchange, sizes_bytes) == (0, expected)
@@ -81,7 +81,7 @@ def test_order_holds_per_pair_while_all_send_and_poll(job: Job, shape: tuple[int
     assert job(shape, bodies.interleave, 60) == (0, [each] * sum(shape))
 
 
-def test_ranks_of_a_process_are_in_a_row(job: Job) -> None:
+def test_ranks_of_a_node_are_consecutive(job: Job) -> None:
     code, described = job((2, 1, 3), bodies.describe)
     assert code == 0
     assert described == [[rank, 6, [0] * 6] for rank in range(6)]  # all on this machine
@@ -120,7 +120,7 @@ def test_a_killed_leaf_is_reported_once_to_all_ranks_of_all_nodes(
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("source", "dest"), [(1, 2), (1, 3), (3, 0), (4, 1)])
-def test_what_a_killed_leaf_had_sent_whole_comes_before_its_loss(
+def test_complete_messages_of_a_killed_leaf_precede_its_loss(
     job: Job, source: int, dest: int
 ) -> None:
     code, told = job((2, 3), bodies.cut_short, source, dest)
@@ -133,7 +133,7 @@ def test_what_a_killed_leaf_had_sent_whole_comes_before_its_loss(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("source", "dest"), [(1, 3), (0, 3), (1, 2)])
-def test_speakers_hold_little_of_what_nobody_reads(
+def test_gateways_buffer_little_of_unread_messages(
     job: Job, tmp_path: Path, source: int, dest: int
 ) -> None:
     """300 MB are on their way to a rank that doesn't listen; then they come."""
@@ -145,7 +145,7 @@ def test_speakers_hold_little_of_what_nobody_reads(
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 130])
-def test_an_agreed_code_comes_back(program: Any, code: int) -> None:
+def test_an_agreed_code_is_returned(program: Any, code: int) -> None:
     assert program("ending", *[code] * 6).returncode == code
 
 
@@ -172,7 +172,7 @@ def test_an_exception_in_a_leaf_is_a_defect_with_its_traceback(program: Any, ran
     assert done.stderr.count(b"RuntimeError: no such luck") == 1
 
 
-def test_an_exception_in_a_speaker_ends_the_job(program: Any) -> None:
+def test_an_exception_in_a_gateway_ends_the_job(program: Any) -> None:
     done = program("raising", 3)
     assert done.returncode == 70
     assert b"rank 3: Traceback" in done.stderr
@@ -180,7 +180,7 @@ def test_an_exception_in_a_speaker_ends_the_job(program: Any) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("victim", ["speaker", "launcher"])
-def test_nobody_outlives_a_speaker_or_the_launcher(
+def test_no_rank_outlives_a_gateway_or_the_launcher(
     mpirun: Callable[[int], list[str]], tmp_path: Path, victim: str
 ) -> None:
     line = [*mpirun(2), sys.executable, "-m", MODULE, "waiting", str(tmp_path)]
@@ -208,7 +208,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_a_leaf_has_no_connection_of_the_launchers(program: Any) -> None:
+def test_a_leaf_has_no_connection_to_the_launcher(program: Any) -> None:
     done = program("inherited")
     assert done.returncode == 0, done.stderr
 
@@ -221,7 +221,7 @@ def test_processes_that_must_not_be_forked_start_interpreters(program: Any, how:
     assert sorted(b"".join(done.stdout.split())) == sorted(b"012345")  # lines may come as one
 
 
-def test_a_launcher_that_binds_them_to_one_core_is_named(
+def test_a_launcher_that_binds_processes_to_one_core_is_reported(
     run: Run, mpirun: Callable[[int], list[str]]
 ) -> None:
     core = min(os.sched_getaffinity(0))
@@ -241,7 +241,7 @@ def test_processes_that_cannot_be_started_are_refused_on_all_nodes(program: Any)
     assert f"{os.uname().nodename}: 20 processes need" in said
 
 
-def test_all_may_say_another_number_or_none(
+def test_processes_may_have_different_numbers_of_ranks(
     run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path
 ) -> None:
     """`mpirun -np 1 TOOL -j 3 : -np 1 TOOL`"""

@@ -30,7 +30,7 @@ def program(run: Run) -> Program:
 
 
 @pytest.mark.parametrize(("size", "victim"), [(2, 1), (5, 3), (8, 7), (32, 16)])
-def test_a_killed_rank_is_reported_once_to_all_others(
+def test_a_killed_rank_is_reported_once_to_all_other_ranks(
     run: Run, tmp_path: Path, size: int, victim: int
 ) -> None:
     done = run(command("local", size, bodies.witness, tmp_path, (victim,)))
@@ -72,24 +72,24 @@ def test_one_code_of_many(program: Program, codes: tuple[int, ...], expected: in
     assert program("codes", *codes).returncode == expected
 
 
-def test_a_signal_that_comes_early_or_late_kills_no_rank(program: Program) -> None:
+def test_an_early_or_late_signal_kills_no_rank(program: Program) -> None:
     """A terminal signals all ranks at once, wherever each of them is."""
     done = program("signalled")
     assert (done.returncode, done.stderr) == (143, b"")
 
 
-def test_a_death_that_nobody_saw_is_named_at_the_end(program: Program) -> None:
+def test_an_unnoticed_death_is_reported_at_the_end(program: Program) -> None:
     done = program("codes", 0, 0, -11)
     assert done.returncode == 4
     assert b"rank 2: killed by SIGSEGV (pid " in done.stderr
 
 
 @pytest.mark.parametrize("code", [4, 70, 130, 143])
-def test_a_loss_that_was_agreed_upon(program: Program, code: int) -> None:
+def test_an_agreed_loss(program: Program, code: int) -> None:
     assert program("lost_code", code).returncode == code
 
 
-def test_a_loss_that_rank_0_has_explained_is_not_told_again(program: Program) -> None:
+def test_a_loss_that_rank_0_has_explained_is_not_repeated(program: Program) -> None:
     assert program("lost_code", 4).stderr == b""
 
 
@@ -125,7 +125,7 @@ def test_abort_ends_all_with_its_code(program: Program, rank: int, code: int) ->
     assert program("aborting", rank, code).returncode == code
 
 
-def test_who_does_not_end_is_ended(program: Program) -> None:
+def test_a_rank_that_does_not_end_is_killed(program: Program) -> None:
     done = program("stubborn")
     assert done.returncode == 4
     assert b"rank 2: did not end within" in done.stderr

@@ -27,7 +27,7 @@ def ranks(run: Run, mpirun: Callable[[int], list[str]]) -> Ranks:
 
 @pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize("code", [0, 1, 4, 130])
-def test_an_agreed_code_comes_back(ranks: Ranks, size: int, code: int) -> None:
+def test_an_agreed_code_is_returned(ranks: Ranks, size: int, code: int) -> None:
     assert ranks(size, "ending", code).returncode == code
 
 
@@ -51,7 +51,7 @@ def test_abort_ends_all_with_its_code(ranks: Ranks, code: int) -> None:
     assert ranks(3, "aborting", code).returncode == code
 
 
-def test_what_is_still_to_leave_is_not_asked_for_one_by_one(ranks: Ranks, tmp_path: Path) -> None:
+def test_open_sends_are_not_tested_one_by_one(ranks: Ranks, tmp_path: Path) -> None:
     """Each look asks for one send of a receiver, and for more only as far as they have left."""
     done = ranks(2, "crowding", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -59,7 +59,7 @@ def test_what_is_still_to_leave_is_not_asked_for_one_by_one(ranks: Ranks, tmp_pa
     assert 0 < asked <= most
 
 
-def test_short_messages_do_not_overtake_long_ones_that_travel_in_pieces(
+def test_short_messages_do_not_overtake_fragmented_messages(
     run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path
 ) -> None:
     """As across a network: the library may not copy from process to process in one go."""
@@ -72,7 +72,7 @@ def test_short_messages_do_not_overtake_long_ones_that_travel_in_pieces(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_launcher_of_another_make_is_refused_with_the_cure(
+def test_a_launcher_of_another_implementation_is_rejected_with_advice(
     run: Run, mpirun: Callable[[int], list[str]], rank: int
 ) -> None:
     """Each process as the launcher of the other make would start it; only rank 0 speaks."""
@@ -86,7 +86,7 @@ def test_a_launcher_of_another_make_is_refused_with_the_cure(
     assert (b"refused: " in done.stderr) == (rank == 0)
 
 
-def test_without_an_mpi_library_it_is_refused_with_the_cure(run: Run, tmp_path: Path) -> None:
+def test_a_missing_mpi_library_is_rejected_with_advice(run: Run, tmp_path: Path) -> None:
     """As on a machine that has mpi4py, and no library for it to load."""
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text(

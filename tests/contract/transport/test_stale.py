@@ -75,7 +75,7 @@ def test_local_processes_do_the_job_and_one_line_says_so(
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_each_tool_says_it(run: Run, tree: Path, stale: Stale, tool: str) -> None:
+def test_each_tool_reports_it(run: Run, tree: Path, stale: Stale, tool: str) -> None:
     operands: dict[str, list[str | Path]] = {
         "fcp": [tree, f"{tree}.copy"],
         "fdiff": [tree, tree],
@@ -95,7 +95,7 @@ def test_each_tool_says_it(run: Run, tree: Path, stale: Stale, tool: str) -> Non
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
-def test_what_needs_no_ranks_says_nothing(run: Run, stale: Stale, option: str) -> None:
+def test_commands_without_ranks_report_nothing(run: Run, stale: Stale, option: str) -> None:
     done = run(listing(option), env=stale("mpich"))
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -146,7 +146,7 @@ def test_a_launcher_beside_it_starts_one_job(
 
 
 @pytest.mark.mpi
-def test_what_a_launcher_left_is_recognised(
+def test_variables_of_an_ended_launcher_are_recognised(
     run: Run, mpirun: Callable[[int], list[str]], tree: Path, tmp_path: Path
 ) -> None:
     """The environment of a rank, when its launcher has ended."""
