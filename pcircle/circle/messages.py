@@ -92,10 +92,10 @@ class FinalAccount(msgspec.Struct, Generic[R], frozen=True, array_like=True):
     """The final account of a subtree of ranks.
 
     `reports` are the ranks' encoded reports, one per rank, or one for all ranks of a large job
-    (`Settings.rank_rows`). `value` is the merged result of unstructured work, `code` the worst exit
-    code, `reasons` its causes, `silent` the ranks that did not answer in time, `open_joins` the
-    number of joins that were open at an abort. `more_reasons` and `more_silent` count what exceeds
-    the limits on the lengths of `reasons` and `silent`.
+    (`EngineSettings.rank_rows`). `value` is the merged result of unstructured work, `code` the
+    worst exit code, `reasons` its causes, `silent` the ranks that did not answer in time,
+    `open_joins` the number of joins that were open at an abort. `more_reasons` and `more_silent`
+    count what exceeds the limits on the lengths of `reasons` and `silent`.
     """
 
     reports: tuple[bytes, ...] = ()

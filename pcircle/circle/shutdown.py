@@ -4,7 +4,7 @@ A job that ends well has no deadline. Its accounts are collected in one round of
 also sums the message counters. While these do not balance, waves follow until no message is in
 flight (`pcircle.circle.termination` has the argument), and rank 0 withholds its own account: an
 abort counts until rank 0 concludes. After an abort the waves come first, and everything has a
-deadline: half of `Settings.final_deadline_s` for the waves, a quarter for the accounts.
+deadline: half of `EngineSettings.final_deadline_s` for the waves, a quarter for the accounts.
 """
 
 from __future__ import annotations

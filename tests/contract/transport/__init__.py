@@ -1,1 +1,1 @@
-"""What ``pcircle.transport.contract`` promises, asked of every transport."""
+"""Tests of the guarantees of `pcircle.transport.contract`, for every transport."""

@@ -1,4 +1,4 @@
-"""What the ranks of the contract suite do: bodies that run on any transport.
+"""The bodies of the ranks in the contract suite, which run on any transport.
 
 A body is a generator: ``arrivals = yield timeout_s`` is a poll, its return value is the rank's
 result (what JSON can hold).  So the real transports drive it by polling, and the simulated one
@@ -151,7 +151,7 @@ def answer(t: Transport) -> Steps:
 
 
 def describe(t: Transport) -> Steps:
-    """Who a rank takes itself for."""
+    """Return the rank's own number, size and nodes."""
     yield 0
     return [t.rank, t.size, list(t.nodes)]
 

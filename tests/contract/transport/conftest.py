@@ -1,4 +1,4 @@
-"""The transports that the contract suite asks, and how a test gets a job on each.
+"""The transports of the contract suite, and a fixture for jobs on each of them.
 
 ``BINDINGS`` is the list.  A test says ``@on_every(1, 2, 8)`` or ``@on_real(...)`` with the
 numbers of ranks, takes the fixture ``job``, and calls ``job.run(body, *arguments)``: the results

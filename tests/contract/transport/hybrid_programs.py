@@ -71,7 +71,7 @@ def aborting(rank: str, code: str) -> int:
 
 
 def waiting(folder: str) -> int:
-    """Ranks say which process they are, and wait."""
+    """Ranks report their process, and wait."""
 
     def body(transport: Transport) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
@@ -85,7 +85,7 @@ def waiting(folder: str) -> int:
 
 
 def inherited() -> int:
-    """A leaf does not have the connection to the launcher that its speaker has."""
+    """A leaf does not have the connection to the launcher that its gateway has."""
     home, launchers = os.getpid(), _opened(os.environ.get("PMI_FD", ""))
 
     def body(transport: Transport) -> int:
@@ -139,7 +139,7 @@ def limited() -> int:
 
 
 def described(jobs: str, folder: str) -> int:
-    """Ranks say who they are."""
+    """Ranks report their numbers."""
 
     def body(transport: Transport) -> int:
         text = json.dumps([transport.rank, transport.size])

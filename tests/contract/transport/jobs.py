@@ -1,4 +1,4 @@
-"""The transports that the contract suite asks, and jobs on them.
+"""The transports of the contract suite, and jobs on them.
 
 ``BINDINGS`` is the one list: a transport is bound by a name, the numbers of ranks it can have,
 and a function that runs a body (``bodies``) on that many ranks and gives back their results.
@@ -82,7 +82,7 @@ def hybrid_command(
     folder: Path,
     arguments: tuple[Any, ...],
 ) -> list[str]:
-    """What to start for a job of as many processes of MPI's, each with so many ranks."""
+    """Return the command of a job of MPI processes with these numbers of ranks."""
     first, *others = (command("hybrid", size, body, folder, arguments) for size in shape)
     started = [*mpirun(1), *first]
     for other in others:

@@ -45,7 +45,7 @@ def aborting(code: str) -> Callable[[Transport], int]:
 
 
 class _Asked:
-    """A request, and how often such were asked whether they are complete."""
+    """A request that counts the tests of all requests."""
 
     times = 0
 
@@ -58,7 +58,7 @@ class _Asked:
 
 
 class _Communicator:
-    """A communicator whose sends count how often they are asked for."""
+    """A communicator whose sends count how often they are tested."""
 
     def __init__(self, comm: Any) -> None:
         self._comm = comm

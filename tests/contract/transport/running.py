@@ -49,7 +49,7 @@ def command(
 
 
 def results(size: int, folder: Path) -> list[Any]:
-    """What the ranks left, None for one that left nothing."""
+    """Return the results of the ranks, None for a rank without a result."""
     files = [folder / f"{rank}.json" for rank in range(size)]
     return [json.loads(file.read_text()) if file.exists() else None for file in files]
 

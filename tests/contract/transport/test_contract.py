@@ -1,4 +1,4 @@
-"""The promises of ``pcircle.transport.contract``, one by one, asked of every transport."""
+"""The guarantees of `pcircle.transport.contract`, one by one, on every transport."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What local ranks under MPI's processes promise beside the contract: all that crosses nodes.
+"""Local ranks under MPI processes, in addition to the contract: everything that crosses nodes.
 
-A job's shape says how many ranks each of MPI's processes has; the first of each is its speaker, the
-others are its leaves. `(2, 3)` are six ways between two ranks: speaker or leaf, near or far.
+The shape of a job is the number of ranks of each MPI process; the first of these is the gateway,
+the others are its leaves. `(2, 3)` has six routes between two ranks: gateway or leaf, near or far.
 """
 
 from __future__ import annotations

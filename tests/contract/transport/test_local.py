@@ -1,4 +1,4 @@
-"""What local jobs promise beside the contract: how processes begin, die and are cleared away.
+"""Local jobs, in addition to the contract: how processes start, die and are cleaned up.
 
 ``run`` waits until nobody holds the pipes of standard output any more, so a program that is done
 is one whose ranks have all ended.

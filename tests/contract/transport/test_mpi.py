@@ -1,4 +1,4 @@
-"""What MPI jobs promise beside the contract: exit codes, and that nobody is left hanging."""
+"""MPI jobs, in addition to the contract: exit codes, and no rank is left hanging."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_abort_ends_all_with_its_code(ranks: Ranks, code: int) -> None:
 
 
 def test_open_sends_are_not_tested_one_by_one(ranks: Ranks, tmp_path: Path) -> None:
-    """Each look asks for one send of a receiver, and for more only as far as they have left."""
+    """Each turn tests one send per receiver, and more only while they are complete."""
     done = ranks(2, "crowding", tmp_path)
     assert done.returncode == 0, done.stderr
     asked, most = map(int, done.stdout.split()[-2:])
