@@ -44,10 +44,8 @@ _MAX_KEPT = 1024
 _FOR_OTHERS = 64  # descriptors that the rest of the process needs
 _EACH_OF_MANY = 4  # directories that a thread keeps which is not the first of its process
 _OF_A_THREAD = 8  # descriptors that one needs besides: files, what it reads of directories
-_FEW_AT_ONCE = 12  # small directories that a thread reads together
-_OF_AT_ONCE = 40  # so all threads that there may be need no more for it than is affordable
-_MAX_AT_ONCE = 32  # the same where a process may have that many open files
-_OF_MANY_AT_ONCE = 160
+_MAX_AT_ONCE = 32  # small directories that a thread reads together
+_NEW_THREADS = 2  # that may begin meanwhile
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _O_PATH: int = getattr(os, "O_PATH", _FLAGS)  # Linux; elsewhere the same error comes again
@@ -476,9 +474,12 @@ def capacity_of(*, is_first: bool) -> int:
 
 
 def affordable_at_once() -> int:
-    """How many small directories a thread can have open at a time, beside what it keeps."""
-    few = min(_FEW_AT_ONCE, affordable() // _OF_AT_ONCE)
-    return max(1, few, min(_MAX_AT_ONCE, _half() // _OF_MANY_AT_ONCE))
+    """Return how many small directories a thread can have open, in addition to what it keeps.
+
+    All threads of the process together need no more descriptors for it than is affordable.
+    """
+    threads = threading.active_count() + _NEW_THREADS
+    return max(1, min(_MAX_AT_ONCE, _half() // threads))
 
 
 def bases(

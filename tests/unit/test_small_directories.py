@@ -6,12 +6,13 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from pcircle.fs.directories import affordable, affordable_at_once, affordable_threads
+from pcircle.fs.directories import affordable_at_once, affordable_threads
 from pcircle.fs.native import pure
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import Stats
@@ -83,17 +84,21 @@ def test_what_is_no_directory_of_files_is_left(top: int, tmp_path: Path) -> None
     assert opened() == before
 
 
-def test_descriptors_are_bounded_for_each_limit(top: int) -> None:
-    """By all threads that a process may have, half of those that it may have."""
+def test_descriptors_are_bounded_for_each_limit(
+    top: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By all threads of the process together, half of those that it may have."""
     kept = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         for limit in (64, 100, 256, 1024, 2048, 4096, 20_000):
             if limit > kept[1] != resource.RLIM_INFINITY:
                 continue
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, kept[1]))
-            at_once = affordable_at_once()
-            bound = affordable() if limit <= 4096 else limit // 4
-            assert at_once * affordable_threads() <= bound + at_once
+            for threads in (16, affordable_threads(), 1):
+                monkeypatch.setattr("threading.active_count", partial(int, threads))
+                at_once = affordable_at_once()
+                assert at_once * threads <= (limit - 64) // 2 or at_once == 1
+            assert at_once == 32 or limit < 256
             with small(top, names(40), 4, 512) as some:
                 assert len(some.fds) == at_once
                 assert some.later == names(40)[at_once:]
