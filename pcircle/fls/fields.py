@@ -1,17 +1,15 @@
 """The columns of a listing: what ls says of each entry, and how wide that is.
 
-Each column is made of many entries at once. One formatting operation then makes a line, or the
-listing of a small directory. The widths of the columns of a directory are known when all its
-entries were looked up: columns of a large one travel, and rank 0 takes the largest of their widths.
+One native call makes the listings of several directories. The columns of a very large directory
+travel instead, and rank 0 makes its lines: how wide they are is known when all its entries were
+looked up.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
-from operator import add
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,21 +18,14 @@ from pcircle.fls.decor import Decor, Extra
 from pcircle.fls.looked import Looked, known
 from pcircle.fls.plan import Form
 from pcircle.fls.shapes import in_columns
-from pcircle.guards import require
+from pcircle.fs import native
+from pcircle.fs.native.pure import AS_IS, AS_NUMBERS, COLUMNS, LEFT, OF_EACH, OF_NAME, RIGHT
+from pcircle.fs.stats import PLACE_OF
 from pcircle.ui.listing import Modes, Times, groups, human, users
 
 _BLOCK_BYTES = 512
 _UNKNOWN = b"?"
-_SOURCES = {
-    "inode": "inode",
-    "space": "blocks",
-    "mode": "mode",
-    "links": "links",
-    "user": "uid",
-    "group": "gid",
-    "size": "size",
-}
-"""Columns of the status of entries, by the columns of a listing that are made of them."""
+_BLOCKS = PLACE_OF["blocks"]
 
 
 class Widths(msgspec.Struct, array_like=True):
@@ -69,31 +60,34 @@ class Fields:
 
     def __init__(self, form: Form, now_ns: int) -> None:
         self._form = form
-        self._texts: dict[str, Callable[[int], bytes]] = {
-            "inode": b"%d".__mod__,
-            "space": self.space,
-            "mode": Modes().__getitem__,
-            "links": users(numeric=True).__getitem__,
-            "user": users(numeric=form.numeric).__getitem__,
-            "group": groups(numeric=form.numeric).__getitem__,
-            "size": human if form.human else b"%d".__mod__,
-        }
         self._times = Times(form.style, now_ns)
+        changes: dict[str, tuple[str, Any]] = {
+            "inode": ("inode", None),
+            "space": ("blocks", self.space),
+            "mode": ("mode", Modes().__getitem__),
+            "links": ("links", None),
+            "user": ("uid", users(numeric=form.numeric).__getitem__),
+            "group": ("gid", groups(numeric=form.numeric).__getitem__),
+            "size": ("size", human if form.human else None),
+            "time": (form.time, self._times.change),
+        }
+        self._sources = {
+            name: (PLACE_OF[column], change) for name, (column, change) in changes.items()
+        }
         self._time_width = len(self._times.text(now_ns))
         self._decor = Decor(form)
         self._templates: dict[tuple[int, ...], bytes] = {}
         owner, group = (form.long and shown for shown in (form.owner, form.group))
-        left = "right" if form.numeric else "left"
         columns = (
-            ("inode", form.inode, "right"),
-            ("space", form.blocks, "right"),
-            ("mode", form.long, "left"),
-            ("links", form.long, "right"),
-            ("user", owner, left),
-            ("group", group, left),
-            ("context", form.context, "left" if form.long else "right"),
-            ("size", form.long, "right"),
-            ("time", form.long, ""),
+            ("inode", form.inode, RIGHT),
+            ("space", form.blocks, RIGHT),
+            ("mode", form.long, LEFT),
+            ("links", form.long, RIGHT),
+            ("user", owner, AS_NUMBERS),
+            ("group", group, AS_NUMBERS),
+            ("context", form.context, LEFT if form.long else RIGHT),
+            ("size", form.long, RIGHT),
+            ("time", form.long, AS_IS),
         )
         shown = [(name, align) for name, is_shown, align in columns if is_shown]
         self._columns = [name for name, _ in shown]
@@ -105,78 +99,69 @@ class Fields:
         """The columns of entries as rows, with the name as the last, and widths of the others."""
         if looked.stats is None:
             return [(name,) for name in self._decor.plain(looked.typed)], Widths([])
-        made, names, widths = self._made(looked)
+        modes = looked.column("mode")
+        extra = self._decor.extra(looked, modes)
+        made, widths = self._made(looked, modes, extra)
+        names = self._decor.names(looked, modes, extra)
         widths.columns = [max(map(len, column), default=0) for column in made]
         if self._form.has_total:
             widths.blocks = sum(known(looked.column("blocks"), looked.failed))
         return list(zip(*made, names, strict=True)), widths
 
     def bodies(
-        self, looked: Looked, ranges: Sequence[tuple[int, int]], *, turns: bool
-    ) -> list[bytes] | None:
-        """The text of several listings: each range of these regular files is one.
+        self,
+        looked: Looked,
+        counts: list[int],
+        order: list[int] | None = None,
+        names: bytes = b"",
+        *,
+        whole: bool = True,
+    ) -> list[bytes]:
+        """Return the text of several listings, which have so many entries (`counts`) each.
 
-        With `turns` the last file is the first of its listing. A column with one text, as most are
-        in the directories of one user, becomes a part of the template.
-
-        None if some owners have names and some do not, which are not aligned alike.
+        Entries are taken in an `order` of their places. The text of a directory that is listed
+        `whole` begins with its blocks. `names` are all names, each ended by a NUL, if they are at
+        hand and `are_plain`.
         """
-        form, count = self._form, len(looked.names)
-        if not count:
-            return [self.total(0)] * len(ranges)
-        step = -1 if turns else 1
-        parts: list[bytes] = []
-        uneven: list[tuple[int, str, list[int]]] = []  # parts, and the lengths of their texts
-        varied: list[Sequence[object]] = []
-        for name, align in zip(self._columns, self._aligns, strict=True):
-            part, texts = self._part_of(name, looked)
-            if name in ("user", "group") and not form.numeric and any(map(bytes.isdigit, texts)):
-                return None
-            if texts and align:
-                lengths = list(map(len, texts[::step]))
-                if lengths.count(lengths[0]) < count:
-                    uneven.append((len(parts), align, lengths))
-            parts.append(part)
-            if texts:
-                varied.append(texts[::step])
-        modes = [] if looked.stats is None else looked.column("mode")
-        varied.append(self._decor.names(looked, modes, {})[::step])
-        each, values = len(varied), tuple(chain.from_iterable(zip(*varied, strict=True)))
-        blocks = looked.column("blocks")[::step] if form.has_total else []
-        if turns:
-            ranges = [(count - stop, count - start) for start, stop in ranges]
-        known: dict[tuple[int, ...], bytes] = {}
-        found = []
-        for at, end in ranges:
-            wide = (end - at, *[max(lengths[at:end], default=0) for _, _, lengths in uneven])
-            template = known.get(wide)
-            if template is None:
-                for (place, align, _), width in zip(uneven, wide[1:], strict=True):
-                    parts[place] = _part(align, width)
-                template = known[wide] = (b" ".join([*parts, b"%b"]) + form.end) * (end - at)
-            found.append(template % values[each * at : each * end])
-        if form.columns:
-            found = [self.text(text.split(form.end)[:-1]) for text in found]
-        if blocks:
-            totals = [self.total(sum(blocks[at:end])) for at, end in ranges]
-            found = list(map(add, totals, found))
-        return found
+        form, fields, table = self._form, list[Any](), b""
+        if looked.stats is None:
+            shown = () if names else self._decor.plain(looked.typed)
+        else:
+            table = looked.stats.data
+            modes = [] if names else looked.column("mode")
+            extra = {} if names else self._decor.extra(looked, modes)
+            shown = () if names else self._decor.names(looked, modes, extra)
+            if looked.failed or form.context or _are_special(modes, extra):
+                made = ((OF_EACH, column) for column in self._adjusted(looked, modes, extra))
+            else:
+                made = (self._sources[name] for name in self._columns)
+            for align, (place, change) in zip(self._aligns, made, strict=True):
+                fields += ((place, align, change), b" ")
+        text = names or b"".join([name + b"\0" for name in shown])
+        fields += ((OF_NAME, AS_IS, None), form.end)
+        total = _BLOCKS if form.has_total and whole else -1
+        found = native.format_entries(table, text, counts, order, fields, total, self.total)
+        return [self._in_columns(text, total >= 0) for text in found] if form.columns else found
 
-    def _part_of(self, name: str, looked: Looked) -> tuple[bytes, Sequence[Any]]:
-        """A part of the template of lines, and what it is filled with, if it is not one text."""
-        if name == "time":
-            time = self._form.time
-            return self._times.template(looked.column(time), looked.column(f"{time}_ns"))
-        number = require(looked.stats).common(_SOURCES[name], len(looked.names))
-        if number is None:
-            return b"%b", self._column(name, looked, {})
-        return self._texts[name](number).replace(b"%", b"%%"), ()
+    def _adjusted(self, looked: Looked, modes: list[int], extra: Extra) -> list[list[bytes]]:
+        """Return the columns of entries of which some are not as their status is."""
+        made, widths = self._made(looked, modes, extra)
+        if widths.minor:
+            rows = self._with_devices(zip(*made, strict=True), widths.minor)
+            made = list(map(list, zip(*rows, strict=True)))
+        return made
 
-    def _made(self, looked: Looked) -> tuple[list[list[bytes]], list[bytes], Widths]:
-        """The columns of entries, their names, and widths, but not of the columns."""
+    def _in_columns(self, text: bytes, has_total: bool) -> bytes:
+        """Return a listing with its names side by side."""
+        lines = text.split(self._form.end)[:-1]
+        head = [line + self._form.end for line in lines[:has_total]]
+        return b"".join((*head, self.text(lines[has_total:])))
+
+    def _made(
+        self, looked: Looked, modes: list[int], extra: Extra
+    ) -> tuple[list[list[bytes]], Widths]:
+        """The columns of entries, and widths, but not of the columns."""
         widths = Widths([])
-        modes = looked.column("mode")
-        extra = self._decor.extra(looked, modes)
         made = [self._column(name, looked, extra) for name in self._columns]
         for number, (name, column) in enumerate(zip(self._columns, made, strict=True)):
             if name == "size":
@@ -184,11 +169,11 @@ class Fields:
             elif name == "mode":
                 for place, more in extra.items():
                     column[place] += more.get("mark", b"")
-            elif name in ("user", "group") and not self._form.numeric:
+            elif self._aligns[number] == AS_NUMBERS:
                 widths.numbers |= any(map(bytes.isdigit, set(column))) << number
         for place in looked.failed:
             self._put_unknown(made, place, looked.kinds.get(looked.names[place], _UNKNOWN))
-        return made, self._decor.names(looked, modes, extra), widths
+        return made, widths
 
     def _column(self, name: str, looked: Looked, extra: Extra) -> list[bytes]:
         """A column of entries."""
@@ -198,7 +183,8 @@ class Fields:
         if name == "context":
             places = range(len(looked.names))
             return [extra.get(place, {}).get("context", _UNKNOWN) for place in places]
-        return list(map(self._texts[name], looked.column(_SOURCES[name])))
+        place, change = self._sources[name]
+        return list(map(change or b"%d".__mod__, looked.column(COLUMNS[place])))
 
     def space(self, blocks: int) -> bytes:
         """So many blocks of 512 bytes in KiB, or for people."""
@@ -264,19 +250,32 @@ class Fields:
         form = self._form
         return b"total %b%b" % (self.space(blocks), form.end) if form.has_total else b""
 
+    @property
+    def are_plain(self) -> bool:
+        """Return whether names of regular files are shown as they are."""
+        form = self._form
+        return not (form.escaped or form.classify or form.colors or form.host)
+
     def shown(self, names: Sequence[bytes]) -> list[bytes]:
         """Names as they are shown."""
         return self._decor.plain(names)
 
 
-def _part(align: str, width: int) -> bytes:
+def _part(align: int, width: int) -> bytes:
     """A column of a template."""
-    return b"%%%b%db" % (b"-" if align == "left" else b"", width) if align else b"%b"
+    return b"%b" if align == AS_IS else b"%%%b%db" % (b"" if align == RIGHT else b"-", width)
+
+
+def _are_special(modes: list[int], extra: Extra) -> bool:
+    """Return whether what is shown of some entries is not in their status."""
+    if any("mark" in more for more in extra.values()):
+        return True
+    return any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes))
 
 
 def _put_devices(column: list[bytes], looked: Looked, modes: list[int], widths: Widths) -> None:
     """Put the numbers of devices in the place of their sizes."""
-    if not any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes)):
+    if not _are_special(modes, {}):
         return
     devices = looked.column("rdev")
     for place, mode in enumerate(modes):

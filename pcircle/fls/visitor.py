@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, compress, repeat
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -45,14 +45,6 @@ _HERE = -100  # AT_FDCWD
 _FLUSH_BYTES = 64 << 10
 _MUCH_BYTES = 1 << 20
 _NAMES_ALONE = ("files", "links", "specials", "directories")
-
-
-class Batch(NamedTuple):
-    """Entries of a directory: their keys, a row of each, and how wide that is."""
-
-    keys: Sequence[bytes]
-    rows: list[Any]
-    widths: Widths
 
 
 class ListVisitor(EntryVisitor):
@@ -154,11 +146,11 @@ class ListVisitor(EntryVisitor):
 
         Nothing is asked of these files but their status.
         """
-        names = some.inside
+        names, counts = some.inside, some.counts
         stats = self._stats if self._looks_up and names else None
         if stats is not None and some.fds:
             try:
-                each = chain.from_iterable(map(repeat, some.fds, some.counts))
+                each = chain.from_iterable(map(repeat, some.fds, counts))
                 stats.look(list(each), names)
             except Failed:
                 return None
@@ -166,8 +158,11 @@ class ListVisitor(EntryVisitor):
                 return None  # it was another one when the directory was read
         elif stats is not None:
             stats.put(some.table, some.each_s)
+        order = None
+        if self._keys.turns:
+            order = [place for begin, end in some.ranges() for place in reversed(range(begin, end))]
         looked = Looked(names, names, stats, {}, {}, fd, shown, 0, {})
-        return self._fields.bodies(looked, some.ranges(), turns=self._keys.turns)
+        return self._fields.bodies(looked, counts, order, some.text * self._fields.are_plain)
 
     def whole(
         self, opened: Open[int], weight: float, source: Lease, context: Context[Any]
@@ -183,24 +178,14 @@ class ListVisitor(EntryVisitor):
         opened.weight = weight / max(1, count)
         itself = _ITSELF if self._form.hidden > 1 else ()
         names[:0] = itself
-        keys: list[bytes] = []
-        rows: list[Any] = []
-        widths = Widths([], heading=self._heading(opened))
-        for at in range(0, len(names), CAPACITY):
-            some = names[at : at + CAPACITY]
-            looked = self._looked(opened, some, source.fd, context, 0 if at else len(itself))
-            below += self._count(looked)
-            batch = self._batch(opened, looked, context)
-            keys += batch.keys
-            rows += batch.rows
-            widths.add(batch.widths)
+        looked = self._looked(opened, names, source.fd, context, len(itself))
+        below += self._count(looked)
         self.counters.files -= known  # see `_count`
         if not self._plan.recursive:
             self.counters.directories += len(below)
             below = []
         self.counters.weight += weight - opened.weight * len(below)
-        if self._form.shape != "total":
-            self._keep_together(opened.ancestors, Batch(keys, rows, widths), whole=True)
+        self._keep_entries(opened, looked, context, whole=True)
         return below
 
     def _few(self, source: Lease) -> tuple[list[bytes], list[bytes]] | None:
@@ -239,7 +224,7 @@ class ListVisitor(EntryVisitor):
             entered = [*itself, *encoded(block.directories)]
             for at in range(0, len(entered), CAPACITY):
                 some = entered[at : at + CAPACITY]
-                self._keep_batch(opened, self._looked(opened, some, source.fd, None, 0), None)
+                self._keep_entries(opened, self._looked(opened, some, source.fd, None, 0), None)
             itself = ()
             self._flush_much()
             yield block
@@ -259,7 +244,7 @@ class ListVisitor(EntryVisitor):
             self.counters.weight += where.weight * len(some)
             looked = self._looked(where, some, fds[0], context, 0)
             self.counters.directories += len(self._count(looked))
-            self._keep_batch(where, looked, context)
+            self._keep_entries(where, looked, context)
 
     def operands(self) -> None:
         """Columns are as wide as directories among the PATHs want it, too, as with ls."""
@@ -291,7 +276,7 @@ class ListVisitor(EntryVisitor):
             if where is None:
                 self._stats.look_at_paths(names)
             else:
-                self._stats.look(fd, names)
+                self._stats.look_many(fd, names)
         except Failed as some:
             failed = some.errors
             if where is not None and context is not None:
@@ -360,53 +345,52 @@ class ListVisitor(EntryVisitor):
             path = b"" if self._plan.roots[root].name else path
             self._acts.failed("list", root, path, error.errno)
 
-    def _batch(self, where: Where, looked: Looked, context: Context[Any] | None) -> Batch:
-        """The rows of names that were looked up."""
+    def _keep_entries(
+        self,
+        where: Where,
+        looked: Looked,
+        context: Context[Any] | None,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Keep entries: all of a directory that is done `whole`, or some, each by itself."""
         if self._acts is not None:
             self._tell(where, looked)
         if self._form.shape == "total":
             if context is not None:
                 self._add_sums(where, looked)
-            return Batch((), [], Widths([]))
-        keys = looked.names
+            return
+        rows = None if self._rows is None else self._made_rows(where, looked, context)
+        place = getattr(where, "ancestors", b"") or OPERANDS
+        order, heading = None, b"" if rows is not None and whole else self._heading(where)
         if self._plan.keys:
             keys = self._keys.of(looked.typed, looked.stats, looked.led)
-        if self._rows is None:
-            return Batch(keys, *self._fields.of(looked))
+            if not whole:
+                widths = Widths([])
+                if rows is None:
+                    made, widths = self._fields.of(looked)
+                    rows = list(map(b"\0".join, made))
+                widths.heading = heading
+                self._keep_widths(place, widths)
+                self._keep(*map(record, repeat(place), rows, keys))
+                return
+            order = sorted(range(len(keys)), key=keys.__getitem__)
+        if rows is None:
+            (text,) = self._fields.bodies(looked, [len(looked.names)], order, whole=whole)
+        else:
+            text = b"".join(rows if order is None else map(rows.__getitem__, order))
+        self._keep(*directories((place,), (heading,), (text,)))
+
+    def _made_rows(self, where: Where, looked: Looked, context: Context[Any] | None) -> list[bytes]:
+        """Return the rows of names that were looked up, as programs read them."""
+        made = require(self._rows)
         if context is not None:
-            self._rows.is_stopping = context.is_stopping
-        rows = self._rows.of(looked)
-        for place, error in self._rows.failed:
+            made.is_stopping = context.is_stopping
+        rows = made.of(looked)
+        for place, error in made.failed:
             # It was counted as what it is.
             self._recount(where, looked, place, error, context)
-        return Batch(keys, rows, Widths([]))
-
-    def _keep_batch(self, where: Where, looked: Looked, context: Context[Any] | None) -> None:
-        """Entries of a directory that is not done whole."""
-        place = getattr(where, "ancestors", b"") or OPERANDS
-        batch = self._batch(where, looked, context)
-        batch.widths.heading = self._heading(where)
-        if not self._plan.keys:
-            self._keep_together(place, batch, whole=False)
-            return
-        self._keep_widths(place, batch.widths)
-        for key, row in zip(batch.keys, batch.rows, strict=True):
-            text = row if self._rows is not None else b"\0".join(row)
-            self._keep(record(place, text, key))
-
-    def _keep_together(self, place: bytes, batch: Batch, *, whole: bool) -> None:
-        """Entries that are told together, in their order."""
-        lines, widths = batch.rows, batch.widths
-        if self._rows is None:
-            lines = self._fields.lines(batch.rows, widths)
-        if self._plan.keys:
-            keys = batch.keys
-            lines = [lines[at] for at in sorted(range(len(lines)), key=keys.__getitem__)]
-        heading, text = b"", b"".join(lines)
-        if self._rows is None:
-            heading = widths.heading
-            text = self._fields.total(widths.blocks) * whole + self._fields.text(lines)
-        self._keep(*directories((place,), (heading,), (text,)))
+        return rows
 
     def _heading(self, where: Where) -> bytes:
         if not self._plan.headed or where.path == HOLDER:

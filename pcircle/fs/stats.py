@@ -31,7 +31,8 @@ CAPACITY: Final = 512
 
 _NS = 1_000_000_000
 _WIDTH = 8  # bytes of a number
-_PLACE_OF = {name: place for place, name in enumerate(pure.COLUMNS)}
+PLACE_OF: Final = {name: place for place, name in enumerate(pure.COLUMNS)}
+"""The places of columns."""
 _ONE = (1).to_bytes(_WIDTH, sys.byteorder)
 _UNTRIED = pure.UNTRIED.to_bytes(_WIDTH, sys.byteorder, signed=True)
 _UNSIGNED = frozenset({"inode", "device", "rdev"})
@@ -81,7 +82,7 @@ class Table:
 
     def _put(self, data: bytes) -> None:
         self.data = data
-        self._count = len(data) // (_WIDTH * len(_PLACE_OF))
+        self._count = len(data) // (_WIDTH * len(PLACE_OF))
         view = memoryview(data)
         self._signed, self._plain = view.cast("q"), view.cast("Q")
 
@@ -92,7 +93,7 @@ class Table:
 
     def column(self, name: str, start: int, stop: int) -> list[int]:
         """A column of the entries from `start` to before `stop`."""
-        begin = _PLACE_OF[name] * self._count
+        begin = PLACE_OF[name] * self._count
         view = self._plain if name in _UNSIGNED else self._signed
         return view[begin + start : begin + stop].tolist()
 
@@ -109,13 +110,13 @@ class Table:
         return map(Row, *columns, *times)
 
     def _bytes(self, name: str, start: int, stop: int) -> bytes:
-        begin = _PLACE_OF[name] * self._count
+        begin = PLACE_OF[name] * self._count
         return self.data[_WIDTH * (begin + start) : _WIDTH * (begin + stop)]
 
     def picked(self, places: Sequence[int]) -> Table:
         """Return the table of the entries at these places."""
         found = bytearray()
-        for name in _PLACE_OF:
+        for name in PLACE_OF:
             column = self._bytes(name, 0, self._count)
             cells = memoryview(column).cast("q")
             found += array("q", map(cells.__getitem__, places)).tobytes()
@@ -180,6 +181,20 @@ class Stats(Table):
             if begin < count:
                 self._look_overlapped(begin, count)
         self._take()
+
+    def look_many(self, directory_fd: int, names: Sequence[bytes]) -> None:
+        """Look up any number of names of one directory. Raises `Failed` as `look` does."""
+        tables: list[bytes] = []
+        errors: dict[int, OSError] = {}
+        for begin in range(0, len(names), CAPACITY):
+            try:
+                self.look(directory_fd, names[begin : begin + CAPACITY])
+            except Failed as failed:
+                errors |= {begin + place: error for place, error in failed.errors.items()}
+            tables.append(self.data)
+        self._put(tables[0] if len(tables) == 1 else _joined(tables))
+        if errors:
+            raise Failed(errors)
 
     def look_open(self, fds: Sequence[int]) -> None:
         """Look up open files by their descriptors. Raises `Failed` as `look` does."""
@@ -308,13 +323,13 @@ def _tried(outcomes: bytes) -> int:
 def _joined(tables: Sequence[bytes]) -> bytes:
     """One table of all rows."""
     whole = [Table(table) for table in tables]
-    return b"".join(table._bytes(name, 0, table.count) for name in _PLACE_OF for table in whole)
+    return b"".join(table._bytes(name, 0, table.count) for name in PLACE_OF for table in whole)
 
 
 def _first(table: bytes, count: int) -> bytes:
     """The first rows of a table."""
     whole = Table(table)
-    return b"".join(whole._bytes(name, 0, count) for name in _PLACE_OF)
+    return b"".join(whole._bytes(name, 0, count) for name in PLACE_OF)
 
 
 def within_limit() -> ModuleType:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from stat import filemode
+from typing import Any
 
 from pcircle.errors import UsageError
 from pcircle.timestamps import NS_PER_S, format_time
@@ -122,15 +123,12 @@ class Times:
         seconds = self._recent if is_recent else self._old
         return seconds[second] % ((ns,) * seconds.count)
 
-    def template(
-        self, seconds: Sequence[int], rest_ns: Sequence[int]
-    ) -> tuple[bytes, Sequence[object]]:
-        """A format of one time, and what it is filled with for each of these times."""
-        if self._is_one and self._recent.count == 1 and len(set(seconds)) == 1:
-            text = self._recent[seconds[0]]
-            if not isinstance(text, _Constant):
-                return text, rest_ns
-        return b"%b", self.texts(seconds, rest_ns)
+    @property
+    def change(self) -> tuple[Any, ...]:
+        """The change of a field of `native.format_entries` that has times."""
+        others = self._recent if self._is_one else self._old
+        bounds = (*divmod(self._from_ns, NS_PER_S), *divmod(self._now_ns, NS_PER_S))
+        return self._recent.__getitem__, others.__getitem__, *bounds
 
     def texts(self, seconds: Sequence[int], rest_ns: Sequence[int]) -> list[bytes]:
         """Times, of their seconds and what is behind the point."""

@@ -21,6 +21,7 @@ __all__ = [
     "ask_attributes",
     "change_names",
     "copy_files",
+    "format_entries",
     "is_native",
     "list_directory",
     "make_directories",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         ask_attributes,
         change_names,
         copy_files,
+        format_entries,
         list_directory,
         make_directories,
         read_files,
@@ -77,6 +79,7 @@ else:
     ask_attributes = module.ask_attributes
     change_names = module.change_names
     copy_files = module.copy_files
+    format_entries = module.format_entries
     list_directory = module.list_directory
     make_directories = module.make_directories
     read_files = module.read_files

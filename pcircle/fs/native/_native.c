@@ -50,7 +50,7 @@
 _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 
 /* Of the functions here and their results; `pure.py` has the same. */
-#define INTERFACE 9
+#define INTERFACE 10
 
 #define UNTRIED INT64_MIN
 #define NOT_PLAIN (INT64_MIN + 1)
@@ -1519,12 +1519,479 @@ change_names(PyObject *module, PyObject *arguments)
     return result;
 }
 
+/* ---- lines of text --------------------------------------------------------------------------- */
+
+#define OF_EACH -1 /* places of a field that are none of a column: a list of a text for each entry */
+#define OF_BODY -2 /* a list of a text for each body */
+#define OF_NAME -3
+#define AS_IS 0 /* alignments; AS_NUMBERS: right where it is a number, else left */
+#define LEFT 1
+#define RIGHT 2
+#define AS_NUMBERS 3
+#define CACHED 64 /* values of a column of which the text is known */
+#define NS_DIGITS 9
+
+struct slice {
+    size_t at, size; /* in the text that was made */
+};
+
+struct cached {
+    int64_t value;
+    struct slice slice; /* with a size of SIZE_MAX there is none */
+};
+
+struct field {
+    const char *literal;   /* NULL: it varies */
+    size_t literal_bytes;
+    int place, align;
+    PyObject *change;      /* borrowed; None, a callable, a tuple of times, or a list */
+    struct slice *slices;  /* of each entry, or body */
+    struct cached *cached; /* CACHED of them, twice */
+};
+
+struct lines {
+    char *text; /* what was made */
+    size_t used, room;
+    const int64_t *table;
+    size_t rows, count, bodies; /* of the table; entries in their order; */
+    const size_t *order;
+    struct slice *names;
+};
+
+static int
+add_text(struct lines *lines, const char *text, size_t size, struct slice *slice)
+{
+    if (make_room(&lines->text, lines->used, size, &lines->room) != 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (size > 0)
+        memcpy(lines->text + lines->used, text, size);
+    slice->at = lines->used;
+    slice->size = size;
+    lines->used += size;
+    return 0;
+}
+
+static int
+add_bytes(struct lines *lines, PyObject *object, struct slice *slice)
+{
+    char *text;
+    Py_ssize_t size;
+    if (object == NULL || PyBytes_AsStringAndSize(object, &text, &size) < 0)
+        return -1;
+    return add_text(lines, text, (size_t)size, slice);
+}
+
+static int
+add_number(struct lines *lines, int64_t value, int has_sign, struct slice *slice)
+{
+    char digits[20], *first = digits + sizeof digits;
+    uint64_t left = (uint64_t)value;
+    const int is_negative = has_sign && value < 0;
+    if (is_negative)
+        left = 0 - left;
+    do {
+        *--first = (char)('0' + left % 10);
+        left /= 10;
+    } while (left != 0);
+    if (is_negative) /* a number with a sign has at most 19 digits */
+        *--first = '-';
+    return add_text(lines, first, (size_t)(digits + sizeof digits - first), slice);
+}
+
+/* The text that a callable has for a number, which is kept for the next one that is the same. */
+static int
+add_changed(struct lines *lines, PyObject *change, int64_t value, struct cached *cached,
+            struct slice *slice)
+{
+    struct cached *known = cached + ((uint64_t)value ^ (uint64_t)value >> 7) % CACHED;
+    if (known->slice.size == SIZE_MAX || known->value != value) {
+        PyObject *number = PyLong_FromLongLong(value);
+        PyObject *text = number == NULL ? NULL
+                                        : PyObject_CallFunctionObjArgs(change, number, NULL);
+        known->slice.size = SIZE_MAX;
+        const int state = add_bytes(lines, text, slice);
+        Py_XDECREF(number);
+        Py_XDECREF(text);
+        if (state != 0)
+            return -1;
+        known->value = value;
+        known->slice = *slice;
+    }
+    *slice = known->slice;
+    return 0;
+}
+
+/* Fill a template of a second, in which "%09d" stands for nanoseconds and "%%" for "%". */
+static int
+add_time(struct lines *lines, struct slice template, int64_t ns, struct slice *slice)
+{
+    /* Four bytes become nine at most, and a number of another size is none of a time. */
+    if (make_room(&lines->text, lines->used, 3 * template.size, &lines->room) != 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    const char *from = lines->text + template.at, *end = from + template.size;
+    char *to = lines->text + lines->used;
+    slice->at = lines->used;
+    while (from < end) {
+        if (*from != '%') {
+            *to++ = *from++;
+        } else if (end - from >= 4 && memcmp(from, "%09d", 4) == 0) {
+            int64_t left = ns;
+            for (int digit = NS_DIGITS - 1; digit >= 0; digit--, left /= 10)
+                to[digit] = (char)('0' + left % 10);
+            to += NS_DIGITS;
+            from += 4;
+        } else {
+            *to++ = '%';
+            from += end - from >= 2 ? 2 : 1;
+        }
+    }
+    slice->size = (size_t)(to - lines->text) - lines->used;
+    lines->used += slice->size;
+    return 0;
+}
+
+/* Make the texts of times: two callables, the first for times after one and up to another. */
+static int
+make_times(struct lines *lines, struct field *field)
+{
+    PyObject *recent, *others;
+    long long from, from_ns, until, until_ns;
+    const int64_t *seconds, *parts;
+    if (lines->table == NULL)
+        return 0;
+    seconds = lines->table + (size_t)field->place * lines->rows;
+    parts = seconds + lines->rows;
+    if (!PyArg_ParseTuple(field->change, "OOLLLL", &recent, &others, &from, &from_ns, &until,
+                          &until_ns))
+        return -1;
+    for (size_t at = 0; at < lines->count; at++) {
+        const int64_t second = seconds[lines->order[at]], ns = parts[lines->order[at]];
+        const int is_recent = (second > from || (second == from && ns > from_ns))
+            && (second < until || (second == until && ns <= until_ns));
+        struct slice template;
+        if (add_changed(lines, is_recent ? recent : others, second,
+                        field->cached + (is_recent ? CACHED : 0), &template) != 0
+            || add_time(lines, template, ns, &field->slices[at]) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Make the texts of a field: of each entry in its order, or of each body. */
+static int
+make_texts(struct lines *lines, struct field *field)
+{
+    const size_t count = field->place == OF_BODY ? lines->bodies : lines->count;
+    if (field->literal != NULL)
+        return 0;
+    field->slices = PyMem_Malloc(count * sizeof *field->slices + 1);
+    field->cached = PyMem_Malloc(2 * CACHED * sizeof *field->cached);
+    if (field->slices == NULL || field->cached == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int at = 0; at < 2 * CACHED; at++)
+        field->cached[at].slice.size = SIZE_MAX;
+    if (PyTuple_Check(field->change))
+        return make_times(lines, field);
+    const int64_t *column = field->place < 0 || lines->table == NULL
+        ? NULL
+        : lines->table + (size_t)field->place * lines->rows;
+    const int has_sign = field->place < 7 || field->place > 9; /* as `pure.COLUMNS` has it */
+    for (size_t at = 0; at < count; at++) {
+        const size_t entry = field->place == OF_BODY ? at : lines->order[at];
+        struct slice *slice = &field->slices[at];
+        if (field->place == OF_NAME)
+            *slice = lines->names[entry];
+        else if (field->place < 0) {
+            /* It may have become shorter: callables of other fields are Python. */
+            PyObject *text = PyList_GetItem(field->change, (Py_ssize_t)entry);
+            if (add_bytes(lines, text, slice) != 0)
+                return -1;
+        } else if (field->change == Py_None) {
+            if (add_number(lines, column[entry], has_sign, slice) != 0)
+                return -1;
+        } else if (add_changed(lines, field->change, column[entry], field->cached, slice) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+is_number(const char *text, size_t size)
+{
+    for (size_t at = 0; at < size; at++)
+        if (text[at] < '0' || text[at] > '9')
+            return 0;
+    return size > 0;
+}
+
+/* The text of entries from `begin` to before `end`, below `first`. */
+static PyObject *
+body_of(const struct lines *lines, const struct field *fields, size_t count, size_t *widths,
+        size_t number, size_t begin, size_t end, struct slice first)
+{
+    size_t size = first.size;
+    for (size_t which = 0; which < count; which++) {
+        const struct field *field = fields + which;
+        widths[which] = 0;
+        if (field->literal != NULL) {
+            size += field->literal_bytes * (end - begin);
+        } else if (field->place == OF_BODY) {
+            size += field->slices[number].size * (end - begin);
+        } else if (field->align == AS_IS) {
+            for (size_t at = begin; at < end; at++)
+                size += field->slices[at].size;
+        } else {
+            for (size_t at = begin; at < end; at++)
+                if (field->slices[at].size > widths[which])
+                    widths[which] = field->slices[at].size;
+            size += widths[which] * (end - begin);
+        }
+    }
+    PyObject *result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (result == NULL)
+        return NULL;
+    char *to = PyBytes_AsString(result);
+    if (first.size > 0)
+        to = (char *)memcpy(to, lines->text + first.at, first.size) + first.size;
+    for (size_t at = begin; at < end; at++) {
+        for (size_t which = 0; which < count; which++) {
+            const struct field *field = fields + which;
+            if (field->literal != NULL) {
+                to = (char *)memcpy(to, field->literal, field->literal_bytes);
+                to += field->literal_bytes;
+                continue;
+            }
+            const struct slice *slice = field->slices + (field->place == OF_BODY ? number : at);
+            const char *text = lines->text + slice->at;
+            const size_t wide = slice->size > widths[which] ? slice->size : widths[which];
+            const size_t blank = wide - slice->size;
+            const int is_right = field->align == RIGHT
+                || (field->align == AS_NUMBERS && is_number(text, slice->size));
+            memset(to, ' ', wide);
+            if (slice->size > 0)
+                memcpy(to + (is_right ? blank : 0), text, slice->size);
+            to += wide;
+        }
+    }
+    return result;
+}
+
+/* Take fields from a tuple of them, in which they stay. */
+static int
+take_fields(PyObject *tuple, const struct lines *lines, struct field *fields)
+{
+    for (Py_ssize_t at = 0; at < PyTuple_Size(tuple); at++) {
+        PyObject *item = PyTuple_GetItem(tuple, at);
+        struct field *field = fields + at;
+        if (PyBytes_Check(item)) {
+            field->literal = PyBytes_AsString(item);
+            field->literal_bytes = (size_t)PyBytes_Size(item);
+            continue;
+        }
+        if (!PyTuple_Check(item)) {
+            PyErr_SetString(PyExc_TypeError, "a field must be bytes or a tuple");
+            return -1;
+        }
+        if (!PyArg_ParseTuple(item, "iiO", &field->place, &field->align, &field->change))
+            return -1;
+        const int is_time = PyTuple_Check(field->change);
+        const int of_list = field->place == OF_EACH || field->place == OF_BODY;
+        const size_t size = field->place == OF_BODY ? lines->bodies : lines->rows;
+        if (field->place < OF_NAME || field->place + is_time >= COLUMNS
+            || field->align < AS_IS || field->align > AS_NUMBERS
+            || (field->place == OF_BODY && field->align != AS_IS)
+            || (field->place >= 0 && lines->table == NULL && lines->rows > 0)
+            || (is_time && field->place < 0)) {
+            PyErr_SetString(PyExc_ValueError, "fields");
+            return -1;
+        }
+        if (of_list
+            && (!PyList_Check(field->change) || (size_t)PyList_Size(field->change) != size)) {
+            PyErr_SetString(PyExc_TypeError, "a field must have a list of all texts");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* The sizes of a list, which are at least 0 and below `limit`: how many, or -1. */
+static Py_ssize_t
+take_sizes(PyObject *list, size_t limit, size_t **sizes)
+{
+    if (!PyList_Check(list)) {
+        PyErr_SetString(PyExc_TypeError, "counts and order must be lists of int");
+        return -1;
+    }
+    const Py_ssize_t count = PyList_Size(list);
+    *sizes = PyMem_Malloc((size_t)count * sizeof **sizes + 1);
+    if (*sizes == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t at = 0; at < count; at++) {
+        (*sizes)[at] = PyLong_AsSize_t(PyList_GetItem(list, at));
+        if ((*sizes)[at] >= limit) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_ValueError, "counts, order");
+            return -1;
+        }
+    }
+    return count;
+}
+
+/* Take names, each ended by a NUL, and in which order these are wanted. */
+static int
+take_lines(const char *names, Py_ssize_t names_bytes, Py_ssize_t table_bytes, PyObject *order,
+           struct lines *lines, size_t **places)
+{
+    if (names_bytes > 0 && names[names_bytes - 1] != 0) {
+        PyErr_SetString(PyExc_ValueError, "names must end with a NUL");
+        return -1;
+    }
+    for (Py_ssize_t at = 0; at < names_bytes; at++)
+        lines->rows += names[at] == 0;
+    if (table_bytes == 0)
+        lines->table = NULL;
+    else if ((size_t)table_bytes != lines->rows * sizeof(row)) {
+        PyErr_SetString(PyExc_ValueError, "the table must have a row for each name");
+        return -1;
+    }
+    lines->names = PyMem_Malloc(lines->rows * sizeof *lines->names + 1);
+    if (lines->names == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    struct slice all;
+    if (add_text(lines, names, (size_t)names_bytes, &all) != 0)
+        return -1;
+    for (size_t at = 0, place = 0; at < lines->rows; at++) {
+        lines->names[at].at = place;
+        lines->names[at].size = strlen(names + place);
+        place += lines->names[at].size + 1;
+    }
+    if (order != Py_None) {
+        const Py_ssize_t count = take_sizes(order, lines->rows, places);
+        if (count < 0)
+            return -1;
+        lines->count = (size_t)count;
+    } else {
+        *places = PyMem_Malloc(lines->rows * sizeof **places + 1);
+        if (*places == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        for (size_t at = 0; at < lines->rows; at++)
+            (*places)[at] = at;
+        lines->count = lines->rows;
+    }
+    lines->order = *places;
+    return 0;
+}
+
+/* The bodies, one after the other; NULL with an exception. */
+static PyObject *
+bodies_of(struct lines *lines, struct field *fields, size_t count, const size_t *counts, int total,
+          PyObject *total_text)
+{
+    struct cached cached[CACHED];
+    size_t *widths = PyMem_Malloc(count * sizeof *widths + 1);
+    PyObject *result = PyList_New((Py_ssize_t)lines->bodies);
+    if (widths == NULL)
+        PyErr_NoMemory();
+    for (int at = 0; at < CACHED; at++)
+        cached[at].slice.size = SIZE_MAX;
+    for (size_t number = 0, begin = 0; !PyErr_Occurred() && number < lines->bodies; number++) {
+        struct slice first = {0, 0};
+        const size_t end = begin + counts[number];
+        if (total >= 0) {
+            const int64_t *column = lines->table + (size_t)total * lines->rows;
+            int64_t sum = 0;
+            for (size_t at = begin; lines->table != NULL && at < end; at++)
+                sum = (int64_t)((uint64_t)sum + (uint64_t)column[lines->order[at]]);
+            if (add_changed(lines, total_text, sum, cached, &first) != 0)
+                break;
+        }
+        PyObject *body = body_of(lines, fields, count, widths, number, begin, end, first);
+        if (body == NULL || PyList_SetItem(result, (Py_ssize_t)number, body) < 0)
+            break;
+        begin = end;
+    }
+    PyMem_Free(widths);
+    if (PyErr_Occurred())
+        Py_CLEAR(result);
+    return result;
+}
+
+PyDoc_STRVAR(format_entries_doc, "See `pcircle.fs.native.pure.format_entries`.");
+
+static PyObject *
+format_entries(PyObject *module, PyObject *arguments)
+{
+    struct lines lines = {0};
+    struct field *fields = NULL;
+    const char *table, *names;
+    Py_ssize_t table_bytes, names_bytes, count = 0;
+    PyObject *counted, *order, *wanted, *total_text, *tuple = NULL, *result = NULL;
+    size_t *places = NULL, *counts = NULL, all = 0;
+    int total;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y#y#OOOiO:format_entries", &table, &table_bytes, &names,
+                          &names_bytes, &counted, &order, &wanted, &total, &total_text))
+        return NULL;
+    lines.table = (const int64_t *)(const void *)table;
+    if (take_lines(names, names_bytes, table_bytes, order, &lines, &places) != 0)
+        goto end;
+    const Py_ssize_t bodies = take_sizes(counted, lines.count + 1, &counts);
+    if (bodies < 0)
+        goto end;
+    lines.bodies = (size_t)bodies;
+    for (size_t at = 0; at < lines.bodies; at++)
+        all += counts[at];
+    if (all != lines.count || total >= COLUMNS) {
+        PyErr_SetString(PyExc_ValueError, "counts, total");
+        goto end;
+    }
+    tuple = PySequence_Tuple(wanted); /* fields stay, whatever a callable does */
+    count = tuple == NULL ? 0 : PyTuple_Size(tuple);
+    fields = tuple == NULL ? NULL : PyMem_Calloc((size_t)count + 1, sizeof *fields);
+    if (fields == NULL) {
+        if (!PyErr_Occurred())
+            PyErr_NoMemory();
+        goto end;
+    }
+    if (take_fields(tuple, &lines, fields) != 0)
+        goto end;
+    for (Py_ssize_t at = 0; at < count; at++)
+        if (make_texts(&lines, fields + at) != 0)
+            goto end;
+    result = bodies_of(&lines, fields, (size_t)count, counts, total, total_text);
+end:
+    for (Py_ssize_t at = 0; fields != NULL && at < count; at++) {
+        PyMem_Free(fields[at].slices);
+        PyMem_Free(fields[at].cached);
+    }
+    PyMem_Free(fields);
+    Py_XDECREF(tuple);
+    PyMem_Free(lines.names);
+    PyMem_Free(places);
+    PyMem_Free(counts);
+    free(lines.text);
+    return result;
+}
+
 /* ---- the module ------------------------------------------------------------------------------ */
 
 static PyMethodDef methods[] = {
     {"ask_attributes", ask_attributes, METH_VARARGS, ask_attributes_doc},
     {"change_names", change_names, METH_VARARGS, change_names_doc},
     {"copy_files", copy_files, METH_VARARGS, copy_files_doc},
+    {"format_entries", format_entries, METH_VARARGS, format_entries_doc},
     {"list_directory", list_directory, METH_VARARGS, list_directory_doc},
     {"make_directories", make_directories, METH_VARARGS, make_directories_doc},
     {"read_files", read_files, METH_VARARGS, read_files_doc},

@@ -13,15 +13,15 @@ import os
 import stat
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import accumulate, chain, islice, pairwise, repeat
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
 from pcircle.encoding import exact, to_scan
 
-INTERFACE = 9
+INTERFACE = 10
 """Changes with the functions and their results; a C module of another number is not used."""
 
 UNTRIED = -(1 << 63)
@@ -42,6 +42,11 @@ COLUMNS = (
 
 Times are seconds, and nanoseconds behind these. `blocks` are of 512 bytes. `inode`, `device` and
 `rdev` have no sign."""
+
+OF_EACH, OF_BODY, OF_NAME = -1, -2, -3
+"""Places of a field that is not made of a column, see `format_entries`."""
+AS_IS, LEFT, RIGHT, AS_NUMBERS = range(4)
+"""Alignments of a field. `AS_NUMBERS` is right for a number and left for other text."""
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
@@ -558,6 +563,105 @@ def change_names(
         return 0
 
     return _for_each(change, names, until_ns)
+
+
+def format_entries(
+    table: bytes,
+    names: bytes,
+    counts: list[int],
+    order: list[int] | None,
+    fields: Sequence[bytes | tuple[int, int, Any]],
+    total: int,
+    total_text: Callable[[int], bytes] | None,
+    /,
+) -> list[bytes]:
+    """Return several texts ("bodies"), which have so many entries (`counts`) each.
+
+    `table` has a row for each of the `names`, which a NUL ends each, or nothing. Entries follow
+    each other as they are, or in this `order` of their places; some may be left out.
+
+    The text of an entry is that of all `fields`: bytes, or a tuple of a place, an alignment and
+    a change. The place is that of a column, whose numbers become decimal (None), what the change
+    returns for each, or times: a tuple (recent, others, from_s, from_ns, until_s, until_ns), where
+    the first two return a template of a second, and recent is later than one time, and not later
+    than another. In a template ``%09d`` are nanoseconds, and ``%%`` is ``%``. `OF_NAME` is the
+    name. `OF_EACH` has a list of a text for each row, `OF_BODY` one of a text for each body.
+    Aligned fields are as wide as the widest of a body.
+
+    With a `total` (-1: without) a body begins with `total_text` of the sum of that column.
+    """
+    texts = names.split(b"\0")
+    if texts.pop():
+        raise ValueError("names must end with a NUL")
+    if table and len(table) != _NUMBER_BYTES * len(COLUMNS) * len(texts):
+        raise ValueError("the table must have a row for each name")
+    places: Sequence[int] = range(len(texts)) if order is None else order
+    if sum(counts) != len(places) or min([*counts, *places], default=0) < 0:
+        raise ValueError("counts, order")
+    aligns, made = [], []
+    for field in fields:
+        if isinstance(field, bytes):
+            aligns.append(AS_IS)
+            made.append([field] * len(places))
+            continue
+        place, align, change = field
+        if place == OF_BODY:
+            found = list(chain.from_iterable(map(repeat, change, counts)))
+        else:
+            some = texts if place == OF_NAME else change
+            if place >= 0:
+                some = _texts_of(table, place, change)
+            found = [some[at] for at in places]
+        aligns.append(align)
+        made.append(found)
+    blocks = _column(table, total) if total >= 0 and table else [0] * len(texts)
+    bodies = []
+    for begin, end in pairwise(accumulate(counts, initial=0)):
+        columns = [
+            _aligned(align, some[begin:end]) for align, some in zip(aligns, made, strict=True)
+        ]
+        body = b"".join(map(b"".join, zip(*columns, strict=True)))
+        if total >= 0 and total_text is not None:
+            body = total_text(sum(blocks[at] for at in places[begin:end])) + body
+        bodies.append(body)
+    return bodies
+
+
+def _column(table: bytes, place: int) -> list[int]:
+    """Return the numbers of a column of a table."""
+    is_plain = COLUMNS[place] in ("inode", "device", "rdev")
+    numbers = memoryview(table).cast("Q" if is_plain else "q")
+    count = len(numbers) // len(COLUMNS)
+    return numbers[place * count : (place + 1) * count].tolist()
+
+
+def _texts_of(table: bytes, place: int, change: Any) -> list[bytes]:
+    """Return the texts that a field has for the numbers of a column."""
+    column = _column(table, place)
+    if change is None:
+        return [b"%d" % number for number in column]
+    if not isinstance(change, tuple):
+        return list(map(change, column))
+    recent, others, *bounds = change
+    first, last = tuple(bounds[:2]), tuple(bounds[2:])
+    texts = []
+    for at in zip(column, _column(table, place + 1), strict=True):
+        template = (recent if first < at <= last else others)(at[0])
+        texts.append(template % (at[1:] * template.replace(b"%%", b"").count(b"%09d")))
+    return texts
+
+
+def _aligned(align: int, texts: list[bytes]) -> list[bytes]:
+    """Return texts that are as wide as the widest of them."""
+    if align == AS_IS:
+        return texts
+    width = max(map(len, texts), default=0)
+    return [
+        text.rjust(width)
+        if align == RIGHT or (align == AS_NUMBERS and text.isdigit())
+        else text.ljust(width)
+        for text in texts
+    ]
 
 
 def _for_each(
