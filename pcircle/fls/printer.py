@@ -52,7 +52,7 @@ class Printer:
         self._plan, self._form = plan, plan.form
         self._fields = Fields(plan.form, plan.now_ns)
         self._times = Times(plan.form.style, plan.now_ns)
-        self._sorter = Sorter(together=_AT_ONCE) if plan.keys or plan.form.is_rows else None
+        self._sorter = Sorter() if plan.keys or plan.form.is_rows else None
         self._is_first = True
 
     def add(self, packed: Sequence[bytes]) -> bytes:
@@ -87,9 +87,7 @@ class Printer:
 
     def _apart(self, packed: Sequence[bytes]) -> bytes:
         """The text of directories, below what is above each."""
-        return b"".join(
-            chain.from_iterable(zip(map(self._gap, packed), read_directories(packed), strict=True))
-        )
+        return b"".join([self._gap(each) + read_directories([each]) for each in packed])
 
     def _gap(self, packed: bytes) -> bytes:
         """What is above a directory's record: an empty line, if something is above that."""
@@ -102,7 +100,7 @@ class Printer:
         for tag, group in groupby(records, tag_of):
             if tag == DIRECTORY:
                 while some := list(islice(group, _AT_ONCE)):
-                    yield self._gap(some[0]) + between.join(read_directories(some))
+                    yield self._gap(some[0]) + read_directories(some, between)
             else:
                 for place, entries in groupby(group, place_of):
                     yield from self._wide(place, entries)
@@ -166,7 +164,7 @@ class Printer:
 
 
 def _row_text(packed: bytes) -> bytes:
-    return read_directories([packed])[0] if tag_of(packed) == DIRECTORY else read(packed).text
+    return read_directories([packed]) if tag_of(packed) == DIRECTORY else read(packed).text
 
 
 def _is_below(place: bytes, above: bytes) -> bool:

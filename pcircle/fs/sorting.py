@@ -1,17 +1,18 @@
 """Sorting more records than there is memory for: sorted runs in temporary files, merged.
 
-A record is bytes without a slash, which ends it in the files. Each run is a file
-of its own, so when there are many they are first merged by the score: that takes
-another pass over them, but no more descriptors and buffers than a rank can spare,
-whatever is sorted.
+A record is bytes, and a run a file of lists of these. When there are many runs they are first
+merged by the score: that takes another pass over them, but no more descriptors and buffers than a
+rank can spare, whatever is sorted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import IO
+
+import msgspec
 
 from pcircle.names import show
 from pcircle.writing import discard, write_all
@@ -20,24 +21,26 @@ RUN_BYTES = 16 << 20
 FAN_IN = 64
 """Runs that are merged at a time; with that many levels of them, all that is ever open."""
 _READ_BYTES = 128 << 10
-_MERGED_BYTES = 1 << 20  # read ahead of all runs that are merged; as objects several times that
+_LIST_BYTES = 32 << 10  # of records as objects, which are written and read together
+_OBJECT_BYTES = 64  # in addition to what is in it
+_LENGTH_BYTES = 8  # before each list
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[bytes]).decode
 MAX_BYTES = 16 << 20
 """Of a record: what has no ends for so long is no list."""
 _SHOWN_BYTES = 200  # of a name in a message
 END = b"/"
+"""What ends records in files of those that have none."""
 TOGETHER = 4096
 """Records that are written at once."""
 
 
 class Sorter:
-    """Takes records as they come, and gives them in their order. OSError without the space.
+    """Takes records as they come, and gives them in their order. OSError without the space."""
 
-    So many are written `together`: of long ones few.
-    """
-
-    def __init__(self, run_bytes: int = RUN_BYTES, together: int = TOGETHER) -> None:
+    def __init__(self, run_bytes: int = RUN_BYTES) -> None:
         self._run_bytes = run_bytes
-        self._together = together
+        self._together = 1
         self._runs: list[list[IO[bytes]]] = [[]]  # by level: each of many of the level before
         self._some: list[bytes] = []
         self._size = 0
@@ -49,11 +52,12 @@ class Sorter:
     def extend(self, records: Sequence[bytes]) -> None:
         """Add several, which are in memory anyway."""
         self._some += records
-        self._size += sum(map(len, records)) + 64 * len(records)  # what objects take besides
+        self._size += sum(map(len, records)) + _OBJECT_BYTES * len(records)
         if self._size > self._run_bytes:
             self._put_away()
 
     def _put_away(self) -> None:
+        self._together = max(1, _LIST_BYTES * len(self._some) // self._size)
         self._keep(iter(sorted(self._some)), 0)
         self._some.clear()
         self._size = 0
@@ -71,7 +75,8 @@ class Sorter:
             self._runs.append([])
         self._runs[level].append(run)
         while some := list(islice(records, self._together)):
-            write_all(run.fileno(), END.join(some) + END)
+            data = _encode(some)
+            write_all(run.fileno(), len(data).to_bytes(_LENGTH_BYTES, "big") + data)
         run.seek(0)
 
     def sorted(self) -> Iterator[bytes]:
@@ -87,9 +92,14 @@ class Sorter:
 
 
 def _merged(runs: Sequence[IO[bytes]]) -> Iterator[bytes]:
-    """Records of some runs; how much is read ahead does not depend on how many they are."""
-    read_bytes = min(_READ_BYTES, _MERGED_BYTES // max(1, len(runs)))
-    return merge(*(pieces(run, END, read_bytes) for run in runs))
+    """Records of some runs. Of each a list is read ahead."""
+    return merge(*(chain.from_iterable(_lists(run)) for run in runs))
+
+
+def _lists(run: IO[bytes]) -> Iterator[list[bytes]]:
+    """The lists of records of a run. OSError."""
+    while length := run.read(_LENGTH_BYTES):
+        yield _decode(run.read(int.from_bytes(length, "big")))
 
 
 def _close(runs: list[IO[bytes]]) -> None:
