@@ -84,10 +84,9 @@ def test_what_is_no_directory_of_files_is_left(top: int, tmp_path: Path) -> None
     assert opened() == before
 
 
-def test_descriptors_are_bounded_for_each_limit(
-    top: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_descriptors_are_bounded_for_each_limit(top: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By all threads of the process together, half of those that it may have."""
+    monkeypatch.setattr("pcircle.fs.scan._SCAN_NS", 1 << 60)
     kept = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         for limit in (64, 100, 256, 1024, 2048, 4096, 20_000):
