@@ -21,7 +21,10 @@ from pcircle.buffers import aligned
 Steps = Generator[Operation[Any], Any, Any]
 
 _BUFFER_BYTES = 1 << 20
-_NOT_HERE = (errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ETXTBSY)
+_NOT_HERE = (
+    *(errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ETXTBSY),
+    errno.EPERM,  # in containers that refuse calls that they do not know
+)
 
 
 def read_file(path: Path) -> Generator[Operation[Any], Any, bytes]:

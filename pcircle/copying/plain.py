@@ -25,9 +25,9 @@ MAX_NAMES = 256
 """How many files are copied by one call."""
 _CONTENTS_BYTES = 2 * ONE_READ_BYTES
 _MAX_RANGE_BYTES = 4 << 20
-# Where the kernel does not copy from the one file system to the other, or not at all.
+# The kernel does not copy from the one file system to the other, or a container does not let it.
 _NO_RANGES = frozenset(
-    -1 - code for code in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+    -1 - code for code in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 )
 
 

@@ -63,11 +63,12 @@ def target_of(path_fd: int) -> bytes:
 
 def change_mode(name: bytes, mode: int, directory_fd: int) -> None:
     """Give the entry of a name in a directory a mode. OSError; Changed of a link."""
+    if not sets_modes_by_name():
+        _by_path(name, mode, directory_fd)
+        return
     (outcome,) = native.numbers(native.change_names(directory_fd, [name], mode, -1, -1, NEVER))
     code = -1 - outcome
-    if code == errno.ENOSYS:
-        _by_path(name, mode, directory_fd)
-    elif code == errno.EOPNOTSUPP:
+    if code == errno.EOPNOTSUPP:
         raise Changed(_IS_LINK)
     elif outcome:
         raise OSError(code, os.strerror(code))
@@ -75,9 +76,12 @@ def change_mode(name: bytes, mode: int, directory_fd: int) -> None:
 
 @cache
 def sets_modes_by_name() -> bool:
-    """Whether the kernel sets the mode of a name without following links."""
+    """Return whether the kernel sets the mode of a name without following links.
+
+    Containers may refuse calls that they do not know, often with EPERM.
+    """
     found = native.change_names(_AT_FDCWD, [_TOO_LONG], 0, -1, -1, NEVER)
-    return native.numbers(found) != [-1 - errno.ENOSYS]
+    return native.numbers(found) == [-1 - errno.ENAMETOOLONG]
 
 
 def _by_path(name: bytes, mode: int, directory_fd: int) -> None:

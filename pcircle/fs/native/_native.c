@@ -20,7 +20,7 @@
  */
 
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE
+#define _GNU_SOURCE 1
 #endif
 #define _FILE_OFFSET_BITS 64
 #define _TIME_BITS 64 /* else times after 2038 would be cut on 32 bits */
