@@ -9,7 +9,7 @@ is `ModeChange.of`; which bits an expression is about, as ``find -perm`` asks, `
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 ALL = 0o7777
 _SET_ID = 0o6000
@@ -21,7 +21,7 @@ _OPERATORS, _OCTAL = "+-=", "01234567"
 _WHOLE = 5  # digits, with which an octal mode is about the set-id bits, too
 
 
-class Clause(NamedTuple):
+class Clause(msgspec.Struct, frozen=True):
     """One operator with what it acts on.
 
     `affected` are the bits of those who are named, 0 if nobody is. `value` are its bits, those of
@@ -37,7 +37,7 @@ class Clause(NamedTuple):
     searches: bool = False
 
 
-class ModeChange(NamedTuple):
+class ModeChange(msgspec.Struct, frozen=True):
     """A mode as it was typed; `umask` counts where nobody is named."""
 
     clauses: tuple[Clause, ...]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from stat import S_ISDIR, S_ISLNK, S_ISREG
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from pcircle.errors import StoppedEarly
 from pcircle.ffind.evaluating.entry import Entry
@@ -35,7 +37,7 @@ _HERE = b"."
 _NS = 1_000_000_000
 
 
-class _Where(NamedTuple):
+class _Where(msgspec.Struct, frozen=True):
     """A directory below a PATH."""
 
     root: int

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.fs.stats import Stats
 from pcircle.guards import require
 
 
-class Looked(NamedTuple):
+class Looked(msgspec.Struct, frozen=True):
     """Names of a directory, and if they were looked up columns of `stats`, but of those that
     `failed`.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
-from typing import NamedTuple
 
 import msgspec
 
@@ -29,7 +28,7 @@ _TOGETHER = 4096
 """Lines that are made at once; more names of a directory are not put in columns."""
 
 
-class _Sums(NamedTuple):
+class _Sums(msgspec.Struct, frozen=True):
     """Of a directory, with all that is below it as far as that is known."""
 
     place: bytes

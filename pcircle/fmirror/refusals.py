@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fs.data import Mover
@@ -16,7 +17,7 @@ from pcircle.ui.names import show
 from pcircle.walk.globs import Rule, leave_out
 
 
-class Side(NamedTuple):
+class Side(msgspec.Struct, frozen=True):
     """A directory that is open: a path that leads to just that, and its device and inode.
 
     They are the path that was given, and None, if it cannot be opened.

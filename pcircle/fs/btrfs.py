@@ -15,7 +15,9 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from pcircle.mounts import type_of_mount
 
@@ -45,7 +47,7 @@ _OWN_NUMBER = struct.Struct("<Q")
 _NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)
 
 
-class Subvolume(NamedTuple):
+class Subvolume(msgspec.Struct, frozen=True):
     """A subvolume: `origin` is what it is a snapshot of, or itself; `generation` its latest one.
 
     `is_touched`: it is a snapshot that was changed itself since it was made, as one is that was

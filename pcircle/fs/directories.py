@@ -30,8 +30,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
-from typing import NamedTuple
 
+import msgspec
 from lru import LRU
 
 from pcircle.fs.trouble import Changed
@@ -53,7 +53,7 @@ _O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
 _AS_GIVEN = -1  # in place of a root, for directories by the path that the user gave
 
 
-class Base(NamedTuple):
+class Base(msgspec.Struct, frozen=True):
     """A root: a name in a directory that is opened as the user gave it.
 
     An empty `name` means that the root is the directory itself. With `known`, device and inode, it

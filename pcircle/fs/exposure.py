@@ -20,7 +20,9 @@ import os
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from pcircle.acls import (
     ACCESS,
@@ -46,7 +48,7 @@ _ALL = 7
 _EITHER_GROUP = -1  # in place of the owning group while it changes
 
 
-class Rights(NamedTuple):
+class Rights(msgspec.Struct, frozen=True):
     """Who has which rights to an entry: its list with the mask applied, by user and by group.
 
     `groups` include the owning group.
@@ -68,7 +70,7 @@ class Rights(NamedTuple):
         return found
 
 
-class State(NamedTuple):
+class State(msgspec.Struct, frozen=True):
     """What an entry has: its mode without the kind, and its access control list."""
 
     mode: int
@@ -168,7 +170,7 @@ def _simplified(rights: Rights) -> Rights:
             groups = {key: right for key, right in groups.items() if key != gid}
     same = all(right == other for right in groups.values())
     users = {uid: right for uid, right in rights.users.items() if not (same and right == other)}
-    return rights._replace(users=users, groups=groups)
+    return replace(rights, users=users, groups=groups)
 
 
 def _rights(uid: int, gid: int, state: State) -> Rights:

@@ -20,10 +20,11 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import IO, NamedTuple
+from typing import IO
 
 import msgspec
 import xxhash
+from msgspec.structs import replace
 
 from pcircle.encoding import text_of
 from pcircle.errors import StoppedEarly
@@ -60,7 +61,7 @@ def record_of(path: bytes, *, whole: bool | None = False, strict: bool = False) 
     return _NUL.join(parts) + must + _NUL * bool(whole)
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True):
     """What is meant of a root: a range of the list, or all of it."""
 
     root: int
@@ -197,7 +198,7 @@ def first_of(listed: Listed, lists: Lists | None) -> bytes | None:
     return listed.text[: listed.text.find(_SLASH)] if listed.text else None
 
 
-class Group(NamedTuple):
+class Group(msgspec.Struct, frozen=True):
     """What a list says of one name of a directory: where that lies in `data`.
 
     The first `skip` bytes of each record lead to the directory. `whole` tells
@@ -231,7 +232,7 @@ class Group(NamedTuple):
             return None
         if not self.deeper:
             return Listed()
-        return Listed(self._replace(skip=self.skip + len(self.name) + 1).text())
+        return Listed(replace(self, skip=self.skip + len(self.name) + 1).text())
 
 
 def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iterator[Group]:

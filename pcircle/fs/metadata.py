@@ -23,6 +23,7 @@ import stat
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from pcircle.acls import give_access, without_group
 from pcircle.fs.xattrs import Held, Refused, give_attributes, give_lists
@@ -73,7 +74,7 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
         if held is None or self.given is None:
             return held
         given, mode = giver_of(self.given), source.st_mode
-        return held._replace(values=[(name, given.list(name, v, mode)) for name, v in held.values])
+        return replace(held, values=[(name, given.list(name, v, mode)) for name, v in held.values])
 
 
 def settle_file(

@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Final, NamedTuple
 
+import msgspec
+
 from pcircle.fs import native
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.native import pure
@@ -337,7 +339,7 @@ def within_limit() -> ModuleType:
     return native.module if OperationTimeout.limit_s is None else pure
 
 
-class Division(NamedTuple):
+class Division(msgspec.Struct, frozen=True):
     """How many workers a rank has (None: adaptive), up to how many, and for how many
     look-ups each may have helpers, who are called only where it takes long.
     """

@@ -17,7 +17,9 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from pcircle.fs.beneath import is_same_mount
 from pcircle.fs.trouble import MOUNT, Trouble
@@ -34,7 +36,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Obstacle(NamedTuple):
+class Obstacle(msgspec.Struct, frozen=True):
     """What keeps a run from changing an entry: the mode of a directory, or inode flags.
 
     `mode` is None if it is none.
@@ -51,7 +53,7 @@ class Obstacle(NamedTuple):
             give_flags(fd, read_flags(fd) | self.flags)
 
 
-class WriteAccess(NamedTuple):
+class WriteAccess(msgspec.Struct, frozen=True):
     """Which obstacles a run takes away: rights that an `owner` lacks, and inode `flags`."""
 
     owner: bool = False
@@ -92,7 +94,7 @@ class WriteAccess(NamedTuple):
             found = self.obstacle(fd)
             if found is None:
                 return None
-            mode, flags = found
+            mode, flags = found.mode, found.flags
             if flags and not give_flags(fd, read_flags(fd) & ~FORBIDDING):
                 return None
             if mode is not None:

@@ -27,7 +27,8 @@ import stat
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.acls import (
     ACCESS,
@@ -94,7 +95,7 @@ XATTR = "extended attributes"
 FLAGS = "inode flags"
 
 
-class Refused(NamedTuple):
+class Refused(msgspec.Struct, frozen=True):
     """Something that could not be kept. Of an attribute its name, and the error if there was one.
 
     `size_bytes` are those of all attributes that were to be given, this one the last of them.
@@ -111,7 +112,7 @@ class Refused(NamedTuple):
         return self.error is not None and self.error.errno in _NO_ROOM
 
 
-class Held(NamedTuple):
+class Held(msgspec.Struct, frozen=True):
     """What a source has of these: attributes and access control lists by name, and inode flags.
 
     With `alone` a target keeps no access control list that the source has

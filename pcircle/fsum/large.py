@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ _LARGEST_CHUNK_BYTES = 256 << 20
 _CHUNKS_PER_RANK = 32
 
 
-class LargeFile(NamedTuple):
+class LargeFile(msgspec.Struct, frozen=True):
     """A large file between its first chunk and its last; how many blocks are no mere holes."""
 
     status: os.stat_result

@@ -95,7 +95,7 @@ class Tuner:
         if not self._starved:
             pairs = zip(self._spend(), self._spent, strict=True)
             used = (max(0.0, now - before) for now, before in pairs)
-            work = Work(*(now - then for now, then in zip(done, self._before, strict=True)))
+            work = Work(done.metadata - self._before.metadata, done.data - self._before.data)
             window = Window(work.all, elapsed_s, *used)
             if self._is_delay_unknown(window):
                 self._not_before_s = now_s + WINDOW_S  # extend the window

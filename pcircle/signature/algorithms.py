@@ -8,7 +8,9 @@ modules are imported on first use because most runs need none of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from pcircle.errors import StoppedEarly
 
@@ -33,7 +35,7 @@ class Hasher(Protocol):
         """Return the digest of the input so far."""
 
 
-class Algorithm(NamedTuple):
+class Algorithm(msgspec.Struct, frozen=True):
     """A hash function: its name, digest size in bytes, constructor and one-call form."""
 
     name: str

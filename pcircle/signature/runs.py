@@ -20,7 +20,9 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import IO, NamedTuple, TypeAlias
+from typing import IO, TypeAlias
+
+import msgspec
 
 from pcircle.guards import require
 from pcircle.signature.algorithms import Algorithm
@@ -71,7 +73,7 @@ EntriesCallback: TypeAlias = "Callable[[Sequence[tuple[bytes, bytes]]], None]"
 """Receives sequences of (name, packed entry), ordered by name."""
 
 
-class Runs(NamedTuple):
+class Runs(msgspec.Struct, frozen=True):
     """Entries of one directory, in memory and spilled to this rank's `RunStore`.
 
     Each run in memory is at least twice as large as the next. `spilled` holds (offset, length)

@@ -13,7 +13,7 @@ import os
 import time
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -62,7 +62,7 @@ Said = bytes | None
 """Lines for the user, or None for those that the word of `Wanted` makes."""
 
 
-class _Kept(NamedTuple):
+class _Kept(msgspec.Struct, frozen=True):
     """What happened to an entry."""
 
     root: int
@@ -148,7 +148,7 @@ class Actions:
 
     def failed(self, action: str, root: int, path: bytes, errno: int | None) -> None:
         """An action has failed: what this item has told of the entry last does not hold."""
-        if self._kept and self._kept[-1][:2] == (root, path):
+        if (kept := self._kept) and (kept[-1].root, kept[-1].path) == (root, path):
             self._kept.pop()
         self._add(action, root, path, "", 0, "failed", errno)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.transport.launch import launched
@@ -65,7 +66,7 @@ def logging(
     return run
 
 
-class Shell(NamedTuple):
+class Shell(msgspec.Struct, frozen=True):
     """A command. `operands` are shown as its usage does; `add` adds options to a parser.
 
     `carry_out` does what was typed; it imports what it needs. `bare` and `joined` as of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.runtime import TimeLimit
@@ -18,7 +19,7 @@ _ZONE = r"(Z|[+-]\d\d:?\d\d)?"
 TIMES = "must be like 2026-11-30, 2026-11-30T18:00 or @1796061600"
 
 
-class Stop(NamedTuple):
+class Stop(msgspec.Struct, frozen=True):
     """When a job is to stop: so many seconds after its start, or at a time since the epoch."""
 
     after_s: float | None = None

@@ -12,7 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import msgspec
 
@@ -100,7 +100,7 @@ class TreeCounters(Entries):
     bytes_done: int
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True):
     """An entry that is no directory: its `name` in the directory `path` below a root.
 
     `directory_fd` is that directory: an entry is only ever reached through it.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from pcircle.checkpoint.journal import NamedCounts
 from pcircle.copying.counts import Counts
 from pcircle.tool.counters import Measured
@@ -66,7 +68,8 @@ class Counters(Measured, Counted):
     def known(self, weight: float) -> Known:
         """What is known of the work, for how long it will take: without what took this run none."""
         known = super().known(weight)
-        return known._replace(
+        return replace(
+            known,
             sized=known.sized + self.ahead,
             bytes_found=known.bytes_found + self.ahead_bytes,
             earlier=self.resumed,

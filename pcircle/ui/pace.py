@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import pairwise
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.ui.progress import ProgressView
 
@@ -25,7 +26,7 @@ _DOUBT = 0.05  # how much of that is left once there is a course
 _NOT_DONE = 0.9999
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True):
     """What is known of a job's work: entries found, those whose bytes are known, those done.
 
     `scanned`: no more will be found. `weight` is about the share of the tree that was seen.
@@ -49,7 +50,7 @@ class Known(NamedTuple):
         return self.scanned and self.sized == self.found
 
 
-class _Point(NamedTuple):
+class _Point(msgspec.Struct, frozen=True):
     """How far a job was at a moment."""
 
     at_s: float

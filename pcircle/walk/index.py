@@ -19,6 +19,7 @@ from itertools import pairwise
 from stat import S_ISLNK
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import xxhash
 
 from pcircle.fs.stats import Row, Stats
@@ -159,7 +160,7 @@ def key(root: int, path: bytes) -> Key:
     return root, path.split(b"/") if path else []
 
 
-class Section(NamedTuple):
+class Section(msgspec.Struct, frozen=True):
     """A part of an index: see `DIRECTORY`, `NAMES` and `FAILURE`."""
 
     kind: int
@@ -285,7 +286,7 @@ def is_below(path: bytes, above: bytes) -> bool:
     return not above or path == above or path.startswith(above + b"/")
 
 
-class Range(NamedTuple):
+class Range(msgspec.Struct, frozen=True):
     """Where some sections begin and end, and the key of the first."""
 
     begin: int

@@ -35,7 +35,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+import msgspec
 
 from pcircle.guards import require_type
 from pcircle.runtime import Context
@@ -60,7 +62,7 @@ R = TypeVar("R")  # result
 SinkItem: TypeAlias = Gather[I] | Seal | Merge
 
 
-class _Stage(NamedTuple):
+class _Stage(msgspec.Struct, frozen=True):
     """What a `Gather` waits for, and the result of the work itself."""
 
     waits: str

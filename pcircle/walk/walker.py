@@ -21,7 +21,9 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from pcircle.fs.directories import Directories, Lease
 from pcircle.fs.listed import Listed
@@ -56,7 +58,7 @@ _BATCH_BYTES = 32 << 10
 _DENIED = PermissionError(13, os.strerror(13))
 
 
-class Scope(NamedTuple):
+class Scope(msgspec.Struct, frozen=True):
     """What is walked of the roots, and how."""
 
     rules: Sequence[Rule] = ()

@@ -11,6 +11,8 @@ import os
 import stat
 from typing import NamedTuple
 
+import msgspec
+
 from pcircle.acls import ACCESS, DEFAULT, drop_default, mode_with, read_list, replace_list
 from pcircle.fchmod.entries.calls import Target
 from pcircle.walk.attributes import LETTERS
@@ -109,7 +111,7 @@ def _number(digits: bytes) -> int:
     return int(digits)
 
 
-class Restored(NamedTuple):
+class Restored(msgspec.Struct, frozen=True):
     """A mark that was read: the kind and inode that an entry must have, and what it was."""
 
     kind: str

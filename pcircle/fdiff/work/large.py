@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -33,7 +33,7 @@ UNLIKE = -1
 """Of what a chunk comes to, by slot: how many differ. Below that: how many had which error."""
 
 
-class Begun(NamedTuple):
+class Begun(msgspec.Struct, frozen=True):
     """A pair between its first chunk and its last."""
 
     pair: Pair

@@ -11,7 +11,9 @@ import os
 import stat
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from pcircle.comparing.content import ContentComparer
 from pcircle.comparing.details import DetailComparer
@@ -40,7 +42,7 @@ _WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
 Fail = Callable[[bytes, str, OSError, Context[Any]], None]
 
 
-class Pair(NamedTuple):
+class Pair(msgspec.Struct, frozen=True):
     """An entry of both sides: its path, its names there, and what both are."""
 
     path: bytes

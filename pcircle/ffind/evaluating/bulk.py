@@ -12,6 +12,8 @@ from itertools import chain, repeat
 from operator import add
 from typing import Any, NamedTuple
 
+import msgspec
+
 from pcircle.ffind.evaluating.printing import GROUPS, MODES, USERS, WITH_NS, time_text
 from pcircle.ffind.language.formats import Piece, parse_format
 from pcircle.fs.stats import Stats
@@ -52,7 +54,7 @@ Column = Callable[[In, Sequence[bytes], "Stats | None", Sequence[int]], Iterable
 """Of names, by their places among those that were looked up."""
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True):
     """What a directive is in a template, for names in a directory, and the columns that fill it."""
 
     template: Callable[[In], bytes]

@@ -6,7 +6,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from pcircle.ffind.evaluating.entry import Entry, Test
 from pcircle.ffind.evaluating.inodes import INODE_TESTS, fs_type
@@ -38,7 +40,7 @@ COSTS = {
 """What a test costs: 0 and 1 need no look-up, 2 one. Those that are not in here need more."""
 
 
-class Surroundings(NamedTuple):
+class Surroundings(msgspec.Struct, frozen=True):
     """What holds for all tests: `wide`, names are of characters; `midnight_ns`, of today."""
 
     now_ns: int

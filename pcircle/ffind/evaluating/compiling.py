@@ -10,7 +10,10 @@ is never an entry. If nothing but -print is left then, the paths are made all at
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from pcircle.ffind.evaluating.checks import COSTS, Surroundings, cheapest_first, checked, name_test
 from pcircle.ffind.evaluating.columns import Choose, chosen_by_column
@@ -38,7 +41,7 @@ class Acting(Protocol):
     def bulk(self, node: Node) -> Any: ...
 
 
-class Compiled(NamedTuple):
+class Compiled(msgspec.Struct, frozen=True):
     """What is done with entries of one kind.
 
     Names that the `filters` leave, and then the `columns` of their status, are handed to `each`; if
@@ -91,14 +94,14 @@ def compiled(
     found = Compiled(filters, columns, heavy=is_heavy, slow=whole)
     is_print = rest.name in ("print", "print0") and rest.args[0] == 0
     if in_bulk and is_print and not around_tty(acting):
-        return found._replace(end=b"\n" if rest.name == "print" else b"\0")
+        return replace(found, end=b"\n" if rest.name == "print" else b"\0")
     if in_bulk and rest.name == "count":
-        return found._replace(counts=True)
+        return replace(found, counts=True)
     if has_columns:
         bulk = acting.bulk(rest)
         if bulk is not None:
-            return found._replace(bulk=bulk)
-    return found._replace(each=function(rest, around, acting), looks=_looks(rest))
+            return replace(found, bulk=bulk)
+    return replace(found, each=function(rest, around, acting), looks=_looks(rest))
 
 
 def _looks(node: Node) -> bool:

@@ -9,7 +9,7 @@ still written, so that a limit is exact whatever all ranks have found.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -39,7 +39,7 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="i"):
     files: tuple[tuple[int, int, int], ...]
 
 
-class Ordered(NamedTuple):
+class Ordered(msgspec.Struct, frozen=True):
     """Makes the key of an entry; with `top` only so many of the largest are wanted."""
 
     key: Callable[[Entry], bytes]

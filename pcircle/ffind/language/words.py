@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.ui.names import show
@@ -89,7 +90,7 @@ _NEWER = re.compile(r"newer[aBcmt][aBcmt]")
 _MARK = "^"
 
 
-class Token(NamedTuple):
+class Token(msgspec.Struct, frozen=True):
     """A word of the expression: what it is, its arguments, and where they stand."""
 
     name: str
@@ -99,7 +100,7 @@ class Token(NamedTuple):
     is_operator: bool = False
 
 
-class Split(NamedTuple):
+class Split(msgspec.Struct, frozen=True):
     """A command line in its parts."""
 
     suite: list[str]

@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.encoding import text_of, to_scan
 from pcircle.fmirror.work.surplus import Finder
@@ -32,7 +33,7 @@ from pcircle.fs.lists import record_of
 from pcircle.mounts import mounts_below
 
 
-class Changes(NamedTuple):
+class Changes(msgspec.Struct, frozen=True):
     """The records of a list of what is to be copied, and paths that only the target has."""
 
     records: list[bytes]

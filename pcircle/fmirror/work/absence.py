@@ -12,7 +12,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -52,7 +51,7 @@ def source_of(plan: MirrorPlan) -> Source:
     return Source(*where, scope_of(plan), plan.deleting.excluded, plan.upkeep.prunes)
 
 
-class Present(NamedTuple):
+class Present(msgspec.Struct, frozen=True):
     """Names of a directory that the source has; or may have, since the directory is `moving`."""
 
     names: frozenset[bytes]

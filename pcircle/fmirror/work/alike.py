@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from io import BytesIO
-from typing import IO, NamedTuple
+from typing import IO
 
 import msgspec
 import xxhash
@@ -87,7 +87,7 @@ class Paths:
         return at < len(self._numbers) and self._numbers[at] == number
 
 
-class Moved(NamedTuple):
+class Moved(msgspec.Struct, frozen=True):
     """What was renamed, or would be: files, their bytes, and what is to be told of them at the end.
 
     That is in files.

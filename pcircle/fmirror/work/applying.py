@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from pcircle.comparing import fields
 from pcircle.encoding import to_scan
 from pcircle.fmirror.work import steps
@@ -103,7 +105,7 @@ class ApplyVisitor(MirrorVisitor):
             return
         if not opened.path:  # the mark would move its times
             self._mark_changed()
-        opened.own = opened.own._replace(differs=False)
+        opened.own = replace(opened.own, differs=False)
         source, now = opened.own.source, os.fstat(lease.fd)
         moved = now.st_mtime_ns != source.st_mtime_ns
         if step is not None and self._plan.keep.timestamps and moved and not lease.searched:

@@ -20,7 +20,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.fs.data import Mover
@@ -189,7 +190,7 @@ class Backup:
             os.close(fd)
 
 
-class Way(NamedTuple):
+class Way(msgspec.Struct, frozen=True):
     """The way to paths below an open directory, on which directories are admitted if need be."""
 
     top_fd: int

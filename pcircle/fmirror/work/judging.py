@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -43,7 +43,7 @@ class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     records: tuple[bytes, ...]
 
 
-class LinkedName(NamedTuple):
+class LinkedName(msgspec.Struct, frozen=True):
     """A name of an inode of several; `inode` is that of the target's, if it is of the kind.
 
     `alone`: the target's has no other name. `near`: another tree has its content. `marks` are those
@@ -60,7 +60,7 @@ class LinkedName(NamedTuple):
     marks: bytes
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True):
     """What becomes of a name that is hard-linked in the source; nothing if `line` is empty."""
 
     name: LinkedName

@@ -12,7 +12,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import accumulate, chain, repeat
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.comparing import fields
 from pcircle.fmirror.plan import MirrorPlan
@@ -265,18 +266,18 @@ class QuickCheck:
         return changed
 
 
-class Equal(NamedTuple):
+class Equal(msgspec.Struct, frozen=True):
     """A directory that is the same on both sides: the number of its entries but directories.
 
     Its `directories` are to be compared; if there are any, `fds` are its own.
     """
 
     entries: int
-    directories: list[bytes] = []  # noqa: RUF012 - never changed
+    directories: list[bytes] = []
     fds: tuple[int, int] = (-1, -1)
 
 
-class _Pair(NamedTuple):
+class _Pair(msgspec.Struct, frozen=True):
     """A directory on both sides, by its places in the two batches.
 
     `ours` and `theirs` are the rows of the source's entries in the two tables of entries.

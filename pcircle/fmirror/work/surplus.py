@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import xxhash
@@ -80,7 +80,7 @@ class Decided(Protocol):
     def began_ns(self) -> int | None: ...
 
 
-class Meant(NamedTuple):
+class Meant(msgspec.Struct, frozen=True):
     """As `Decided`, of a run that chooses nothing."""
 
     deleting: Deleting

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from pcircle.comparing import fields
 from pcircle.fmirror.plan import MirrorPlan
@@ -305,7 +306,7 @@ class MirrorVisitor(CopyVisitor):
         """Whether what is surplus in a directory waits until what others do of it is in place."""
         if self._disposal is None or not opened.waits:
             return False
-        opened.own = opened.own._replace(due=True)
+        opened.own = replace(opened.own, due=True)
         return True
 
     def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
@@ -349,7 +350,7 @@ class MirrorVisitor(CopyVisitor):
             lifted = 0 if own.obstacle is None else own.obstacle.flags
             is_held = self._is_held(own, lease)
             differs = not (is_held if not lifted else self._is_held(own, lease, lifted))
-            opened.own = own._replace(differs=own.differs or differs)
+            opened.own = replace(own, differs=own.differs or differs)
             status = os.fstat(lease.fd)
             if is_held and not (own.begun or self._keeper.status_differences(own.source, status)):
                 return

@@ -17,7 +17,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain, islice, pairwise, repeat
 from time import monotonic_ns
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from pcircle.encoding import exact, to_scan
 
@@ -145,7 +147,7 @@ def _refuse_sizes(max_bytes: int, max_range_bytes: int, contents_bytes: int) -> 
         raise ValueError("max_bytes, max_range_bytes, contents_bytes")
 
 
-class _How(NamedTuple):
+class _How(msgspec.Struct, frozen=True):
     """How files are copied, as of `copy_files`."""
 
     flags: int

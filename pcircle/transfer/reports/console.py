@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from pcircle import __version__
 from pcircle.checkpoint.resume import CheckpointSession
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from pcircle.transfer.reports.signing import Signatures
 
 
-class Loss(NamedTuple):
+class Loss(msgspec.Struct, frozen=True):
     """Ranks that were lost, and whether there is a checkpoint to resume from."""
 
     ranks: tuple[int, ...]

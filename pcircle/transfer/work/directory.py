@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.checkpoint.previous_records import CompletedNames
 from pcircle.copying.extras import Extras
@@ -22,7 +23,7 @@ from pcircle.guards import require
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
 
 
-class Directory(NamedTuple):
+class Directory(msgspec.Struct, frozen=True):
     """A directory between its being made and its completion."""
 
     source: os.stat_result

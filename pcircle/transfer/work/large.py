@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -32,7 +31,7 @@ _LARGEST_CHUNK_BYTES = 1 << 30
 _CHUNKS_PER_RANK = 4
 
 
-class LargeFile(NamedTuple):
+class LargeFile(msgspec.Struct, frozen=True):
     """A large file between its first chunk and its last."""
 
     source: os.stat_result

@@ -78,7 +78,7 @@ _BY_DEVICE = 1 << 48
 """Numbers of file systems from here on are device numbers."""
 
 
-class Linked(NamedTuple):
+class Linked(msgspec.Struct, frozen=True):
     """A name in the source of an inode that has several, `names` of them."""
 
     name: bytes

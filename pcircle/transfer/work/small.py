@@ -15,7 +15,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, repeat, takewhile
 from time import monotonic_ns
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
+
+import msgspec
 
 from pcircle.checkpoint.journal import SubtreeRecord
 from pcircle.copying.plain import MAX_NAMES
@@ -39,7 +41,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 
 
-class Begun(NamedTuple):
+class Begun(msgspec.Struct, frozen=True):
     """A directory that was made and is not complete. None of its entries is counted yet.
 
     `leases` are those of both sides, or None after `error`. The first `done` of its `names` are
@@ -53,7 +55,7 @@ class Begun(NamedTuple):
     error: OSError | None = None
 
 
-class _Made(NamedTuple):
+class _Made(msgspec.Struct, frozen=True):
     """New directories: names, descriptors on both sides, status of the sources, and files."""
 
     names: list[bytes]

@@ -8,7 +8,7 @@ read again. What such an item came to is a part of the directory of its slot.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 _BATCH_NAMES = 512  # of files that were given as SRC
 
 
-class Forwarded(NamedTuple):
+class Forwarded(msgspec.Struct, frozen=True):
     """In place of the result of an item that another item, perhaps of another rank, does."""
 
 
-class Own(NamedTuple):
+class Own(msgspec.Struct, frozen=True):
     """What an item keeps for its completion, and what it came to before."""
 
     value: Any

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from pcircle.checkpoint.journal import Counts, SubtreeRecord
 from pcircle.checkpoint.previous_records import (
@@ -292,11 +293,11 @@ class CopyVisitor(Visitor[Part]):
             own = self._between(source.fd, status, target_side, holder, created=created)
             if not created:
                 own = self._take_up(opened, target_side, own)
-                own = own._replace(differs=self._differs(own, target_side))
+                own = replace(own, differs=self._differs(own, target_side))
             self._itemize(opened, source, None if own.created else target_side)
             if not created and self._withdraw(own, target_side):
-                own = own._replace(differs=True)
-            opened.own = own = own._replace(obstacle=obstacle)
+                own = replace(own, differs=True)
+            opened.own = own = replace(own, obstacle=obstacle)
             opened.place = self._place(opened, source, target_side, holder, made=created)
             if opened.place.epoch > self._floor:
                 self._floor = opened.place.epoch
@@ -507,16 +508,16 @@ class CopyVisitor(Visitor[Part]):
         if standing.record is not None:  # all that it had by then is there
             # What could not be kept of it must be counted again.
             if not totals(standing.record.counts).not_kept:
-                own = own._replace(finished_ns=standing.record.changed)
+                own = replace(own, finished_ns=standing.record.changed)
             partial = earlier.partial(*where)
         elif not lease.searched:  # else nobody can tell what is there
             begun, listing = sweep(earlier.resumed, *where, lease.fd)
-            own = own._replace(begun=begun)
+            own = replace(own, begun=begun)
             partial = None if standing.modified else earlier.partial(*where, listing)
         if partial is not None:
             self._counters.resume(partial.counts)
         # Whether an earlier run has made it, should it matter.
-        return own._replace(created=earlier.resumed.is_created(*where), partial=partial)
+        return replace(own, created=earlier.resumed.is_created(*where), partial=partial)
 
     # ---- what is in it ---------------------------------------------------------
 

@@ -8,7 +8,9 @@ of a rank share what must be one: the journal, the disk's epochs, the limits, wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from pcircle.checkpoint.file_system_sync import FileSystemSync
 from pcircle.checkpoint.previous_records import PreviousRecords
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from pcircle.signature import Signer
 
 
-class Worker(NamedTuple):
+class Worker(msgspec.Struct, frozen=True):
     """The parts of one worker thread, the `number`th, of `rank` of `size`.
 
     `recorder` is None without a checkpoint, `disk` also without --verify, `waiting` without
