@@ -6,8 +6,7 @@ had, since whom a list is to keep out it must keep out still. A change of modes 
 ``--chmod``: a list of masks, one after the other, for all entries but symbolic links.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
 import stat
 from collections.abc import Callable, Sequence

@@ -1,7 +1,6 @@
 """The description of a job's checkpoint that every rank receives."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
 
 

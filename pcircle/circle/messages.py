@@ -17,8 +17,7 @@ their union, made for the item and result types of a task. Messages belong to th
     the STOP round.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -68,7 +67,7 @@ class ProgressSums(msgspec.Struct, frozen=True, array_like=True):
     ranks: int = 0
     stale: int = 0
 
-    def __add__(self, other: ProgressSums) -> ProgressSums:
+    def __add__(self, other: "ProgressSums") -> "ProgressSums":
         longer, shorter = self.counts, other.counts
         if len(longer) < len(shorter):
             longer, shorter = shorter, longer
@@ -84,7 +83,7 @@ class MessageCounts(msgspec.Struct, frozen=True, array_like=True):
     sent: int = 0
     received: int = 0
 
-    def __add__(self, other: MessageCounts) -> MessageCounts:
+    def __add__(self, other: "MessageCounts") -> "MessageCounts":
         return MessageCounts(self.sent + other.sent, self.received + other.received)
 
 

@@ -12,8 +12,7 @@ older for `-u`, as with cp.
 In place of the options a `Keeper` may decide: who brings a tree up to date that is there.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import errno
 import os
 import stat

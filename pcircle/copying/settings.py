@@ -1,7 +1,6 @@
 """How entries are copied: what all means of a copy go by."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
 from typing import Protocol, TypeAlias
 

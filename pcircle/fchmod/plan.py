@@ -1,7 +1,6 @@
 """What is to be changed, decided once on rank 0; what is counted, and what else rank 0 learns."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
 
 from pcircle.fchmod.entries.wish import Wish

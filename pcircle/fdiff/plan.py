@@ -1,7 +1,6 @@
 """What a comparison is to do, what it counts, and what travels between its ranks."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from typing import Final
 
 import msgspec

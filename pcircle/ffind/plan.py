@@ -1,7 +1,6 @@
 """What is to be found, decided once on rank 0, and what is counted."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
 
 from pcircle.ffind.language.nodes import Node, Settings

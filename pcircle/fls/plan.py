@@ -1,7 +1,6 @@
 """What is to be listed and how, decided once on rank 0, and what ranks tell of it."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
 
 from pcircle.tool.actions import Wanted

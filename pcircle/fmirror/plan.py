@@ -1,7 +1,6 @@
 """What a mirror is to do beside copying, decided once on rank 0 and then the same on every rank."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
 from typing import Literal, TypeAlias
 

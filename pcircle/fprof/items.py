@@ -3,8 +3,7 @@
 Names of any kind, a list, claims to hard-linked files.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from typing import TypeAlias
 
 import msgspec

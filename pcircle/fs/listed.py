@@ -3,8 +3,7 @@
 A module of its own, since every item may carry it, and few runs have a list.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
 
 COMMENT = (b"#", b";")

@@ -15,8 +15,7 @@ tried, no failure is reported, and the set-user-id and set-group-id bits are
 not given to a file that belongs to somebody else than in the source.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import errno
 import os
 import stat

@@ -5,8 +5,7 @@ that come back to a directory or a file carry its identity (device, inode): if s
 that name by then, the entry fails.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from typing import TypeAlias
 
 import msgspec

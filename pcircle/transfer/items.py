@@ -7,8 +7,7 @@ Items that come back to a directory or a file carry its identity (device, inode)
 something else has that name by then, the entry fails.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from typing import TypeAlias
 
 import msgspec

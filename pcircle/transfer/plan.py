@@ -1,7 +1,6 @@
 """What a copy is to do, decided once on rank 0 and then the same on every rank."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
 from collections.abc import Callable, Sequence
 

@@ -9,8 +9,7 @@ with it will fail, and that is told. Where birth times are asked for and not kep
 is meant: the directory fails.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
 import re
 import stat

@@ -18,8 +18,7 @@ rule looks at the path, none is joined.
 Source of the algorithm: rsync's `exclude.c` (rule_matches) and `wildmatch.c`.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import re
 from collections.abc import Iterator, Sequence
 

@@ -11,8 +11,7 @@ one: what comes of it counts there. An item that opens no directories hands its 
 what it makes. `weight` is a share of the job's 1.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 

@@ -1,7 +1,6 @@
 """Where a walk begins: a PATH as the user typed it, and the directories below it."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import errno
 import os
 import stat

@@ -6,8 +6,7 @@ where a right to execute is there or the entry is a directory, and the mask beco
 entries that it limits have together, unless it was given itself.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,6 @@
 """What is wanted of entries, as it travels in the plan."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,6 @@
 """The tree of an expression, as it travels to all ranks."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +16,7 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     args: tuple[Any, ...] = ()
-    children: tuple[Node, ...] = ()
+    children: "tuple[Node, ...]" = ()
     at: int = 0
     count: int = 0
 

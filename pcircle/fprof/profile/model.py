@@ -11,8 +11,7 @@ belong to the name, an n-th of the bytes counts under each of n names, so that i
 on who came first. Between profiles of different trees such files can't be recognised.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from collections.abc import Callable
 from typing import Any
 
