@@ -1,17 +1,15 @@
-"""Where every command begins and ends.
+"""The start and the end of every command.
 
-Until the job listens for signals itself, Ctrl-C should just end the process:
-a KeyboardInterrupt in the middle of an import has nobody to catch it, and
-some extension modules don't survive it.
+Until the job handles signals itself, Ctrl-C ends the process directly: no code could catch a
+KeyboardInterrupt in the middle of an import, and some extension modules do not survive it.
 
-At the end everything is closed and written, and the process ends at once: to
-take the interpreter apart object by object would cost a fifth of the time of
-a copy of three files. Only under a launcher it is done, because MPI libraries
-have last words of their own. There it is kept from looking for garbage once
-more, which would take longer than all the rest of the end.
+At the end, all files are written and closed, and the process ends at once: finalizing the
+interpreter would take a fifth of the time of a copy of three files. Under a launcher it is
+finalized, because MPI libraries need it, but without a last garbage collection, which would take
+longer than the rest.
 
-Between the two there are many small objects and little garbage in circles, so
-it is looked for less often than usual: to do so takes a tenth of the start.
+In between there are many small objects and few reference cycles, so the garbage collector runs less
+often than by default; it would take a tenth of the start.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ _OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
 def open_standard_descriptors() -> None:
-    """Open on /dev/null what of descriptors 0 to 2 the process was started without.
+    """Open /dev/null on those of descriptors 0 to 2 that are closed.
 
-    Else the next file that is opened has the number, and is written to by whoever means a standard
-    stream. Each is opened for the wrong direction: what reads or writes it fails, as it did.
+    Otherwise the next file would get the number and receive output for a standard stream. Each is
+    opened in the wrong direction, so that reads and writes still fail.
     """
     for fd in range(3):
         try:
@@ -42,9 +40,9 @@ def open_standard_descriptors() -> None:
 
 
 def enter(run: Callable[[], int], name: str = "pcircle") -> int:
-    """Run a command, which `run` imports as well; ends the process, or returns the exit code.
+    """Run a command, including its imports; end the process, or return the exit code.
 
-    If a required package cannot be imported, one line that begins with `name` says so.
+    If a required package cannot be imported, one line that begins with `name` reports it.
     """
     open_standard_descriptors()
     install()
@@ -54,7 +52,7 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-        # It asks how far a job is, and must not end one that has not begun or is just over.
+        # SIGUSR1 requests the progress, and must not end a command before or after its job.
         signal.signal(signal.SIGUSR1, lambda number, frame: None)
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     from pcircle.errors import UsageError, package_problem
@@ -78,9 +76,9 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
 
 
 def command(tool: str, main: str = "main") -> Callable[[], int]:
-    """The program of a tool, on the arguments of the command line: see `enter`.
+    """Return the program of a tool, for entry points; see `enter`.
 
-    A tool of several names has a `main` for each.
+    A tool with several commands has a `main` function for each.
     """
 
     def run() -> int:

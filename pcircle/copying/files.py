@@ -279,7 +279,7 @@ class Copier:
                         creation.identify()
             self._sync(creation.fd)
         except BaseException:
-            with suppress(OSError):  # the first error is the one to tell
+            with suppress(OSError):  # the first error is reported
                 creation.identify()
             os.close(creation.fd)
             raise

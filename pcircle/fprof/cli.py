@@ -46,7 +46,7 @@ Examples:
 BARE = {
     "--compress": "--compress=1024",
 }
-"""Options whose value may be left out, and what that means."""
+"""Options with an optional value, and their default forms."""
 
 
 def _add(p: Parser) -> None:

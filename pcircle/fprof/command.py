@@ -1,4 +1,4 @@
-"""What the options of fprof mean, and running it with them."""
+"""The meaning of the options of fprof, and the run with them."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _MAX_PIECES = 1_000_000
 _PIECES = "1024"  # as of --compress alone
 _DEPTH_DIGITS = 9
 KEPT_TOP = 100
-"""How long the lists of the best are in a profile that is kept."""
+"""The length of top lists in a saved profile."""
 
 
 class ProfileProgram(ToolProgram):
-    """fprof, for the runtime."""
+    """The program of fprof, for the runtime."""
 
     name = "fprof"
     reads_only, plan_type = True, Plan
@@ -100,7 +100,7 @@ class ProfileProgram(ToolProgram):
         return msgspec.msgpack.encode(plan)
 
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
-        """See `ToolProgram`: without what the former ranks have of an index."""
+        """Return the plan without the parts of an index that earlier ranks have written."""
         if self._parts is not None:
             from pcircle.walk.sink import remove  # only where ranks were lost
 
@@ -139,7 +139,7 @@ class ProfileProgram(ToolProgram):
 
 
 def profile_typed(typed: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Carry out a parsed command line and return the exit code. UsageError."""
     if not all(typed.operands):
         raise UsageError("empty file name")
     if typed.diff is not None:
@@ -181,7 +181,7 @@ def profile_typed(typed: argparse.Namespace) -> int:
 
 
 def _wishes(typed: argparse.Namespace, lists: Collection[str]) -> Wishes:
-    """What is to be told; a list asks for the look that finds what is in it."""
+    """Return what the report must contain; a list of files requires the search that finds them."""
     by = [word for text in typed.by or () for word in text.split(",")]
     for word in by:
         if word not in DIMENSIONS:
@@ -212,7 +212,7 @@ def _wishes(typed: argparse.Namespace, lists: Collection[str]) -> Wishes:
 
 
 def _is_read(typed: argparse.Namespace) -> bool:
-    """Whether the report goes to a terminal."""
+    """Return whether the report goes to a terminal."""
     stream = sys.stderr if typed.json == "-" else sys.stdout
     return stream is not None and not stream.closed and stream.isatty()
 
@@ -245,7 +245,7 @@ def _in_inode(text: str) -> int:
 
 
 def _block(text: str) -> tuple[int, int]:
-    """A block size and its subblock: 4M, or 4M/8k."""
+    """Parse a block size with an optional subblock: 4M, or 4M/8k."""
     from pcircle.fprof.profile.storage import is_unit, subblock_of
 
     first, _, second = text.partition("/")
@@ -268,5 +268,5 @@ def _run(options: Options) -> int:
 
 
 def profile(paths: Sequence[str | bytes], **choices: Any) -> int:
-    """Profile as the command does, from a program; the exit code. `choices` are of `Options`."""
+    """Profile as the command does, from a program, and return the exit code."""
     return called(_run, Options, paths, choices)

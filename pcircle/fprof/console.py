@@ -1,4 +1,4 @@
-"""Rank 0's side of a run that a person sees: failures as they come, progress, the profile."""
+"""The console of a profile: failures as they happen, progress, and the profile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pcircle.ui.errorlog import LogFile
 
 
 class Console(base.Console[Done]):
-    """Tells the user of failures, progress and the profile."""
+    """Reports failures, progress and the profile."""
 
     tool = "fprof"
 
@@ -122,12 +122,12 @@ def _profile_of(outcome: Outcome[Done]) -> Profile | None:
 
 
 def told_of(profile: Profile) -> int:
-    """How many entries a profile is of."""
+    """Return the number of entries in a profile."""
     return sum(tally[0] for tally in profile.kinds.values())
 
 
 def _account(total: Totals, profile: Profile | None) -> str | None:
-    """What is wrong with the counts of a job that ended well; None if nothing is."""
+    """Return an error if the counts of a successful job disagree, else None."""
     told = 0 if profile is None else told_of(profile)
     examined = total.settled - total.failed
     text = base.unsettled(total)

@@ -1,4 +1,4 @@
-"""What a rank counts while it walks, and what all of them count together."""
+"""The counters of a walk: of a worker, of a rank, and of all ranks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ _HIGH_BITS = 48
 
 
 class Totals(Entries):
-    """Counts of a rank, or of all. Times in microseconds.
+    """The counts of a rank or of all ranks. Times are in microseconds.
 
-    `unreadable` are directories that are counted as such, but whose entries nobody knows,
-    `recalled` files of which a piece is read although they are offline.
-    `bytes_high` are bytes in units of 2**48: on their way they are apart, since sparse
-    files may have more than 64 bits tell.
-    The worker's time goes to reading directories, to looking names up, and to adding
-    up (`work_us`: all of it); `protocol_us` is what the engine took of the processor.
+    `unreadable` counts directories whose entries could not be listed, `recalled` offline files of
+    which a piece was read. `bytes_high` counts units of 2**48 bytes, sent separately because sparse
+    files may claim more than 64 bits. The worker's time is `work_us`, of which parts are spent
+    reading directories and looking up names; `protocol_us` is the processor time of the engine.
     """
 
     unreadable: int
@@ -36,29 +34,28 @@ class Totals(Entries):
 
     @property
     def troubles(self) -> int:
-        """Entries that are not known, or whose own entries are not."""
+        """Return the number of entries that are unknown, or whose contents are unknown."""
         return self.failed + self.unreadable
 
     @property
     def idle_us(self) -> int:
-        """The time in which this rank's workers had nothing to do."""
+        """Return the time in which the workers of this rank waited for work."""
         return max(0, self.elapsed_us - self.work_us)
 
     @property
     def adding_us(self) -> int:
-        """The time of this rank's workers that went to neither directories nor names."""
+        """Return the time of the workers outside of directories and names."""
         return max(0, self.work_us - self.readdir_us - self.stat_us)
 
     @classmethod
     def figures(cls, counts: tuple[int, ...]) -> dict[str, int]:
-        """See `Measured`."""
         total = totals(counts)
         times = ("readdir_us", "stat_us", "adding_us", "protocol_us", "idle_us")
         figures = {"entries": total.settled, "bytes": total.bytes}
         return figures | {name: getattr(total, name) for name in times}
 
     def known(self, weight: float) -> Known:
-        """What is known of the work, for how long it will take: bytes are none of it."""
+        """Return the known work; bytes are not work here."""
         return Known(
             found=self.found,
             sized=self.found,
@@ -71,7 +68,7 @@ class Totals(Entries):
 
 
 class Counters(Totals):
-    """A worker's running counts; written by it, read by the main thread."""
+    """The running counts of a worker; written by the worker, read by the main thread."""
 
     readdir_s: float
     stat_s: float
@@ -80,14 +77,14 @@ class Counters(Totals):
     _protocol_s: float | None
 
     def __init__(self, *, first: bool = True) -> None:
-        """Those of the rank's first worker are of the engine's thread as well."""
+        """The counters of the rank's first worker also count the engine's thread."""
         super().__init__()
         self.readdir_s = self.stat_s = self.work_s = 0.0
         self._began_s = time.perf_counter()
         self._protocol_s = time.thread_time() if first else None
 
     def sums(self) -> ProgressSums:
-        """The counts for a progress round; on the main thread."""
+        """Return the counts for a progress round; called on the main thread."""
         now = Totals.of(self.row())
         now.bytes, now.bytes_high = self.bytes & (1 << _HIGH_BITS) - 1, self.bytes >> _HIGH_BITS
         now.readdir_us, now.stat_us = round(self.readdir_s * 1e6), round(self.stat_s * 1e6)
@@ -98,12 +95,12 @@ class Counters(Totals):
         return ProgressSums(now.row(), self.weight, 1)
 
     def work(self) -> Work:
-        """What was done so far: entries that were looked up, and directories that were read."""
+        """Return the work done so far: names looked up, and directories read."""
         return Work(self.completed + self.scans_done)
 
 
 def totals(counts: tuple[int, ...]) -> Totals:
-    """The counts of `Counters.sums` by name."""
+    """Return the counts of `Counters.sums` by name."""
     found = Totals.of(counts)
     found.bytes += found.bytes_high << _HIGH_BITS
     found.bytes_high = 0
@@ -111,5 +108,5 @@ def totals(counts: tuple[int, ...]) -> Totals:
 
 
 def add_up(rows: Iterable[tuple[int, ...]]) -> Totals:
-    """The counts of all ranks together."""
+    """Return the sum of the counts of all ranks."""
     return totals(Totals.total(rows).row())

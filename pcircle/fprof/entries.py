@@ -1,6 +1,6 @@
-"""The index of all entries, beside a profile that is kept: written by all ranks, made one file.
+"""The index of all entries next to a saved profile: written by all ranks, joined into one file.
 
-Each rank writes what it looks at to its part (`pcircle.walk.sink`); rank 0 has them put in order.
+Each rank writes its entries to its part (`pcircle.walk.sink`); rank 0 has the parts sorted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pcircle.writing import close_new
 
 
 class Entries:
-    """One thread's way to the rank's part of an index."""
+    """Writes entries of one thread to the rank's part of an index."""
 
     def __init__(self, plan: Plan, rank: int, first: Entries | None = None) -> None:
         place = require(plan.index)
@@ -35,14 +35,14 @@ class Entries:
         )
 
     def directory(self, root: int, path: bytes, status: Any, *, entered: bool = True) -> None:
-        """Write a directory that was opened, or a root that is none."""
+        """Write a directory that was opened, or a root that is not a directory."""
         text = index.directory(root, path, status, entered=entered)
         self._add(root, path, text, itself=True)
 
     def names(
         self, root: int, path: bytes, names: Sequence[bytes], stats: Stats, directory_fd: int
     ) -> None:
-        """Write names of a directory that were looked up: those that are no directories."""
+        """Write names that were looked up, other than directories."""
         modes = stats.column("mode", 0, len(names))
         places = [place for place, mode in enumerate(modes) if not stat.S_ISDIR(mode)]
         if path == HOLDER:
@@ -55,11 +55,11 @@ class Entries:
             self._add(root, path, index.names(root, path, found, stats, places, targets))
 
     def unread(self, root: int, path: bytes, error: OSError) -> None:
-        """Write that what is in a directory is not known."""
+        """Write that the contents of a directory are unknown."""
         self._add(root, path, index.failure(root, path, b"", index.READ, error))
 
     def unreached(self, root: int, path: bytes, error: OSError, directories: Directories) -> None:
-        """Write an entry that can't be looked at, or a directory that can't be opened."""
+        """Write an entry that cannot be looked up, or a directory that cannot be opened."""
         above, _, name = path.rpartition(b"/")
         if name:
             with suppress(OSError), directories.lease(root, above) as lease:
@@ -88,9 +88,9 @@ def _unwritable(error: OSError) -> StoppedEarly:
 
 
 def place_for(save: str, plan: Plan) -> bytes:
-    """Where the parts of an index go: beside the profile. UsageError if that can't be.
+    """Return the path prefix for the parts of an index, next to the profile. UsageError.
 
-    StoppedEarly if the file system takes back what it has accepted.
+    StoppedEarly if the file system loses data that it has accepted.
     """
     holder = os.path.realpath(os.path.dirname(os.fsencode(save)) or b".")
     for root in plan.roots:
@@ -112,7 +112,7 @@ def place_for(save: str, plan: Plan) -> bytes:
 
 
 def publish(plan: Plan, save: str, entries: int) -> None:
-    """Make one file of the parts. OSError."""
+    """Join the parts into one file. OSError."""
     found = [
         index.IndexedRoot(root.shown, os.path.abspath(os.path.join(plan.directory, root.shown)))
         for root in plan.roots
@@ -123,7 +123,7 @@ def publish(plan: Plan, save: str, entries: int) -> None:
 
 
 def clear(plan: Plan) -> None:
-    """Remove the parts, of which nobody wants anything any more."""
+    """Remove the parts."""
     if plan.index is not None:
         with suppress(OSError):
             remove(plan.index, plan.ranks)

@@ -1,7 +1,7 @@
-"""`--list-out KIND:FILE`: a line for each file that a look has found something about.
+"""`--list-out KIND:FILE`: a line for each file in which a search has found something.
 
-Who looks makes the lines, and keeps them until its item ends; they go to rank 0 as notices do, so
-that memory is bounded. The path is the last column, as `find` prints it.
+The rank that finds it formats the line and keeps it until its item ends. Lines go to rank 0 as
+notices, so memory is bounded. The path is the last column, as `find` prints it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ COLUMNS = {
     "compress": ("size", "sampled", "compressed"),
     "special": ("kind",),
 }
-"""The kinds of lists, and what stands before the path in each."""
+"""The kinds of lists, and the columns before the path."""
 
 _FEW_BYTES = 1 << 15  # of lines in a notice
 
 
 class FileLists:
-    """The lines of one worker, of the lists of `kinds`, each with this `end`."""
+    """The lines of one worker for the lists of `kinds`, each with this terminator."""
 
     def __init__(self, kinds: Sequence[str], end: bytes, roots: Sequence[Root]) -> None:
         self.kinds = frozenset(kinds)
@@ -39,7 +39,7 @@ class FileLists:
         self._unlisted = dict.fromkeys(kinds, 0)
 
     def add(self, kind: str, root: int, path: bytes, name: bytes, *values: object) -> None:
-        """Add a file of a directory, if such a list is wanted."""
+        """Add a file, if its list was requested."""
         if kind not in self.kinds:
             return
         at = self._roots[root]
@@ -51,7 +51,7 @@ class FileLists:
         self._lines[kind].append(columns + shown + self._end)
 
     def tell(self, context: Context[Any]) -> None:
-        """The item ends: have rank 0 told."""
+        """Send the lines to rank 0, at the end of an item."""
         for kind, lines in self._lines.items():
             unlisted, self._unlisted[kind] = self._unlisted[kind], 0
             if not (lines or unlisted):
@@ -68,12 +68,12 @@ class FileLists:
 
 
 def heading(kind: str, end: bytes) -> bytes:
-    """The first line of a list: the names of its columns, behind the sign of a comment."""
+    """Return the first line of a list: the names of its columns, as a comment."""
     return b"#" + "\t".join((*COLUMNS[kind], "path")).encode() + end
 
 
 def lists_of(typed: Sequence[str] | None) -> Mapping[str, str]:
-    """The files by kind that --list-out asks for. UsageError."""
+    """Return the files by kind that --list-out names. UsageError."""
     found: dict[str, str] = {}
     for text in typed or ():
         kind, colon, file = text.partition(":")

@@ -1,6 +1,6 @@
-"""fprof's units of work besides those of the walk, and what comes back of all.
+"""The items of a profile in addition to those of the walk, and their results.
 
-Names of any kind, a list, claims to hard-linked files.
+Names of any kind, ranges of a list, and claims to hard-linked files.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -13,9 +13,9 @@ from pcircle.walk.items import Batch, Gather, Merge, Seal, Tree
 
 
 class Mixed(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
-    """Profile names of any kind in the directory `path`; directories among them are not entered.
+    """Profile names of any kind in the directory `path`, without entering directories.
 
-    Names are joined by NUL. Nothing of them counts for a directory.
+    Names are separated by NUL. They do not count for a directory.
     """
 
     root: int
@@ -27,7 +27,7 @@ class Mixed(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
 
 
 class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Profile what a list names; `only` is a range of it, which rank 0 keeps."""
+    """Profile the entries of a list; `only` is a range of the list, which rank 0 keeps."""
 
     root: int
     only: Listed
@@ -35,7 +35,7 @@ class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
 
 class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Names of hard-linked files, for the rank that knows which were seen: see `Claim`."""
+    """Names of hard-linked files, for the rank that knows which files were seen; see `Claim`."""
 
     packed: bytes
 
@@ -46,13 +46,13 @@ Item: TypeAlias = (
 
 
 Sum: TypeAlias = tuple[int, int, int]
-"""Entries and bytes of a part of a directory, and how many of the bytes are in itself."""
+"""Entries and bytes of a part of a directory, and the bytes directly in it."""
 
 _HIGH_BITS = 60
 
 
 def narrow(part: Sum) -> tuple[int, ...]:
-    """A sum as it travels: what may have more than 64 bits is divided into two numbers."""
+    """Encode a sum for a message: a number that may exceed 64 bits becomes two numbers."""
     entries, size, own = part
     if (size | own) >> _HIGH_BITS == 0:
         return part
@@ -61,7 +61,7 @@ def narrow(part: Sum) -> tuple[int, ...]:
 
 
 def wide(part: tuple[int, ...]) -> Sum:
-    """What `narrow` was given."""
+    """Decode a sum of `narrow`."""
     entries, size, own = part[:3]
     if len(part) > 3:
         size, own = size + (part[3] << _HIGH_BITS), own + (part[4] << _HIGH_BITS)
@@ -69,14 +69,14 @@ def wide(part: tuple[int, ...]) -> Sum:
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """An item's result: sums by slot, narrow; at the end, a rank's profile, packed."""
+    """The result of an item: sums by slot; at the end, a rank's packed profile."""
 
     slots: dict[int, tuple[int, ...]] = {}
     profile: bytes = b""
 
 
 class FileLines(msgspec.Struct, frozen=True, array_like=True, tag="listed"):
-    """Lines of a list of files of a kind; `unlisted` paths are left out, as they have line ends."""
+    """Lines of a list of files; `unlisted` counts paths that contain the terminator."""
 
     kind: str
     lines: bytes
@@ -84,5 +84,5 @@ class FileLines(msgspec.Struct, frozen=True, array_like=True, tag="listed"):
 
 
 def added(a: Sum, b: Sum) -> Sum:
-    """Two sums as one."""
+    """Return the sum of two sums."""
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]

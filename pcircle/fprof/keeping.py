@@ -1,4 +1,4 @@
-"""Work on kept profiles: telling of them together, and comparing two."""
+"""Reports of saved profiles, and comparisons of two profiles."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pcircle.walk.attributes import ANY
 
 
 def tell_kept(options: Options) -> int:
-    """Tell of saved profiles; rank 0 of a launched job does, the others have nothing to do.
+    """Report on saved profiles, on rank 0 of a launched job; other ranks do nothing.
 
-    `paths` of the options are the files. Returns the exit code; UsageError for what is refused.
+    `paths` of the options are the files. Return the exit code. UsageError.
     """
     filtered = bool(options.filters) or options.wanted != ANY
     others = (options.one_file_system, options.error_log is not None, filtered, bool(options.lists))
@@ -55,7 +55,7 @@ def tell_kept(options: Options) -> int:
 
 
 def diff(typed: argparse.Namespace) -> int:
-    """Compare kept profiles; rank 0 of a launched job does, the others have nothing to do."""
+    """Compare saved profiles, on rank 0 of a launched job; other ranks do nothing."""
     refuse_others(typed, "two saved profiles")
     if launched().rank:
         return 0

@@ -1,9 +1,8 @@
-"""`--files-from`: what of a directory is to be profiled, as items of work.
+"""`--files-from`: items for the entries of a list.
 
-The list is sorted and kept on disk by `pcircle.fs.lists`, where what lies in one directory lies
-together. So are its names looked up, which takes no longer than a walk. Listed directories count by
-themselves; what is in them does not, unless it is listed, or the directory is with a slash at its
-end.
+`pcircle.fs.lists` sorts the list on disk, so entries of one directory are together, and their names
+are looked up together, as fast as in a walk. A listed directory counts by itself; its contents
+count only if they are listed too, or if the directory is listed with a trailing slash.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _NUL = b"\0"
 
 
 class _Waiting:
-    """Names of one directory: those that count by themselves, and those with their subtrees."""
+    """Names of one directory: names that count alone, and names with their subtrees."""
 
     __slots__ = ("alone", "inside", "whole")
 
@@ -28,7 +27,7 @@ class _Waiting:
         self.whole: list[bytes] = []
 
     def items(self, root: int, weight: float) -> Iterator[Mixed | Tree]:
-        """Items of these names, which are forgotten."""
+        """Return items for these names, and forget the names."""
         path = self.inside[:-1].replace(_NUL, b"/")
         if self.alone:
             names = _NUL.join(self.alone)
@@ -39,7 +38,7 @@ class _Waiting:
 
 
 def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Mixed | Tree]:
-    """Items for sorted records, each path of this weight, with little in memory at once."""
+    """Return items for sorted records, each path with this weight, in bounded memory."""
     waiting: list[_Waiting] = []  # each in the one before it
     for record in records:
         whole = record.endswith(_NUL)

@@ -1,6 +1,6 @@
-"""What is asked of fprof, decided: every option with its meaning, and files that can be written.
+"""The resolved options of fprof, and the check of all output files.
 
-Profiles are made and kept ones are told of by these options alike.
+New and saved profiles are reported by the same options.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pcircle.ui.names import show
 
 
 class Options(Common, frozen=True, kw_only=True):
-    """What is to be profiled and told. `lists` are those of single files: kinds and names."""
+    """What to profile and to report. `lists` are lists of single files: kinds and names."""
 
     paths: tuple[bytes, ...]
     wishes: Wishes = Wishes()
@@ -29,13 +29,13 @@ class Options(Common, frozen=True, kw_only=True):
     lists: tuple[tuple[str, str], ...] = ()
 
     def outputs(self) -> Outputs:
-        """What is to be written."""
+        """Return the outputs."""
         files = {name: getattr(self, name) for name in ("json", "csv", "save", "html", "plot")}
         return Outputs(**files, tree=self.wishes.tree)
 
 
 def check_outputs(options: Options) -> None:
-    """Refuse, before any work, what could not be written after it: UsageError."""
+    """Raise UsageError, before any work, for files that could not be written at the end."""
     _check_files(options)
     if options.plot is not None:
         from pcircle.ui import pictures

@@ -1,4 +1,4 @@
-"""What is to be profiled, decided once on rank 0 and then the same on every rank."""
+"""The plan of a profile, decided on rank 0 and then the same on every rank."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
@@ -16,15 +16,14 @@ from pcircle.walk.roots import Root, root_of
 class Plan(msgspec.Struct, frozen=True):
     """The roots and the resolved options.
 
-    `directory` is the working directory; `one_node` tells that all ranks share a node, and
-    `volumes` which of the roots lie on one file system: they have the same number. `rules`
-    choose what is counted of what is below the roots; `one_file_system`: of a mount point the
-    directory alone. `facets` are what is to be added up besides sizes, `top` how long lists of
-    the best are, `edges` those of a histogram that is to be exact there; `threads` how many
-    operations of a rank may be under way at once, None: adaptive; `pieces` how many pieces
-    of files are to be compressed. `wanted` is what entries must be, with times counted from
-    `now_ns`. `index` is where each of so many `ranks` writes its part of an index, its number to be
-    added. `lists` are the kinds of files of which each has a line, with this end.
+    `directory` is the working directory; `one_node` means that all ranks run on one node. `volumes`
+    has the same number for roots on the same file system. `rules` and `wanted` select entries below
+    the roots, with ages relative to `now_ns`; with `one_file_system` mount points are not entered.
+    `facets` are the sums in addition to sizes, `top` is the length of top lists, `edges` are the
+    edges of an exact histogram, `threads` is the number of concurrent operations of a rank (None:
+    adaptive), `pieces` the size of the sample to compress. `index` is the path prefix of the parts
+    of an index, to which each of the `ranks` appends its number. `lists` are the requested lists of
+    files, with their terminator.
     """
 
     roots: tuple[Root, ...]
@@ -47,16 +46,16 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def index_of(save: str) -> str:
-    """The file of the index beside a profile."""
+    """Return the file of the index that belongs to a profile."""
     from pcircle.walk.index import ENDING  # few runs write one
 
     return save + os.fsdecode(ENDING)
 
 
 def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
-    """The roots, and numbers of their file systems. A symbolic link is followed.
+    """Return the roots, and the numbers of their file systems. Symbolic links are followed.
 
-    UsageError if there is nothing, or if one is in another or the same: what is in both would count
+    UsageError if a root does not exist, or if one contains another, whose entries would count
     twice.
     """
     found = [_root(path) for path in paths]

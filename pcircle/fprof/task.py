@@ -1,8 +1,8 @@
-"""Profiling as a task: which work each kind of item is, and how sums come together.
+"""Profiling as a task: the work of each kind of item, and the merging of sums.
 
-The walk (`pcircle.walk`) goes through the trees. A directory is complete when all below it is,
-wherever that was walked. What a rank has added up (`profile.collect`) stays there until the
-end of the job and is then merged up the tree.
+The walk (`pcircle.walk`) goes through the trees. A directory is complete when everything below it
+is complete, on whichever rank. The sums of a rank (`profile.collect`) stay there until the end of
+the job and are then merged up the tree.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LIST_BYTES = 1 << 20  # of a list, that are divided at once
 
 
 class ProfileTask(PartedTask[Item, Done]):
-    """One rank's part of a profile; with `first`, the part of it that another worker has."""
+    """One rank's part of a profile; with `first`, the part of another worker of that rank."""
 
     notice_type = Failure | Recalled | FileLines
 
@@ -98,7 +98,7 @@ class ProfileTask(PartedTask[Item, Done]):
         )
 
     def close(self) -> None:
-        """The job has ended: let the directories go."""
+        """Release the directories."""
         self._collector.inodes.close()
         for part in self.parts:
             part._stats.close()
@@ -115,7 +115,7 @@ class ProfileTask(PartedTask[Item, Done]):
         return Done(profile=pack(reduce(merge, (part._end() for part in self.parts))))
 
     def _end(self) -> Profile:
-        """What this worker has added up."""
+        """Return the profile of this worker."""
         profile = self._collector.end(tuple(root.shown for root in self._plan.roots))
         if self._looks is not None:
             self._looks.end(profile, self._plan.pieces)
@@ -186,7 +186,7 @@ class ProfileTask(PartedTask[Item, Done]):
         return self.merge(require_type(Done, own), merged)
 
     def _lines(self, item: Lines, context: Context[Item]) -> None:
-        """Divide what is listed among all."""
+        """Divide the entries of a list among all ranks."""
         if self._lists is None:
             context.post(0, [item])
             return

@@ -1,9 +1,9 @@
-"""What fprof does at each step of the walk: looks names up, and adds up what they are.
+"""The visitor of fprof: looks up names and adds up their attributes.
 
-Small directories that hold nothing but files are listed and looked up several at a time. Of others
-all names are looked up at once, and which of them are directories is found on the way; larger ones
-are read in blocks, by kind. What of a directory comes together are sums; all else is added up where
-it was found (`pcircle.fprof.profile.collect`).
+Small directories that hold only files are listed and looked up many at a time. In other small
+directories all names are looked up at once, which shows which of them are directories; larger
+directories are read in blocks, by kind. Only the sums of a directory travel; everything else is
+added up on the rank that saw the entry (`pcircle.fprof.profile.collect`).
 """
 
 from __future__ import annotations
@@ -46,10 +46,7 @@ _SCAN = DirectoryScan(max_entries=256, max_batch_entries=2 * CAPACITY, look_up=T
 
 
 class Means(NamedTuple):
-    """What a worker looks names up with, and where it adds them up, and keeps all `entries`.
-
-    `lists` are those of single files.
-    """
+    """The tools of a worker: look-ups, sums, the index in `entries`, and `lists` of files."""
 
     counters: Counters
     collector: Collector
@@ -61,7 +58,7 @@ class Means(NamedTuple):
 
 
 class ProfileVisitor(Visitor[Sum]):
-    """One worker thread's, of a rank of `size`. `claims` are those for other ranks, by home."""
+    """The visitor of one worker thread, on one of `size` ranks. `claims` are sorted by home."""
 
     nothing: ClassVar[Sum] = NOTHING
     batch_names: ClassVar[int] = 2 * CAPACITY
@@ -79,7 +76,6 @@ class ProfileVisitor(Visitor[Sum]):
         self._devices: dict[int, int] = {}  # of roots, as this node has them
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         if self._looks is not None:
             roots = self._plan.roots
             tell_recalls(
@@ -194,7 +190,7 @@ class ProfileVisitor(Visitor[Sum]):
         return below
 
     def meant(self, opened: Open[Sum], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """See `Visitor`: all, whose number counts."""
+        """Count all entries of a directory, whatever filters select."""
         opened.own = 0
         scan = iter(blocks)
         while True:
@@ -209,7 +205,7 @@ class ProfileVisitor(Visitor[Sum]):
             yield block
 
     def leave(self, opened: Open[Sum], context: Context[Any] | None) -> Sum:
-        """See `Visitor`: a directory and all below it are done."""
+        """Complete a directory after everything below it."""
         path = opened.path
         entries, size, own_bytes = opened.part
         entries += 1
@@ -219,11 +215,10 @@ class ProfileVisitor(Visitor[Sum]):
         return entries, size, 0
 
     def lost(self, opened: Open[Sum]) -> Sum:
-        """See `Visitor`."""
         return self.leave(opened, None)
 
     def failed(self, opened: Open[Sum], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`: one that was reached is a directory of which nobody knows the entries."""
+        """Report a directory; one that was opened is counted with unknown entries."""
         if opened.leases is None:
             self._counters.scans_done += 1
             self._counters.failed += 1
@@ -242,7 +237,6 @@ class ProfileVisitor(Visitor[Sum]):
         self._note(opened.root, opened.path, "read directory", error, context)
 
     def merge(self, a: Sum, b: Sum) -> Sum:
-        """See `Visitor`."""
         return a[0] + b[0], a[1] + b[1], a[2] + b[2]
 
     # ---- names -----------------------------------------------------------------
@@ -250,7 +244,7 @@ class ProfileVisitor(Visitor[Sum]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Sum]
     ) -> None:
-        """See `Visitor`: what takes too long is handed back."""
+        """Look up names; hand back the remaining names if the batch takes too long."""
         until_s = time.monotonic() + _BATCH_S
         fd = fds[0]
         files = names.files
@@ -270,7 +264,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._bytes += total
 
     def taken(self) -> Sum:
-        """See `Visitor`: the bytes that count for their directory, twice."""
+        """Return the bytes that count for their directory, twice."""
         total = self._bytes
         if not total:
             return NOTHING
@@ -292,9 +286,9 @@ class ProfileVisitor(Visitor[Sum]):
                 self.unreached(item, name, error, context)
 
     def _sorted(self, where: Where, names: Sequence[bytes], fd: int) -> tuple[int, list[bytes]]:
-        """Add what was looked up, each name as what it is: the bytes, and the subdirectories.
+        """Add the looked up names by kind; return their bytes and the subdirectories.
 
-        Where these count by themselves, there are none.
+        Names that count by themselves have no subdirectories.
         """
         if self._stats.are_files(len(names)):
             return self._add_files(where, names, None, fd), []
@@ -317,7 +311,7 @@ class ProfileVisitor(Visitor[Sum]):
     def _others(
         self, kind: str, places: Sequence[int], where: Where, names: Sequence[bytes]
     ) -> int:
-        """Add what is no file, of one kind, at these places of what was looked up; its bytes."""
+        """Add entries of one kind other than files, at these places; return their bytes."""
         sizes, taken = (
             [column[place] for place in places]
             for column in (self._stats.column(name, 0, places[-1] + 1) for name in _SPACE)
@@ -334,7 +328,7 @@ class ProfileVisitor(Visitor[Sum]):
         return total
 
     def _specials(self, places: Sequence[int], where: Where, names: Sequence[bytes]) -> None:
-        """Count special files by what they are."""
+        """Count special files by kind."""
         self._counters.special += len(places)
         column = self._stats.column("mode", 0, places[-1] + 1)
         modes = [column[place] for place in places]
@@ -347,7 +341,7 @@ class ProfileVisitor(Visitor[Sum]):
     def _add_files(
         self, where: Where, names: Sequence[bytes], places: Sequence[int] | None, fd: int
     ) -> int:
-        """Add files that were looked up; the bytes that count for their directory."""
+        """Add looked up files; return the bytes that count for their directory."""
         path = where.path
         depth = path.count(b"/") + 1 if path else 0
         if path == HOLDER:
@@ -363,7 +357,7 @@ class ProfileVisitor(Visitor[Sum]):
         return total
 
     def _claim(self, where: Where, claim: Claim) -> None:
-        """Ask the home of a file of several names, which may be this rank."""
+        """Send a claim to the home of a file with several names, which may be this rank."""
         if not self._plan.one_node:
             # Nodes number devices each in their own way.
             system = 0 if where.place is None else where.place.file_system
@@ -377,7 +371,7 @@ class ProfileVisitor(Visitor[Sum]):
     def _looked_up(
         self, where: Where, names: Sequence[bytes], fd: int, context: Context[Any]
     ) -> Sequence[bytes]:
-        """Have names looked up. Those that can't be fail, and are not among those returned."""
+        """Look up names; report failures, and return the other names."""
         began_s = time.perf_counter()
         counters, weight = self._counters, where.weight
         counters.weight += weight * len(names)
@@ -398,7 +392,7 @@ class ProfileVisitor(Visitor[Sum]):
     # ---- failures --------------------------------------------------------------
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`: an entry that can't be looked at."""
+        """Report an entry that cannot be looked up."""
         self._counters.failed += 1
         path = join_path(where.path, name)
         if self._entries is not None:

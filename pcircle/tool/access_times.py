@@ -1,8 +1,8 @@
-"""Access times from before the walk that counts for `--max-delete`.
+"""Access times from before the first walk of `--max-delete`, which only counts.
 
-Reading a directory updates its access time, except with O_NOATIME, which is reserved for the owner
-and root, and which not all file systems obey. Reading a symbolic link always does. If access times
-decide what is removed, the second walk must decide by those that the first one has seen. Each rank
+Reading a directory updates its access time, except with O_NOATIME, which only the owner and root
+may use, and which some file systems ignore. Reading a symbolic link always does. If access times
+decide what is removed, the second walk must use the times that the first walk has seen. Each rank
 remembers the times that the first walk may have changed, and sends them to all other ranks before
 the second walk begins.
 """
@@ -57,7 +57,7 @@ class AccessTimes:
             self._add([(self._key(status), status.st_atime_ns)], self._new)
 
     def receive(self, accesses: Accesses) -> None:
-        """Remember the times from another rank. StoppedEarly if they are too many."""
+        """Remember the times from another rank. StoppedEarly if there are too many."""
         self._add(
             (_Key(device, inode, changed.ns), accessed.ns)
             for device, inode, changed, accessed in accesses.entries
@@ -65,7 +65,7 @@ class AccessTimes:
         self._limit()
 
     def take_new(self) -> Accesses | None:
-        """Return the times that no other rank has been sent. StoppedEarly if they are too many."""
+        """Return the times that were not sent yet. StoppedEarly if there are too many."""
         self._limit()
         with self._lock:
             new, self._new = self._new, []
@@ -84,7 +84,7 @@ class AccessTimes:
         before_ns = self._known.get(self._key(status))
         if before_ns is None or before_ns >= status.st_atime_ns:
             return status
-        reduced: Any = status.__reduce__()  # the one way to get at all fields
+        reduced: Any = status.__reduce__()  # the only way to read all fields
         fields, more = reduced[1]
         times = {"st_atime": before_ns / 1e9, "st_atime_ns": before_ns}
         return os.stat_result(fields, {**more, **times})

@@ -1,10 +1,12 @@
-"""`--json-lines` and `--list-out`: each action on an entry, and each entry that was acted on.
+"""`--json-lines` and `--list-out`: a record of each action, and a list of the entries.
 
-The rank that acts makes their lines and keeps them until its item ends; then they go to rank 0 as
-notices do, packed and answered (`pcircle.circle.notices`): so lines are whole, those of a rank in
-their order, memory is bounded, and who acts faster than rank 0 writes waits. A list that ranks
-write to files, to be merged, would be in order, which no reader of it needs; but it could be no
-pipe, wants a directory that all ranks see, and after an early end nobody would have it.
+The rank that acts formats the lines and keeps them until its item ends. They then travel to rank 0
+as notices, packed and acknowledged (`pcircle.circle.notices`). So lines are complete, lines of one
+rank are in order, memory is bounded, and a rank that acts faster than rank 0 writes has to wait.
+
+Lists that each rank writes to a file, to be merged at the end, would be sorted, which no reader
+needs. But the result could not be a pipe, it would need a directory that all ranks see, and it
+would be lost if the job ended early.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ _FEW = 256  # entries in a notice
 
 
 class Lines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
-    """Some lines of actions, whole ones, and paths of a list, each with its end.
+    """Complete lines of the action log, and paths of the list with their terminators.
 
-    `unlisted` is how many have a newline in their paths, with which these end; `said` are
-    lines for the user, and `planned` those of a plan.
+    `unlisted` counts paths that contain the terminator and so cannot be listed. `said` has lines
+    for standard output, `planned` lines of a plan.
     """
 
     text: bytes
@@ -43,9 +45,9 @@ class Lines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True):
-    """What is to be told of actions: their lines, and paths that end with `end`, if any.
+    """The requested output: lines of the action log, and paths that end with `end`.
 
-    To the user they are told by this word, if it is not empty, and the path.
+    If `word` is not empty, standard output has a line of this word and the path for each action.
     """
 
     lines: bool = False
@@ -59,11 +61,11 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
 
 
 Said = bytes | None
-"""Lines for the user, or None for those that the word of `Wanted` makes."""
+"""Lines for standard output; None for the line that the word of `Wanted` makes."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """What happened to an entry."""
+    """The output for one action, until the item ends."""
 
     root: int
     path: bytes
@@ -74,10 +76,10 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """What was done with an entry, or would be.
+    """A line of the action log: an action on an entry, done or planned.
 
-    `path` is below PATH number `root`, `.` for that itself; one that is not UTF-8 is `path_b64`.
-    `kind` is a letter as of `find -type`, `t` the seconds since the rank began.
+    `path` is relative to PATH number `root`, and `.` for the root itself; a path that is not UTF-8
+    is in `path_b64`. `kind` is a letter of `find -type`, `t` the seconds since the rank started.
     """
 
     v: int
@@ -96,7 +98,7 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Actions:
-    """What one thread of a rank has to tell of actions. `planned`: none is done."""
+    """The actions of one worker thread. With `planned` no action is carried out."""
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class Actions:
         planned: bool = False,
         shown: Sequence[bytes] = (),
     ) -> None:
-        """`first` are those of the rank's first thread, `shown` the roots as users know them."""
+        """`first` belongs to the rank's first thread; `shown` has the roots as typed."""
         self._shown = shown
         self._tool = tool
         self.wanted = wanted
@@ -130,24 +132,24 @@ class Actions:
         said: Said = None,
         why: tuple[str, ...] = (),
     ) -> None:
-        """An entry was acted on, or would be; `said` to the user are lines of the tool's own."""
+        """Record an action; `said` replaces the usual line on standard output."""
         self._add(action, root, path, kind, size, self._done, None, said, why)
 
     def planned(self, line: bytes) -> None:
-        """An entry is planned to be acted on: its line of the plan."""
+        """Record a line of the plan."""
         self._planned.append(line)
 
     def skipped(self, root: int, path: bytes, kind: str, *, said: Said = None) -> None:
-        """An entry is left as it is; `said` as of `done`."""
+        """Record an entry that is left unchanged; `said` as in `done`."""
         state = "skipped" if self._done == "done" else self._done
         self._add("skip", root, path, kind, 0, state, None, said)
 
     def vanished(self, action: str, root: int, path: bytes, kind: str) -> None:
-        """An entry was gone before it could be acted on."""
+        """Record an entry that vanished before the action."""
         self._add(action, root, path, kind, 0, "vanished", None)
 
     def failed(self, action: str, root: int, path: bytes, errno: int | None) -> None:
-        """An action has failed: what this item has told of the entry last does not hold."""
+        """Record a failed action, in place of the last record of the same entry."""
         if (kept := self._kept) and (kept[-1].root, kept[-1].path) == (root, path):
             self._kept.pop()
         self._add(action, root, path, "", 0, "failed", errno)
@@ -166,7 +168,7 @@ class Actions:
     ) -> None:
         wanted = self.wanted
         if said is None and not (wanted.lines or wanted.end or wanted.word):
-            return  # only a plan is, and that has lines of its own
+            return  # only a plan is wanted, which has lines of its own
         line = b""
         if wanted.lines:
             text, coded = _as_text(path or b".")
@@ -197,11 +199,11 @@ class Actions:
 
     @property
     def is_full(self) -> bool:
-        """There is enough to be told that an item should not go on to gather more."""
+        """Return whether so much was recorded that the item should end."""
         return len(self._kept) >= _MANY or len(self._planned) >= _MANY
 
     def tell(self, context: Context[Any]) -> None:
-        """The item ends: have rank 0 told."""
+        """Send all records to rank 0, at the end of an item."""
         if self._kept:
             kept, self._kept = self._kept, []
             context.note(_packed(kept))
@@ -212,7 +214,7 @@ class Actions:
 
 
 def _as_text(path: bytes) -> tuple[str | UnsetType, str | UnsetType]:
-    """A path as text, or else in base 64."""
+    """Return the path as text, or in base 64 if it is not UTF-8."""
     try:
         return path.decode(), UNSET
     except UnicodeDecodeError:
@@ -220,13 +222,13 @@ def _as_text(path: bytes) -> tuple[str | UnsetType, str | UnsetType]:
 
 
 def _listed(path: bytes, end: bytes) -> bytes:
-    """A path as `--files-from` reads it: a line that begins like a comment is none."""
+    """Return a path as `--files-from` reads it; a leading comment sign gets `./` in front."""
     path = path or b"."
     return (b"./" if end == b"\n" and path.startswith(COMMENT) else b"") + path + end
 
 
 def _packed(kept: Sequence[_Kept]) -> list[Lines]:
-    """What was kept as notices of some size."""
+    """Return the records as notices of about 32 KiB."""
     packs: list[Lines] = []
     begin = size = 0
     for at, each in enumerate(kept, 1):

@@ -1,4 +1,4 @@
-"""The command to run next, to be pasted into a shell: the one that was typed, a little changed."""
+"""The command to run next, for pasting into a shell: the original command, slightly changed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def command(
     drop: Collection[str] = (),
     drop_valued: Collection[str] = (),
 ) -> str:
-    """A tool's command of the `words` that were typed behind its name.
+    """Return the command line of a tool from its original `words`.
 
-    With the option `add`, and without those to `drop`, of which some are followed by a value.
+    The option `add` is added; the options in `drop`, and in `drop_valued` with their values, are
+    removed.
     """
     end = words.index("--") if "--" in words else len(words)
     kept = []
@@ -34,7 +35,7 @@ def command(
 
 
 def _quoted(word: str) -> str:
-    """A word as a shell wants it, printable whatever is in it."""
+    """Quote a word for the shell, printable whatever it contains."""
     from shlex import quote
 
     shown = show(os.fsencode(word))

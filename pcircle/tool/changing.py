@@ -1,8 +1,8 @@
-"""Tools that change or remove what they find: what they are all asked, beside what a walk is.
+"""Programs of tools that change or remove entries: their options and reports.
 
-Whether anything is done at all (`--dry-run`, `--plan`), or what was planned (`--apply`), or nothing
-if it were too much (`--max-delete`); how each action is reported (`-v`, `--json-lines`,
-`--list-out`), how fast (`--ops-limit`) and how long (`--stop-after`).
+The options select whether entries are changed at all (`--dry-run`, `--plan`), by an earlier plan
+(`--apply`), or not at all if there are too many (`--max-delete`); how actions are reported (`-v`,
+`--json-lines`, `--list-out`), how fast (`--ops-limit`) and how long (`--stop-after`) the job runs.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _MAX_DIGITS = 30
 
 
 class MaxDelete(msgspec.Struct, frozen=True, array_like=True):
-    """How many entries may be removed at the most, or how many in a hundred of all."""
+    """The largest number of entries to remove, or their largest percentage of all entries."""
 
     text: str
     number: float
     is_share: bool
 
     def exceeded(self, removed: int, found: int) -> str:
-        """Why so many of all that were found are too many; empty if they are not."""
+        """Return the reason if `removed` of `found` entries are too many, else an empty text."""
         if removed <= (found * self.number / 100 if self.is_share else self.number):
             return ""
         of = f" of {found:,}" if self.is_share else ""
@@ -65,11 +65,12 @@ class MaxDelete(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChangePlan(TreePlan, frozen=True, kw_only=True):
-    """With `dry` nothing is done, and with `acts.plan` it is planned; `acts` is what is reported.
+    """The plan of a job that changes entries.
 
-    The `ranks` have equal shares of `operations_per_s`. With `applies` a plan is carried out,
-    `marks` being those of its roots that are no directories. `written` are device and inode of
-    the file that a plan is written to, which is no part of it.
+    With `dry` no entry is changed, and with `acts.plan` the changes are written to a plan. `acts`
+    is the requested output. All `ranks` have equal shares of `operations_per_s`. With `applies` a
+    plan is carried out, and `marks` has the marks of its roots that are not directories. `written`
+    has device and inode of the plan that is written, which the job must not change.
     """
 
     dry: bool = False
@@ -83,17 +84,17 @@ class ChangePlan(TreePlan, frozen=True, kw_only=True):
 
 
 class ChangeCounters(TreeCounters):
-    """Entries that are left as they are, as they should be: by filters, or otherwise `kept`."""
+    """Counts of entries that remain unchanged: excluded by filters, or `kept` for other reasons."""
 
     left_out: int
     kept: int
 
 
 class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses, dict[int, int]]):
-    """A rank's part, or a thread's. `acts` reports actions, if that is wanted.
+    """The part of one rank, or of one thread. `acts` records actions, if requested.
 
-    With `max_delete` all is walked twice: the first time by a visitor that only counts, with
-    counters of its own. Its items have the numbers of the roots behind the last one.
+    With `max_delete` the job walks twice: the first walk has a visitor that only counts, and
+    counters of its own. Its roots are numbered after the roots of the second walk.
     """
 
     notice_type = Failure | Lines
@@ -104,7 +105,6 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
     tool: str
 
     def begin(self) -> None:
-        """See `TreeTask`."""
         plan, first = self.plan, self.first
         if plan.acts.any:
             earlier = None if first is None else first.acts
@@ -121,30 +121,30 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         if first is not None:
             self.access_times = first.access_times
         elif self.walks_twice and self.tests_access_times:
-            from pcircle.tool.access_times import AccessTimes  # few runs test them
+            from pcircle.tool.access_times import AccessTimes  # few runs need them
 
             identify = device_and_inode if plan.one_node else inode_alone
             self.access_times = AccessTimes(identify)
 
     def due(self, count: int, stop: Callable[[], bool]) -> None:
-        """Wait until so many operations may be done."""
+        """Wait until `count` operations are permitted."""
         if self._throttle is not None:
             self._throttle.take(count, stop)
 
     def removed(self, counters: Any) -> int:
-        """How many entries would be removed, of what a walk that only counts has counted."""
+        """Return the number of entries to remove, by the counters of the first walk."""
         return int(counters.completed)
 
     # ---- counting first --------------------------------------------------------
 
     @property
     def walks_twice(self) -> bool:
-        """Whether all is counted first, which must change no time that decides the second walk."""
+        """Return whether a first walk counts, which must not affect times that filters use."""
         return self.plan.max_delete is not None
 
     @property
     def tests_access_times(self) -> bool:
-        """Whether access times decide what is changed."""
+        """Return whether filters use access times."""
         wanted = self.plan.wanted
         is_by_time = wanted.newer is not None or wanted.older is not None
         return wanted.by_time == "atime" and is_by_time
@@ -155,14 +155,13 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
 
     @property
     def reached(self) -> tuple[Root, ...]:
-        """The roots of all walks."""
+        """Return the roots of all walks."""
         return self.plan.roots * (1 + self.walks_twice)
 
     def seed(self) -> Iterable[Any]:
         return super().seed() if self.plan.max_delete is None else [Phase()]
 
     def walker_of(self, item: Tree | Batch | Portion) -> Walker[int]:
-        """See `TreeTask`."""
         if item.root < len(self.plan.roots):
             return self._walker
         if self._counting is None:
@@ -187,7 +186,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         return self._with_counts(own)
 
     def _send_access_times(self, item: Any, context: Context[Any]) -> None:
-        """Send the new ones of an item to all other ranks; the counting waits for that."""
+        """Send an item's new access times to all other ranks; the first walk waits for this."""
         if self.access_times is None or item.root < len(self.plan.roots):
             return
         accesses = self.access_times.take_new()
@@ -208,7 +207,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         return self.merge(joined, counts)
 
     def _enough(self, own: Any, merged: Any, context: Context[Any]) -> Any:
-        """A walk has ended: if that was the counting, begin the other one. StoppedEarly."""
+        """End a walk; after the first walk begin the second. StoppedEarly."""
         if own is None:
             return merged
         counted = self.merge(own, merged)
@@ -220,7 +219,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         return None
 
     def _with_counts(self, own: Any) -> Any:
-        """What an item has come to, with what was counted; in an item that has a join, for that."""
+        """Add the counts of the first walk to an item's result, or to the state of its join."""
         if self._counting is None or own is None:
             return own
         now = self.removed(self._counted), self._counted.found + self._counted.left_out
@@ -234,7 +233,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
 
 
 class ChangeConsole(TreeConsole):
-    """As `TreeConsole`; `-v` lists the actions, and statistics take one more."""
+    """A `TreeConsole` whose `-v` lists the actions; statistics need one more `-v`."""
 
     def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
         super().__init__(program, log)
@@ -243,13 +242,12 @@ class ChangeConsole(TreeConsole):
     has_bytes = False
 
     def remarks(self, total: Any, code: int) -> Iterable[str]:
-        """See `TreeConsole`."""
         left = total.found - total.settled
         if left > 0 and code in (StoppedEarly.exit_code, *_INTERRUPTED):
             yield f"at least {plural(left, 'entry is', 'entries are')} left"
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        """See `Console`. Only a plan that is whole has its last line."""
+        """End the console; only a complete plan gets its last line."""
         if not outcome.code:
             total: Any = self.counters_type.total(outcome.counts)
             outcome = self.with_plan_ended(outcome, total.found + total.left_out)
@@ -258,7 +256,7 @@ class ChangeConsole(TreeConsole):
     def with_plan_ended(
         self, outcome: Outcome[dict[int, int]], found: int
     ) -> Outcome[dict[int, int]]:
-        """Add the last line of the plan, which tells of so many entries; returns the outcome."""
+        """Add the last line of the plan, with the number of entries found; return the outcome."""
         reason = self.end_plan(tail(self.planned, found))
         if not reason:
             return outcome
@@ -267,7 +265,7 @@ class ChangeConsole(TreeConsole):
 
 
 class ChangeProgram(TreeProgram):
-    """A tool that changes what it finds, for the runtime. `said` is a word for that, for `-v`."""
+    """The program of a tool that changes entries. `said` is the word for an action with `-v`."""
 
     said = "changed"
 
@@ -275,7 +273,7 @@ class ChangeProgram(TreeProgram):
         self.applied: Planned | None = None
         if typed.apply is not None:
             refuse_with_apply(typed, paths)
-            paths = [b"."]  # those of the plan
+            paths = [b"."]  # the plan has the paths
         super().__init__(typed, paths, **more)
         self.typed = typed
         self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
@@ -291,39 +289,35 @@ class ChangeProgram(TreeProgram):
             raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
 
     def read_plan(self) -> Planned:
-        """The plan to be carried out. UsageError."""
+        """Read the plan that will be carried out. UsageError."""
         self.applied = read_plan(self.typed.apply, self.name)
         return self.applied
 
     def outlives(self) -> bool:
-        """See `ToolProgram`."""
         return bool(self.typed.dry_run or self.typed.plan is not None)
 
     def directory(self) -> bytes:
-        """See `TreeProgram`."""
         return super().directory() if self.applied is None else self.applied.directory
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """See `TreeProgram`."""
         return super().listing(roots) if self.applied is None else self.applied.lists
 
     @property
     def lists_whole(self) -> bool | None:
-        """See `TreeProgram`. Without -r a slash behind a directory is no leave to go into it."""
+        """Without -r, a slash after a directory does not include its contents."""
         return True if self.typed.recursive else None
 
     @property
     def lists_strictly(self) -> bool:
-        """See `TreeProgram`. As rm and chmod have it: a slash behind a file fails it."""
+        """As for rm and chmod, a slash after the name of a file is an error."""
         return True
 
     @property
     def lists_completely(self) -> bool:
-        """See `TreeProgram`. The beginning of a name is another entry, which must not change."""
+        """The beginning of a name would name another entry, which must not change."""
         return True
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """See `TreeProgram`."""
         typed, applied = self.typed, self.applied
         end = list_end(typed, roots)
         dry = typed.dry_run or typed.plan is not None
@@ -344,7 +338,6 @@ class ChangeProgram(TreeProgram):
         }
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """See `TreeProgram`."""
         super().begin(roots)
         typed = self.typed
         if typed.json_lines is not None:
@@ -360,17 +353,16 @@ class ChangeProgram(TreeProgram):
             self._written = status.st_dev, status.st_ino
 
     def opened(self) -> dict[str, Any]:
-        """See `TreeProgram`."""
         return {"written": self._written}
 
 
 def refuse_twice(option: str, roots: Sequence[Root]) -> None:
-    """UsageError if an entry is below two of the roots: `option` would count it twice."""
+    """Raise UsageError if an entry lies below two roots: `option` would count it twice."""
     places = sorted(
         (os.path.join(os.path.realpath(root.holder), root.name or root.within, b""), root.shown)
         for root in roots
     )
-    # What begins with a place stands right behind it.
+    # Paths that begin with a place follow it directly.
     for (outer, above), (inner, below) in pairwise(places):
         if inner == outer:
             raise UsageError(f"{option}: '{show(below)}' is given twice")
@@ -380,7 +372,7 @@ def refuse_twice(option: str, roots: Sequence[Root]) -> None:
 
 
 def refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> None:
-    """UsageError if a plan is to be carried out with what only its making could heed."""
+    """Raise UsageError for options that only affect the making of a plan."""
     if paths:
         raise UsageError(f"--apply takes no PATH: extra operand '{show(paths[0])}'")
     chosen = typed.filters or typed.files_from is not None or attributes_of(typed) != ANY

@@ -1,7 +1,7 @@
-"""Rank 0's side of a run that a person sees: failures as they come, progress, how it ended.
+"""The console of rank 0: failures as they happen, progress, and the end of the job.
 
-All tools tell of these alike. What a tool has to tell besides it adds at two places: `remark`, of
-a notice that is no failure, and `conclude`, with its results.
+All tools report these in the same way. A tool adds its own output in two methods: `remark`, for
+notices that are not failures, and `conclude`, for its results.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PERIOD_S = 0.2
 
 
 class Counted(Protocol):
-    """The counts of a job: entries found, those that have come to an end, and those in trouble."""
+    """The counters of a job: entries found, completed and failed."""
 
     @property
     def found(self) -> int: ...
@@ -63,11 +63,11 @@ class Counted(Protocol):
     @property
     def troubles(self) -> int: ...
     def known(self, weight: float) -> Known:
-        """What is known of the work, for how long it will take."""
+        """Return the known work, from which the remaining time is estimated."""
 
 
 class Shared(Protocol):
-    """A report that tells what the ranks did."""
+    """A report with statistics of the ranks."""
 
     @property
     def ranks(self) -> tuple[RankShare, ...]: ...
@@ -76,15 +76,15 @@ class Shared(Protocol):
 
 
 class Console(Observer[R]):
-    """Tells the user of failures, progress and the end of a run of `tool`."""
+    """Reports failures, progress and the end of a run of `tool`."""
 
     tool: str
     acts = "actions"
-    """What lines of actions are to `OutputLog`."""
+    """The name of the action log in `Told`."""
     has_bytes = True
-    """Whether bytes are any part of the work."""
+    """Whether bytes are part of the work."""
     account: str = "entries"
-    """What the entries of the job are called in the system's log; empty: it is not told of."""
+    """The name of the job's entries in the system log; empty if they are not logged."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class Console(Observer[R]):
         self.planned = 0  # entries
         self._unlisted = 0  # entries
         self._is_warned = False  # of files that are offline
-        self._told: OutputLog | None = None  # where the job can be begun again
-        self._end = b"\0" if options.null else b"\n"  # of paths of the list
+        self._told: OutputLog | None = None  # if the job can restart
+        self._end = b"\0" if options.null else b"\n"  # the terminator of paths in the list
         self.began_s = time.monotonic()
         self._pace = Pace()
         mode, interval_s = options.progress, options.interval_s
@@ -123,34 +123,34 @@ class Console(Observer[R]):
 
     @property
     def elapsed_s(self) -> float:
-        """The time since the beginning, more than 0."""
+        """Return the time since the start, always more than 0."""
         return max(time.monotonic() - self.began_s, 1e-6)
 
     @property
     def failures_omitted(self) -> int:
-        """How many failures are not among the first ones."""
+        """Return the number of failures that the report does not list."""
         return self.by_kind.total() - len(self.failures)
 
     # ---- while it runs ---------------------------------------------------------
 
     @abstractmethod
     def counted(self, counts: tuple[int, ...]) -> Counted:
-        """The counts of a progress round by name."""
+        """Return the counts of a progress round by name."""
 
     def bytes_shown(self, now: Any) -> int | None:
-        """The bytes to show where they are no work, so that none are known of; else None."""
+        """Return the bytes to show in a job whose bytes are not work; None in other jobs."""
         return None
 
     def refused(self, failure: Failure) -> Failure:
-        """The failure with the path that refused, where that may be another than the entry's."""
+        """Return the failure with the path that the system refused, if it is another path."""
         return failure
 
     def is_silent(self, failure: Failure) -> bool:
-        """Whether a failure is counted and logged, but not said."""
+        """Return whether a failure is counted and logged, but not printed."""
         return False
 
     def remark(self, notice: Any) -> Iterable[str]:
-        """What there is to say of a notice; of a failure, besides that it is one."""
+        """Return lines to print for a notice; for a failure, in addition to its message."""
         return ()
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
@@ -182,18 +182,18 @@ class Console(Observer[R]):
         self.add_to_plan(b"".join(planned))  # last: what is raised must not hide the rest
 
     def add_to_plan(self, lines: bytes) -> None:
-        """Add entries to the plan. StoppedEarly."""
+        """Append entries to the plan. StoppedEarly."""
         if self._planned is not None and lines:
             self.planned += lines.count(b"\n")
             self._planned.append(self._fresh("plan", lines))
 
     def sync(self) -> None:
-        """See `Observer`: a change may be made once its record is on disk. StoppedEarly."""
+        """Flush the undo record to disk, after which a change may be made. StoppedEarly."""
         if self._planned is not None:
             self._planned.sync()
 
     def _recalled(self, file: Recalled) -> Iterable[str]:
-        """The warning of the first file that is fetched from an archive."""
+        """Return a warning for the first file that is fetched from an archive."""
         if not (self._is_warned or self.quiet):
             self._is_warned = True
             what = f"'{show(file.path)}' is offline, and is fetched from its archive to be read"
@@ -203,18 +203,18 @@ class Console(Observer[R]):
         self._write(self._log, self._fresh("error log", lines), "error log")
 
     def tell_found(self, text: bytes) -> None:
-        """Write lines to standard output, as they are found."""
+        """Write lines to standard output as they are found."""
         if text := self._fresh("standard output", text):
             self.results.text([text])
 
     def _fresh(self, stream: str, text: bytes, end: bytes = b"\n") -> bytes:
-        """What of a text no former run of this job has told."""
+        """Return the lines of a text that no earlier run of this job has written."""
         return text if self._told is None or not text else self._told.fresh(stream, text, end)
 
     def follow(self, told: OutputLog, former: Console[R] | None) -> None:
-        """Remember all that goes out, as the job may be begun again; or follow one that was.
+        """Record all output, because the job may restart; or continue from a `former` console.
 
-        All is counted anew. What was told, by this or a `former` console, is not told again.
+        Counts start at zero. Output that was written before is not written again.
         """
         self._told = told
         if former is not None:
@@ -224,13 +224,13 @@ class Console(Observer[R]):
             self.results.follow(former.results)
 
     def leave(self, reasons: Iterable[str]) -> None:
-        """The job is begun again, for these reasons."""
+        """Report that the job restarts, with the reasons."""
         self._progress.close()
         for reason in reasons:
             self.note(f"{self.tool}: {reason}; beginning again without it")
 
     def _write(self, log: LogFile | None, lines: bytes, what: str) -> None:
-        """Add lines to one of the logs, as long as that can be done."""
+        """Append lines to one of the logs, until the first error."""
         if log is not None and what not in self._unwritable:
             try:
                 log.append(lines)
@@ -238,7 +238,7 @@ class Console(Observer[R]):
                 self._fail_log(what, error)
 
     def end_plan(self, last: bytes) -> str:
-        """Add the last line of the plan, which completes it; why that can't be done, or nothing."""
+        """Write the last line of the plan; return the error message, or an empty text."""
         if self._planned is None or self._planned.is_broken:
             return ""  # why it is broken is known
         try:
@@ -265,7 +265,7 @@ class Console(Observer[R]):
         self.began_s += stopped_s
 
     def _view(self, sums: ProgressSums) -> progress.ProgressView:
-        """What is known at this moment."""
+        """Return the state of the job for the progress display."""
         now = self.counted(sums.counts)
         return self._pace.view(
             self.elapsed_s,
@@ -279,7 +279,7 @@ class Console(Observer[R]):
     # ---- the end ---------------------------------------------------------------
 
     def end(self, outcome: Outcome[R]) -> tuple[int, list[str]]:
-        """Take the progress away and end the log; returns the exit code so far, and its reasons."""
+        """Remove the progress display and close the logs; return the exit code and its reasons."""
         self._progress.close()
         if self._unlisted:
             self.log_failed = True
@@ -315,7 +315,7 @@ class Console(Observer[R]):
         return code, reasons
 
     def _note_account(self, counted: Sequence[Any]) -> None:
-        """Note what was done, if the command is logged."""
+        """Record the totals, if the command is logged."""
         accounts = ACCOUNTS.get()
         if accounts is not None:
             shown = [(self.bytes_shown(each), each) for each in counted]
@@ -326,7 +326,7 @@ class Console(Observer[R]):
             accounts(self.account, entries, size, failed)
 
     def shares(self, outcome: Outcome[R]) -> tuple[RankShare, ...]:
-        """What each rank did."""
+        """Return the statistics of each rank."""
         counts: list[Any] = [self.counted(report.counts) for report in outcome.reports]
         return tuple(
             rank_share(report, each.completed, each.bytes_done)
@@ -334,11 +334,11 @@ class Console(Observer[R]):
         )
 
     def rank_summary(self, outcome: Outcome[R]) -> RankSummary | UnsetType:
-        """What the ranks did, where there are too many of them to tell of each."""
+        """Return the statistics of all ranks, if there are too many to list each."""
         return UNSET if outcome.summary is None else _rank_summary(outcome.summary)
 
     def share_table(self, report: Shared) -> str:
-        """Statistics of many ranks as a table; empty if there is a row for each."""
+        """Return a table of statistics over many ranks; empty if each rank has a row."""
         if isinstance(report.rank_summary, UnsetType):
             return ""
         from pcircle.ui import spread
@@ -346,7 +346,7 @@ class Console(Observer[R]):
         return spread.render(report.rank_summary, self.verbose)
 
     def shown_shares(self, report: Shared, entries: int) -> str:
-        """Per-process statistics as a table."""
+        """Return per-process statistics as a table."""
         return self.share_table(report) or shares(report.ranks, entries, self.verbose)
 
     def fields(
@@ -357,9 +357,9 @@ class Console(Observer[R]):
         *,
         earlier: tuple[int, int] = (0, 0),
     ) -> dict[str, Any]:
-        """What the report of a tool that reads files has: counts, rates, failures and ranks.
+        """Return the fields of a report of a tool that reads files.
 
-        `earlier` are entries and bytes that an earlier run has done, which are in no rate.
+        `earlier` has the entries and bytes that an earlier run has done; rates exclude them.
         """
         elapsed_s = self.elapsed_s
         done = max(0, total.completed - earlier[0]), total.bytes_done - earlier[1]
@@ -376,32 +376,32 @@ class Console(Observer[R]):
         }
 
     def tell_failures(self) -> None:
-        """Say how many entries have failed, by kind."""
+        """Print the number of failed entries by kind."""
         if self.by_kind:
             self.note(f"{self.tool}: {failures_by_kind(self.by_kind)}")
 
     def tell_reasons(self, code: int, reasons: Iterable[str]) -> None:
-        """Say why the job ended as it did."""
+        """Print why the job ended as it did."""
         kind = "internal error: " if code == Defect.exit_code else ""
         for reason in dict.fromkeys(reasons):
             self.note(f"{self.tool}: {kind}{reason}")
 
 
 def miscounted(text: str, known: object) -> str:
-    """The reason of a job whose counts don't add up; a report file has all that is `known`."""
+    """Return the reason for a job whose counts disagree; a report file gets all that is `known`."""
     told = write_report(Defect(text), f"adding up the accounts\n\n{known}")
     return told.removeprefix("Defect: ")
 
 
 def unsettled(total: Counted) -> str:
-    """What is wrong if entries were found that came to no end; nothing if none were."""
+    """Return an error if entries were found but not completed, or an empty text."""
     if total.found == total.settled:
         return ""
     return f"{total.found} entries were found, but {total.settled} accounted for"
 
 
 def rank_share(report: RankReport, entries: int, size: int) -> RankShare:
-    """A rank's share, of its report: so many entries and bytes."""
+    """Return a rank's statistics, from its report and its numbers of entries and bytes."""
     return RankShare(
         rank=report.rank,
         node=report.node,
@@ -421,7 +421,7 @@ def rank_share(report: RankReport, entries: int, size: int) -> RankShare:
 
 
 def _rank_summary(summary: Summary) -> RankSummary:
-    """A summary as it is told: times in seconds."""
+    """Return a summary for the report, with times in seconds."""
     figures = {}
     for name, spread in summary.figures.items():
         is_time = name.endswith("_us")

@@ -1,4 +1,4 @@
-"""What the counters of all tools that walk are for: progress, the number of threads, accounts."""
+"""Counters of jobs over trees: for progress, the number of threads, and the final accounts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AS_ONE_BYTES = 256 << 10
 
 
 class Walked(Protocol):
-    """What such counters have, whichever class they are of: see `Entries`."""
+    """The attributes of counters of a walk, see `Entries`."""
 
     found: int
     scans_due: int
@@ -36,7 +36,7 @@ class Walked(Protocol):
 
 
 class Sized(Walked, Protocol):
-    """The counters of a walk that reads what is in files."""
+    """The counters of a walk that reads the contents of files."""
 
     names: ClassVar[tuple[str, ...]]
     sized: int
@@ -45,37 +45,37 @@ class Sized(Walked, Protocol):
 
 
 class Measured:
-    """What follows from these counters."""
+    """Figures that are computed from the counters."""
 
     __slots__ = ()
 
     @property
     def completed(self: Walked) -> int:
-        """Entries with which all went well."""
+        """Return the number of entries that succeeded."""
         return self.files + self.directories + self.links + self.special
 
     @property
     def settled(self: Walked) -> int:
-        """Entries that have come to an end."""
+        """Return the number of entries that succeeded or failed."""
         return self.completed + self.failed
 
     @property
     def troubles(self: Walked) -> int:
-        """Entries with which something went wrong."""
+        """Return the number of entries that failed."""
         return self.failed
 
     def sums(self: Walked) -> ProgressSums:
-        """The counts for a progress round."""
+        """Return the counts for a progress round."""
         return ProgressSums(self.row(), self.weight, 1)
 
     def work(self: Sized) -> Work:
-        """What was done so far, in names; so many bytes count as one."""
+        """Return the work done so far; 256 KiB of data count as one name."""
         return Work(self.completed + self.scans_done, self.bytes_done / _AS_ONE_BYTES)
 
     def done_at_once(self: Sized, directories: int, files: int, weight: float) -> None:
-        """Count directories, each of this weight, that were done with all that is in them.
+        """Count directories, each of this weight, that were completed with their files.
 
-        That is so many files, of which the caller counts how they came to an end.
+        The caller counts the results of the files.
         """
         self.found += files
         if "sized" in self.names:
@@ -86,12 +86,12 @@ class Measured:
 
     @classmethod
     def figures(cls, counts: tuple[int, ...]) -> dict[str, int]:
-        """What a summary of many ranks tells of one with these counts."""
+        """Return the figures of a rank with these counts, for a summary of many ranks."""
         total: Any = cls.of(counts)  # type: ignore[attr-defined]  # of `Counting`
         return {"entries": total.completed, "bytes": total.bytes_done}
 
     def known(self: Sized, weight: float) -> Known:
-        """What is known of the work, for how long it will take."""
+        """Return the known work, from which the remaining time is estimated."""
         return Known(
             found=self.found,
             sized=self.sized,
@@ -104,11 +104,11 @@ class Measured:
 
 
 class Entries(Measured, Counting):
-    """The counters of a walk: entries found, and how each came to an end.
+    """The counters of a walk: entries found, and the result of each.
 
-    Each of those `found` ends as exactly one of files, directories, links, special or failed.
-    `scans_due` are the directories found, `scans_done` those read; `offline` are files that were
-    left out since their data is elsewhere.
+    Each entry that is `found` is later counted exactly once as files, directories, links, special
+    or failed. `scans_due` counts the directories found, `scans_done` the directories read.
+    `offline` counts files that were excluded because their data is on tape.
     """
 
     found: int
@@ -123,5 +123,5 @@ class Entries(Measured, Counting):
 
 
 def reported(report: type[msgspec.Struct], total: Counting) -> dict[str, int]:
-    """The fields of a report that are counters, with their counts."""
+    """Return the values of all fields of a report type that are counters."""
     return {name: getattr(total, name) for name in report.__struct_fields__ if name in total.names}

@@ -1,4 +1,4 @@
-"""A failed entry: what every tool tells of one, to the user, to the error log and to rank 0."""
+"""Failed entries, as they are reported to rank 0, to the user and to the error log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """An entry of which the work failed: what was tried, on which path, and why.
+    """A failed entry: the attempted operation, the path and the reason.
 
-    `path` is as the user knows it, `entry` the path below root number `root`. Where the
-    system has no `errno` for it, there is a `kind` of `pcircle.fs.trouble`.
+    `path` begins as the user typed it; `entry` is the path below root number `root`. A failure for
+    which the system has no `errno` has a `kind`, see `pcircle.fs.trouble`.
     """
 
     path: bytes
@@ -36,24 +36,24 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     kind: str = ""
 
     def said(self, tool: str) -> str:
-        """The failure in one line, as the tool says it."""
+        """Return the tool's message, one line."""
         return f"{tool}: cannot {self.doing} '{show(self.path)}': {self.reason}"
 
     def reported(self) -> FailedEntry:
-        """The failure as a report has it."""
+        """Return the failure as an item of the report."""
         error = error_name(self.errno, self.kind)
         return FailedEntry(show(self.path), self.doing, self.errno, self.reason, error)
 
 
 def failure_of(root: Root, number: int, path: bytes, doing: str, error: OSError) -> Failure:
-    """The failure of the entry `path` below a root, which has this number."""
+    """Return the failure of the entry `path` below root number `number`."""
     entry = b"" if root.name else path
     shown = os.path.join(root.shown, entry) if entry else root.shown
     return Failure(shown, doing, *told(error), number, entry, kind_of(error))
 
 
 class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="recalled"):
-    """A file that is offline, and about to be read."""
+    """A file whose data is on tape, and which is about to be read."""
 
     path: bytes
 
@@ -61,24 +61,24 @@ class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="recalled"):
 def tell_recalls(
     recalls: Recalls, shown: Callable[[int, bytes], bytes], context: Context[Any]
 ) -> None:
-    """Have the first file that is recalled told, by the item at hand; `shown` makes its path."""
+    """Report the first recalled file with the current item; `shown` returns its path."""
     recalls.tell = lambda root, path: context.note([Recalled(shown(root, path))])
 
 
 def shown_below(root: Root, path: bytes) -> bytes:
-    """The path of an entry below a root, or of the root that is a file, as the user knows it."""
+    """Return the path of an entry below a root, beginning as the user typed it."""
     return root.shown if root.name else os.path.join(root.shown, path)
 
 
 class Failing(Protocol):
-    """The counters that a failure is counted in."""
+    """The counters that record failures."""
 
     failed: int
     sized: int
 
 
 class Accounts(ABC):
-    """Entries that fail, on one worker thread: counted, and told as data."""
+    """Counts and reports the failures of one worker thread."""
 
     def __init__(self, counters: Failing) -> None:
         self._failing = counters
@@ -93,9 +93,9 @@ class Accounts(ABC):
         *,
         sized: bool = False,
     ) -> None:
-        """Account for an entry that has failed; `sized` if it was counted as such.
+        """Count and report a failed entry; `sized` if its size was counted before.
 
-        `doing` None is what the error says.
+        If `doing` is None, the error names the operation.
         """
         self._failing.failed += 1
         if not sized:
@@ -103,20 +103,20 @@ class Accounts(ABC):
         self.tell(self.failure(root, path, doing, error), context)
 
     def tell(self, failure: Failure, context: Context[Any]) -> None:
-        """Have a failure told that is counted already."""
+        """Report a failure that was counted before."""
         context.note([failure])
 
     @abstractmethod
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
-        """An entry's failure, as data."""
+        """Return the failure of an entry."""
 
 
 class LogLine(msgspec.Struct, frozen=True):
     """A failed entry in the error log.
 
-    `path` is for people, and so is `error`: the name of the system's `errno`, or of a kind of
-    failure that the system has no number for. `entry`, below operand number `root`, is
-    percent-encoded; it is empty for the operand itself.
+    `path` and `error` are for people; `error` is the name of the `errno`, or of the kind of
+    failure. `entry` is the percent-encoded path below operand number `root`, and empty for the
+    operand itself.
     """
 
     path: str
@@ -129,7 +129,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 def log_line(failure: Failure) -> LogLine:
-    """The line of a failed entry, for the error log."""
+    """Return the error log's line for a failed entry."""
     return LogLine(
         path=show(failure.path),
         doing=failure.doing,
@@ -142,7 +142,7 @@ def log_line(failure: Failure) -> LogLine:
 
 
 def line_of(notice: object) -> bytes:
-    """What the error log has of a notice, of tools that read only: a line if it is a failure."""
+    """Return the error log's line for a notice of a tool that only reads, or nothing."""
     if not isinstance(notice, Failure):
         return b""
     return msgspec.json.encode(log_line(notice)) + b"\n"

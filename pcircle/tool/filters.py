@@ -1,4 +1,4 @@
-"""Filters by what an entry is, as options say them. What is wrong is said by the option's name."""
+"""Filters by attributes of entries, from options. Errors name the option."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOMENTS = "must be like 30d, 2026-11-30, 2026-11-30T18:00, @1796061600 or file:
 
 
 def attributes_of(typed: argparse.Namespace) -> Attributes:
-    """What the options want of entries. UsageError if they make no sense."""
+    """Return the attributes that the options require of entries. UsageError."""
     newer, older = typed.newer_than, typed.older_than
     if typed.by_time is not None and newer is None and older is None:
         raise UsageError("--by-time requires --newer-than or --older-than")
@@ -48,7 +48,7 @@ def attributes_of(typed: argparse.Namespace) -> Attributes:
 
 
 def refuse_ageless(wanted: Attributes, paths: Iterable[bytes]) -> None:
-    """UsageError if birth times are asked for where one of the PATHs, a directory, has none."""
+    """Raise UsageError if birth times are required below a PATH that has none."""
     if wanted.by_time != "btime":
         return
     for path in paths:
@@ -58,12 +58,12 @@ def refuse_ageless(wanted: Attributes, paths: Iterable[bytes]) -> None:
 
 
 def now_ns() -> int:
-    """What durations are counted from: asked once a job, on rank 0."""
+    """Return the time from which ages are counted, read once per job, on rank 0."""
     return time.time_ns()
 
 
 def moment_of(option: str, text: str) -> Moment:
-    """A date, a duration before now, or the modification time of a file. UsageError."""
+    """Parse a date, an age, or `file:PATH` for the modification time of a file. UsageError."""
     if text.startswith(_FILE):
         path = os.fsencode(text[len(_FILE) :])
         try:
@@ -112,7 +112,7 @@ def _expression(text: str) -> bytes:
 def _numbers(
     option: str, text: str | None, number_of: Callable[[str], int]
 ) -> tuple[int, ...] | None:
-    """The numbers of users or groups."""
+    """Return the numbers of users or groups. UsageError."""
     if text is None:
         return None
     found = set()

@@ -1,8 +1,8 @@
-"""Lists of paths, and filters, that options name. What is wrong is said by the option's name.
+"""Lists of paths and filters that options name, and checks of operands. Errors name the option.
 
-And operands as rules of sudo(8) can name them, which lead nowhere else (`--strict-operands`): a
-path is looked at before anything is done, and each rank then opens it along no link, so that one
-which is put there in the meantime is not followed either.
+With `--strict-operands` operands must be such that rules of sudo(8) can name them. A path is
+checked before any action, and each rank then opens it without following links, so a link that is
+put in place in the meantime is not followed either.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ _LISTEN_MS = 200
 
 
 def open_input(name: str | bytes, *, option: str = "") -> BinaryIO:
-    """A file for reading; for an `option` that says so, `-` is standard input. Untrusted, OSError.
+    """Open a file for reading; if an `option` names it, `-` is standard input. OSError.
 
-    UsageError for standard input under a launcher. Reading is interruptible, whatever it is.
+    The file is opened with distrust (`pcircle.trusted`), and reads can be interrupted. UsageError
+    for standard input under a launcher.
     """
     path = os.fsencode(name)
     if option and path == b"-":
@@ -57,11 +58,11 @@ def _interruptible(raw: io.FileIO) -> BinaryIO:
 
 
 class _Waited(io.RawIOBase):
-    """A pipe or terminal, of which each read is waited for in Python.
+    """A pipe or terminal that waits for input in Python.
 
-    `io.FileIO` runs handlers of signals only if a signal interrupts its system call. One that
-    arrives just before the call, or while a buffer is filled from several reads, would be heard
-    when more input arrives, which may be never.
+    `io.FileIO` runs signal handlers only if a signal interrupts its system call. A signal just
+    before the call, or between the reads that fill a buffer, would be handled when more input
+    arrives, which may be never.
     """
 
     def __init__(self, raw: io.FileIO) -> None:
@@ -95,11 +96,12 @@ def read_paths(
     option: str = "--files-from",
     complete: bool = False,
 ) -> Iterator[bytes]:
-    """The records of FILE's paths, one a line, or each ending with NUL; `-` is standard input.
+    """Return the records of the paths in a file, one per line or NUL-terminated.
 
-    Lines that begin with `#` or `;` are comments, as they are to rsync, and `note` is told in
-    the end how many there were. `option` has named the FILE. UsageError if it can't be read, if
-    one is not below the root or, with `complete`, if the list may have been cut off (`must_end`).
+    `-` is standard input. Lines that begin with `#` or `;` are comments, as in rsync; their number
+    is passed to `note` at the end. `option` is the option that named the file. UsageError if the
+    file cannot be read, if a path is not below the root or, with `complete`, if the list may be
+    truncated (`must_end`).
     """
     from pcircle.fs.lists import record_of  # few runs have a list
     from pcircle.fs.sorting import pieces
@@ -133,10 +135,10 @@ def read_paths(
 
 
 def must_end(stream: IO[bytes], *, null: bool) -> bool:
-    """Return whether the last name of a list must have its end to be acted on.
+    """Return whether the last name of a list must be terminated.
 
-    A program that writes a list and is killed may leave the beginning of a name, which names
-    something else. Only the last line of a regular file may lack its newline, as editors leave it.
+    A program that is killed while it writes a list may leave the beginning of a name, which names
+    another entry. Only the last line of a regular file may lack its newline, as editors leave it.
     """
     return null or not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
 
@@ -150,10 +152,11 @@ def lists_of(
     strict: bool = False,
     complete: bool = False,
 ) -> Lists:
-    """What `--files-from` names below the only root, a directory. UsageError if it is no such.
+    """Return the paths that `--files-from` names below the only root, a directory. UsageError.
 
-    `whole`: also what is in directories there; None: not even with a slash behind them. What has
-    one must be a directory if it is `strict`. `complete` is as of `read_paths`.
+    With `whole`, listed directories include their contents; with None, not even a trailing slash
+    includes them. With `strict`, a path with a trailing slash must be a directory. `complete` is
+    passed to `read_paths`.
     """
     from pcircle.fs.lists import sort  # few runs have a list
 
@@ -170,11 +173,11 @@ def lists_of(
 def rules_of(
     filters: Sequence[tuple[str, bytes]], *, null: bool, complete: bool = False
 ) -> tuple[Rule, ...]:
-    """The rules that filter options come to, in their order, files read.
+    """Return the rules of the filter options in their order, with files read. UsageError.
 
-    `filters` are pairs of "exclude" or "include" with a pattern, or
-    "exclude-from" or "include-from" with a file, whose lines end with NUL if
-    `null`. `complete` is as of `read_paths`. UsageError.
+    `filters` are pairs of "exclude" or "include" and a pattern, or of "exclude-from" or
+    "include-from" and a file, whose lines are NUL-terminated if `null`. `complete` is passed to
+    `must_end`.
     """
     rules: list[Rule] = []
     for option, text in filters:
@@ -203,7 +206,7 @@ def rules_of(
 
 
 def refuse_loose(paths: Iterable[bytes]) -> None:
-    """UsageError for a path that is not absolute and normal, or has a link in it."""
+    """Raise UsageError for a path that is not absolute and normal, or that contains a link."""
     for path in paths:
         why = _looseness(path)
         if why:
@@ -211,13 +214,13 @@ def refuse_loose(paths: Iterable[bytes]) -> None:
 
 
 def refuse_elsewhere(path: bytes, shown: bytes) -> None:
-    """UsageError if the path that will be opened is not what was typed."""
+    """Raise UsageError if the path that will be opened differs from the operand."""
     if path.rstrip(b"/") != shown.rstrip(b"/"):
         raise UsageError(f"{_STRICT}: '{show(shown)}' leads elsewhere")
 
 
 def strictly(roots: Sequence[Root]) -> tuple[Root, ...]:
-    """The roots, to be opened along no link. UsageError if one is not what was typed by now."""
+    """Return the roots, to be opened without following links. UsageError if one has changed."""
     for root in roots:
         refuse_elsewhere(os.path.join(root.holder, root.name or root.within), root.shown)
     return tuple(msgspec.structs.replace(root, strict=True) for root in roots)
@@ -237,6 +240,6 @@ def _looseness(path: bytes) -> str:
         finally:
             os.close(fd)
     except OSError as error:
-        # What is missing, or is no directory, is the tool's to tell; else the last one is no link.
+        # A missing path is reported by the tool; an error without errno is about a link.
         return f"is refused: {error.strerror}" if error.errno is None else ""
     return "is a symbolic link" if is_link else ""

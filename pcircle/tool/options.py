@@ -1,4 +1,4 @@
-"""The options that the tools that walk have in common, with their meaning."""
+"""The options that all tools that walk have in common, with their meaning."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _OF_DIFF = frozenset(
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
-    """What every tool that walks is asked, and how it reports.
+    """The common options of tools that walk.
 
-    `filters` are as of `pcircle.tool.inputs.rules_of`, and `wanted` is what entries must be. With
-    `files_from` only what that list names is meant; `null`: such files are NUL-terminated.
-    `threads` and `jobs` None: adaptive, and as many as there are cores. `polite` as of `TreePlan`.
-    `silent`: nothing is printed, as a program has called. `strict_operands`: PATHs are absolute,
-    normal and lead along no link; `insecure_links`: files that options name are opened along any.
-    `op_timeout_s`: what takes longer has failed.
+    `filters` are arguments of `pcircle.tool.inputs.rules_of`; `wanted` is what entries must be.
+    `files_from` restricts the job to the paths of a list; with `null` lists are NUL-terminated.
+    `threads` None is adaptive, `jobs` None the number of cores. `polite` is as in `TreePlan`. With
+    `silent` nothing is printed, for calls from programs. With `strict_operands` PATHs must be
+    absolute, normal and without links; with `insecure_links` files that options name may be opened
+    along any link. Operations that take longer than `op_timeout_s` fail.
     """
 
     filters: tuple[tuple[str, bytes], ...] = ()
@@ -65,7 +65,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def common(typed: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `Common`, as typed. UsageError if they make no sense."""
+    """Return the fields of `Common` from parsed options. UsageError."""
     return {
         "filters": tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
         "wanted": attributes_of(typed),
@@ -89,12 +89,12 @@ def common(typed: argparse.Namespace) -> dict[str, Any]:
 
 
 def _op_timeout_s(text: str | None) -> float | None:
-    """The value of --op-timeout, which tools have that only read. UsageError."""
+    """Return the value of --op-timeout, for tools that only read. UsageError."""
     return None if text is None else interval_s("--op-timeout", text)
 
 
 def _share(text: str | None) -> float | None:
-    """The value of --polite. UsageError."""
+    """Return the value of --polite. UsageError."""
     if text is None:
         return None
     percent = number("--polite", text.removesuffix("%"), parse_number)
@@ -104,7 +104,7 @@ def _share(text: str | None) -> float | None:
 
 
 def rate_of(text: str | None) -> float | None:
-    """The value of --ops-limit. UsageError."""
+    """Return the value of --ops-limit. UsageError."""
     if text is None:
         return None
     rate = number("--ops-limit", text, parse_number)
@@ -114,9 +114,9 @@ def rate_of(text: str | None) -> float | None:
 
 
 def refuse_others(typed: argparse.Namespace, takes: str, **defaults: str) -> None:
-    """UsageError if `--diff` was typed with options that would do nothing. It `takes` this.
+    """Raise UsageError if `--diff` is combined with options that it would ignore.
 
-    `defaults` are those of options that are never empty.
+    `takes` are the permitted options; `defaults` are the values of options that are never empty.
     """
     given = {name for name, value in vars(typed).items() if value not in (None, False, [])}
     defaults |= {"progress": "auto", "transport": "auto", "interval": "10"}
@@ -126,10 +126,7 @@ def refuse_others(typed: argparse.Namespace, takes: str, **defaults: str) -> Non
 
 
 def refuse_idle_null(typed: argparse.Namespace) -> None:
-    """UsageError if `--null` was typed, but no option that names a file of paths or patterns.
-
-    Unless it is also for what is printed.
-    """
+    """Raise UsageError for `--null` without an option that names a file of paths or patterns."""
     named = any(kind.endswith("-from") for kind, _ in typed.filters or ())
     listed = getattr(typed, "list_out", None)  # not every tool writes one
     idle = typed.null and not getattr(typed, "prints_null", False)

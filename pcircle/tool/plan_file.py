@@ -1,11 +1,11 @@
-"""The file of a plan, or of a record for `--undo`: lines of JSON, each with a checksum.
+"""Writing plans and undo records: JSON lines, each with a checksum.
 
-The checksum of a line is the last field of it, and covers all lines up to there. So a file that
-was damaged is detected before anything is done with it, wherever the damage is, and of a file that
-was cut off all complete lines can still be verified.
+The last field of a line is its checksum, which covers all lines up to and including this one. So
+damage anywhere in the file is detected before the first action, and all complete lines of a
+truncated file can still be verified.
 
-Rank 0 alone writes the file. A run that can't write it stops: a plan would lack entries, and what
-a record lacks could not be undone.
+Only rank 0 writes the file. A run that cannot write it stops: a plan would lack entries, and
+changes that a record lacks could not be undone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 
 _FIELDS = {b"]": b',"', b"}": b',"check":"'}
-"""What precedes the checksum in a line that ends like this."""
+"""The text before the checksum, by the last byte of the line."""
 _CHECK_BYTES = 16
 
 
@@ -38,7 +38,7 @@ class Checksums:
         return b"".join([self._line(line[:-1], line[-1:]) for line in lines.splitlines()])
 
     def verify(self, line: bytes) -> None:
-        """Raise ValueError if a line is not the one that was written here."""
+        """Raise ValueError if a line was damaged."""
         end = line[-2:-1]
         field = _FIELDS.get(end, b"")
         body = line[: -len(field) - _CHECK_BYTES - 3]
@@ -51,9 +51,10 @@ class Checksums:
 
 
 class PlanFile:
-    """A plan or a record that is being written, on rank 0; `what` it is, for messages.
+    """A plan or undo record that rank 0 writes; `what` names it in messages.
 
-    StoppedEarly if it can't be written. Nothing is added after that, so it never looks complete.
+    Methods raise StoppedEarly if the file cannot be written. No line is added after that, so the
+    file never looks complete.
     """
 
     def __init__(self, path: str, option: str, what: str) -> None:
@@ -69,7 +70,7 @@ class PlanFile:
         self._try(self._append, lines)
 
     def sync(self) -> None:
-        """Bring all lines to disk."""
+        """Flush all lines to disk."""
         if not self._is_synced:
             self._try(self._sync)
 
@@ -79,7 +80,7 @@ class PlanFile:
         self._try(self._end, line)
 
     def close(self) -> None:
-        """Bring all lines to disk and close the file. It can be appended to later."""
+        """Flush all lines to disk and close the file; `append` opens it again."""
         log, self._log = self._log, None
         if log is not None and not self.is_broken:
             self._try(log.close)

@@ -1,18 +1,17 @@
-"""`--plan FILE` and `--apply FILE`: look first, then do just what was looked at.
+"""Reading plans: `--plan FILE` writes the intended actions, `--apply FILE` carries them out.
 
-A plan is a file of lines of JSON. The first one has the tool and the PATHs, and the last one how
-many entries there are: a plan without it was interrupted, and is refused. Each line between is an
-entry that the tool would act on: the number of its PATH, its path below that (percent-encoded as in
-the error log), and its kind, inode, size and modification time. Each line ends with a checksum
-(`pcircle.tool.plan_file`); all are verified before the first entry is acted on.
+A plan is a file of JSON lines. The first line names the tool and the PATHs. The last line has the
+number of entries; a plan without it was interrupted and is refused. Every other line is an entry on
+which the tool would act: the number of its PATH, its percent-encoded path below that PATH, and its
+kind, inode, size and modification time. Each line ends with a checksum
+(`pcircle.tool.plan_file`); all checksums are verified before the first action.
 
-The second run walks what the plan names and nothing else, by way of a list (`pcircle.fs.lists`),
-so a plan may be longer than memory and is divided among the ranks. What an entry must be has a
-record of its own in that list: behind its path an empty name, which no entry has, and its *mark*.
-In the names that a tool is given the mark follows a slash, which no name has either. A mark may be
-of a tool's own, if it begins as these do.
+The second run walks only the entries of the plan, by a list (`pcircle.fs.lists`), so a plan may be
+longer than memory and is divided among the ranks. The list has a record of the expected state of
+each entry, its *mark*: it follows an empty name, which no entry has. In the names that visitors
+receive, the mark follows a slash, which no name contains. Tools may define longer marks.
 
-Of a directory only the inode counts, since what is done to its entries changes its times.
+The mark of a directory is its inode alone, because actions on its entries change its times.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ _ENTRY = msgspec.json.Decoder(tuple[int, str, str, str])
 _MAX_LINE_BYTES = 64 << 20
 
 Check: TypeAlias = "Callable[[int, bytes], object]"
-"""Reads the mark of an entry below the root of a number. ValueError if it can't."""
+"""Checks the mark of an entry below the root with this number. ValueError."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first line of a plan. Paths are percent-encoded; each of `roots` is as of `Root`.
+    """The first line of a plan. Paths are percent-encoded; `roots` has the fields of `Root`.
 
-    `more` is what a tool has to say of it.
+    `more` has fields of the tool.
     """
 
     plan: int
@@ -61,16 +60,16 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """The last line: the entries of the plan, and all that were found."""
+    """The last line: the number of entries in the plan, and of all entries found."""
 
     entries: int
     found: int
 
 
 class Planned(NamedTuple):
-    """A plan that was read. `marks` are those of roots that are no directories.
+    """A plan that was read. `marks` has the marks of roots that are not directories.
 
-    A record of changes may be `cut`: the run that wrote it was killed, or its disk was full.
+    An undo record may be `cut`, if the run that wrote it was killed or its disk was full.
     """
 
     roots: tuple[Root, ...]
@@ -78,12 +77,12 @@ class Planned(NamedTuple):
     marks: tuple[bytes, ...]
     lists: Lists
     tail: Tail
-    more: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
+    more: dict[str, Any] = {}  # noqa: RUF012 - never modified
     cut: bool = False
 
 
 def mark_of(status: os.stat_result) -> bytes:
-    """What an entry must still be, in short: a letter for its kind, and what tells it apart."""
+    """Return the mark of an entry: a letter for its kind, inode, size and time."""
     kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
     if kind == "d":
         return b"d,%d" % status.st_ino
@@ -91,7 +90,7 @@ def mark_of(status: os.stat_result) -> bytes:
 
 
 def check_mark(root: int, mark: bytes) -> None:
-    """Raise ValueError if the mark of an entry below a root is none of `mark_of`."""
+    """Raise ValueError if a mark does not have the form that `mark_of` returns."""
     kind, *numbers = mark.split(b",")
     known = kind.decode() in (*LETTERS.values(), "?")
     if not known or len(numbers) != (1 if kind == b"d" else 3):
@@ -103,19 +102,19 @@ def check_mark(root: int, mark: bytes) -> None:
 def head(
     tool: str, roots: Sequence[Root], directory: bytes, more: dict[str, Any] | None = None
 ) -> bytes:
-    """The first line of a plan."""
+    """Return the first line of a plan."""
     told = ((root.holder, root.name, root.shown, root.within) for root in roots)
     texts = [(encode(a), encode(b), encode(c), encode(d)) for a, b, c, d in told]
     return _line(Head(_VERSION, tool, encode(directory), tuple(texts), more or {}))
 
 
 def entry(root: int, path: bytes, mark: bytes) -> bytes:
-    """The line of an entry."""
+    """Return the line of an entry."""
     return _line((root, encode(path), mark.decode()))
 
 
 def tail(entries: int, found: int) -> bytes:
-    """The last line."""
+    """Return the last line of a plan."""
     return _line(Tail(entries, found))
 
 
@@ -129,9 +128,10 @@ def _line(value: object) -> bytes:
 def read_plan(
     name: str, tool: str, check: Check = check_mark, *, may_be_cut: bool = False
 ) -> Planned:
-    """Read and verify all of a plan; `check` raises ValueError for a mark that the tool can't read.
+    """Read and verify a plan; `check` raises ValueError for a mark that the tool cannot use.
 
-    UsageError if it is not a plan of this tool, damaged or, unless it `may_be_cut`, incomplete.
+    UsageError if the file is not a plan of this tool, is damaged or, without `may_be_cut`, is
+    incomplete.
     """
     shown = show(os.fsencode(name))
     try:
@@ -152,7 +152,7 @@ def read_plan(
 
 
 class _Reader:
-    """Verifies the lines of a plan one after the other. ValueError, OSError."""
+    """Reads and verifies the lines of a plan in order. ValueError, OSError."""
 
     def __init__(self, stream: IO[bytes], tool: str, check: Check, *, may_be_cut: bool) -> None:
         self._stream, self._check, self._may_be_cut = stream, check, may_be_cut
@@ -172,7 +172,7 @@ class _Reader:
         self.is_cut = False
 
     def records(self) -> Iterator[bytes]:
-        """The records of its entries; all lines are verified at the end."""
+        """Return the records of all entries; after the last one, all lines are verified."""
         count = 0
         while True:
             line = self._line()
@@ -209,13 +209,13 @@ class _Reader:
 
 
 def _is_cut(line: bytes) -> bool:
-    """Whether a line is the beginning of one, as a run that was killed leaves it, or nothing."""
+    """Return whether a line is empty or cut, as a killed run leaves it."""
     is_text = line.isascii() and _NUL not in line
     return not line or (not line.endswith(b"\n") and line[:1] in (b"[", b"{") and is_text)
 
 
 def _refuse_foreign(status: os.stat_result) -> None:
-    """A plan is an order, so nobody else may have written it."""
+    """Refuse a plan that another user could have written. ValueError."""
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS_WRITE:
         raise ValueError("it belongs to or may be written by another user")
 
@@ -228,7 +228,7 @@ def _record(path: bytes, mark: bytes) -> bytes:
 
 
 def _sorted(records: Iterable[bytes], roots: int) -> Lists:
-    """The lists of all roots: each has its own, though it may be empty."""
+    """Return the lists of all roots; a root without entries has an empty list."""
     from pcircle.fs.lists import sort  # few runs have a list
     from pcircle.fs.sorting import sorted_records
 
@@ -238,7 +238,7 @@ def _sorted(records: Iterable[bytes], roots: int) -> Lists:
 
 
 def _with_ends(records: Iterable[bytes], ends: Iterable[bytes]) -> Iterator[bytes]:
-    """Sorted records, with one for each root that has none other, and comes to nothing."""
+    """Return sorted records, with an empty record for each root."""
     from heapq import merge
 
     return merge(records, ends)
@@ -252,7 +252,7 @@ def _bare(group: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def mark_in(listed: Listed, lists: Lists | None) -> bytes:
-    """The mark of the directory of which this is what is named; empty if it is not planned."""
+    """Return the mark of the directory of this list; empty if the plan does not act on it."""
     from pcircle.fs.lists import first_of
 
     record = first_of(listed, lists) or b""
@@ -260,7 +260,7 @@ def mark_in(listed: Listed, lists: Lists | None) -> bytes:
 
 
 def sorted_out(block: Block) -> Block:
-    """A block as a list names it, by the kinds that the plan had found."""
+    """Return a block of listed names, sorted by the kinds that the plan recorded."""
     from pcircle.encoding import text_of
 
     found, block.directories = block.directories, []
@@ -277,6 +277,6 @@ def sorted_out(block: Block) -> Block:
 
 
 def parted(name: bytes) -> tuple[bytes, bytes]:
-    """The name and the mark of what `sorted_out` has made."""
+    """Split a name from `sorted_out` into name and mark."""
     bare, _, mark = name.partition(_SLASH)
     return bare, mark

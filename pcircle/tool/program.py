@@ -1,4 +1,4 @@
-"""What all tools are to the runtime, and how they are run."""
+"""The interface between tools and the runtime, and the start of a tool on its ranks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ O = TypeVar("O")  # noqa: E741 - options
 
 
 def _nothing() -> None:
-    """There is nothing to let go of."""
+    """Release nothing."""
 
 
 class ToolProgram(Program):
-    """A tool, for the runtime. `close` lets go of what this process's task holds.
+    """A tool, for the runtime. `close` releases what this process's task holds.
 
-    `log` is the error log, on rank 0. Who `reads_only` leaves nothing behind in what it reads.
+    `log` is the error log, on rank 0. A tool that `reads_only` changes nothing in what it reads.
     """
 
     reads_only: ClassVar[bool] = False
@@ -40,40 +40,40 @@ class ToolProgram(Program):
         self.log: LogFile | None = None
 
     def explain_unreadable(self, error: OSError) -> str:
-        """See `Program`: with the name of the entry."""
+        """Return the explanation, with the name of the entry."""
         if error.filename is None or isinstance(error.filename, int):
             return super().explain_unreadable(error)
         return f"cannot read '{show(os.fsencode(error.filename))}': {error.strerror}"
 
     def begin_log(self, path: str | None) -> None:
-        """Open the error log, last of all: a refused run leaves the old one alone. UsageError."""
+        """Open the error log after all checks: a refused run keeps the old log. UsageError."""
         if path is not None:
             self.log = LogFile(open_log(path))
 
     def outlives(self) -> bool:
-        """On rank 0, once the job is prepared: whether it is begun again where ranks are lost.
+        """Return whether the job restarts if ranks are lost; called on rank 0 after `prepare`.
 
-        What it has told is not told again, if it is told in whole lines as it is found.
+        Output in complete lines is not repeated by a restarted job.
         """
         return self.reads_only
 
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
-        """On rank 0: the plan of the job that is begun again, with so many ranks."""
+        """Return the plan of a restarted job with this number of ranks; called on rank 0."""
         decided = msgspec.msgpack.decode(plan, type=self.plan_type)
         if not hasattr(decided, "ranks"):
             return plan
         return msgspec.msgpack.encode(msgspec.structs.replace(decided, ranks=ranks))
 
     def share(self, ranks: int) -> None:
-        """Before local ranks are forked: make what they are to have in common."""
+        """Create the state that local ranks share, before they are forked."""
 
     def complain(self, text: str) -> None:
-        """Say on standard error why the job ends."""
+        """Print to standard error why the job ends."""
         Output(sys.stderr).line(f"{self.name}: {text}")
 
 
 class Ranks(Protocol):
-    """What options say of the ranks, as of `run_program`."""
+    """The options about ranks, for `run_program`."""
 
     @property
     def jobs(self) -> int | None: ...
@@ -82,19 +82,19 @@ class Ranks(Protocol):
 
 
 def local_ranks(ranks: Ranks) -> int:
-    """How many ranks are this process and its children; 0 if they are a launcher's."""
+    """Return the number of local ranks, this process included; 0 under a launcher."""
     choice = choose(ranks.transport, ranks.jobs, launched())
     return choice.size if choice.kind == "local" else 0
 
 
 def run_tool(program: ToolProgram, ranks: Ranks) -> int:
-    """Run a tool on its ranks; returns its exit code."""
+    """Run a tool on its ranks and return its exit code."""
     limit_s = getattr(ranks, "op_timeout_s", None)
     if limit_s is not None:
         from pcircle.runtime.supervised import supervised
 
-        # A call on a file with a limit starts a thread, so none may come before ranks are forked:
-        # those that are begun anew, as by a process that has threads, have no limit.
+        # A file operation with a limit starts a thread, which must not happen before ranks are
+        # forked. Ranks that are fresh interpreters have no limit.
         importlib.import_module("pcircle.outliving.job")
         return supervised(program.name, limit_s, partial(_run, program, ranks))
     return _run(program, ranks)
@@ -109,7 +109,7 @@ def _run(program: ToolProgram, ranks: Ranks) -> int:
                 return run_restartable(program, size)
         return run_program(program, ranks.jobs, ranks.transport)
     finally:
-        # A worker that is stuck may go on some day, and must not find descriptors used anew.
+        # A stuck worker may continue later, and must not find its descriptors reused.
         if not has_live_workers():
             program.close()
 
@@ -120,11 +120,11 @@ def called(
     paths: Sequence[str | bytes],
     choices: Mapping[str, Any],
 ) -> int:
-    """Run a tool as its command does, from a program: with options of this `kind`.
+    """Run a tool from a program, with options of this `kind`, and return the exit code.
 
-    Returns the exit code. UsageError for what would be refused before it began on this rank.
+    UsageError if the job is refused before it starts on this rank.
     """
     if choices.get("op_timeout_s") is not None:
         raise UsageError("op_timeout is for the command, which ends with its process")
-    sys.stdout.flush()  # what the program has printed comes first
+    sys.stdout.flush()  # earlier output of the program comes first
     return run(kind(paths=tuple(map(os.fsencode, paths)), **choices))

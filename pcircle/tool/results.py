@@ -1,4 +1,4 @@
-"""Results on standard output and in files: one that can't be written is said, and a failure."""
+"""Results on standard output and in files; a result that cannot be written is a failure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOGETHER = 4096  # pieces that are written at once
 
 
 class Results:
-    """Where the results of a run go. `note` says a line; `failed`: one could not be written."""
+    """The destinations of results. `note` prints a line; `failed` means that a write failed."""
 
     def __init__(self, tool: str, json: str | None, note: Callable[[str], None]) -> None:
         self._tool = tool
@@ -36,28 +36,28 @@ class Results:
         self._broken = False
 
     def follow(self, former: Results) -> None:
-        """Go on from the results of a run that is begun again."""
+        """Continue from the results of a run that is restarted."""
         self.failed, self._broken = former.failed, former._broken
 
     @property
     def is_broken(self) -> bool:
-        """Whether text can't be written any more."""
+        """Return whether text can no longer be written."""
         return self._broken
 
     @property
     def code(self) -> int:
-        """The exit code as far as it depends on what was written."""
+        """Return the exit code that follows from the writes."""
         return EntriesFailed.exit_code if self.failed else 0
 
     @property
     def stream(self) -> TextIO | None:
-        """Where text goes: standard output, or beside it if that carries the JSON document."""
+        """Return the stream for text: standard error if standard output carries JSON."""
         return sys.stderr if self._json == "-" else sys.stdout
 
     def write(self, where: str, write: Callable[[], None]) -> None:
-        """Have a result written, whatever raises OSError; `where` is a file, for the message.
+        """Call `write`, which may raise OSError; `where` is the file in the message.
 
-        A standard stream that nobody reads any more is a failure of which nothing is said.
+        A closed standard stream is a failure without a message.
         """
         try:
             write()
@@ -68,7 +68,7 @@ class Results:
                 self._note(f"{self._tool}: cannot write {name}: {error.strerror}")
 
     def document(self, document: jsonout.Document) -> None:
-        """Write it as JSON, if that was asked for."""
+        """Write the JSON document, if requested."""
         if self._json is not None:
             from pcircle.ui import jsonout
 
@@ -77,9 +77,9 @@ class Results:
             self.write(where, partial(jsonout.write, document, self._json, stdout))
 
     def text(self, pieces: Iterable[bytes]) -> None:
-        """Write results as text, which may be long: some pieces at a time.
+        """Write results as text, some pieces at a time.
 
-        Where some could not be written, as to a pipe that is closed, what follows is not tried.
+        After an error, such as a closed pipe, nothing more is written.
         """
         if not self._broken:
             stream, failed, self.failed = self.stream, self.failed, False
@@ -94,9 +94,9 @@ def _write_pieces(stream: TextIO | None, pieces: Iterator[bytes]) -> None:
 
 
 def list_end(typed: argparse.Namespace, roots: Sequence[Root]) -> bytes:
-    """What paths of the list end with that --list-out asks for, nothing if it does not. UsageError.
+    """Return the terminator of paths for --list-out; empty without this option. UsageError.
 
-    They are relative to the PATH.
+    Paths are relative to the PATH.
     """
     if typed.list_out is None:
         return b""
@@ -106,7 +106,7 @@ def list_end(typed: argparse.Namespace, roots: Sequence[Root]) -> bytes:
 
 
 def open_output(name: str, option: str) -> int:
-    """Open the new file that *option* names, `-` being standard output. UsageError."""
+    """Open the new file that an option names; `-` is standard output. UsageError."""
     if name != "-":
         return open_log(name, option)
     try:
@@ -116,5 +116,5 @@ def open_output(name: str, option: str) -> int:
 
 
 def append_output(name: str) -> int:
-    """Open again what `open_output` has opened, for more lines. OSError."""
+    """Open a file of `open_output` again for more lines. OSError."""
     return os.dup(1) if name == "-" else writing(os.fsencode(name), os.O_APPEND)

@@ -1,7 +1,8 @@
-"""The shell of a command: name, texts and options, from which its parser and program follow.
+"""The frame of a command: name, texts and options, from which its parser and program follow.
 
-What the options mean is imported once they are known to be well formed, so that `--help` and a
-mistyped option answer at once: this module imports as little as `pcircle.ui.arguments`.
+The modules that interpret options are imported once the options are known to be well formed, so
+that `--help` and a mistyped option answer at once. So this module imports as little as
+`pcircle.ui.arguments`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ _WHILE_LOGGED_S = 0.1
 
 
 def words_of(options: Mapping[str, object]) -> list[str]:
-    """Options that a program gives by name, as they would be typed.
+    """Return keyword arguments of a program as words of a command line.
 
-    True is an option without a value, False and None are none, and a list is given again for each.
-    A name that is a word of Python has a `_` behind it; one of a single letter has one dash.
-    UsageError for what only a command line may ask for.
+    True is an option without a value; False and None are omitted; a list repeats the option. A name
+    that is a Python keyword has a trailing `_`; a name of one letter gets one dash. UsageError for
+    options that only a command line may use.
     """
     words = []
     for name, value in options.items():
@@ -42,10 +43,10 @@ def words_of(options: Mapping[str, object]) -> list[str]:
 def logging(
     name: str, carry_out: Callable[[argparse.Namespace], int], *, speaks: bool
 ) -> Callable[[argparse.Namespace], int]:
-    """`carry_out`, with a line in the system's log at its end if that was asked for.
+    """Wrap `carry_out` so that it logs the end of the command, if requested.
 
-    Of many ranks the one that `speaks` writes it. The others give it the time to do so where the
-    command fails: a launcher that is told so by the first of them may end all.
+    Only the rank that `speaks` writes the line. If the command fails, the other ranks wait for it,
+    because a launcher may end all ranks after the first failure.
     """
 
     def run(typed: argparse.Namespace) -> int:
@@ -67,10 +68,10 @@ def logging(
 
 
 class Shell(msgspec.Struct, frozen=True):
-    """A command. `operands` are shown as its usage does; `add` adds options to a parser.
+    """A command. `operands` is their text in the usage line; `add` adds options to a parser.
 
-    `carry_out` does what was typed; it imports what it needs. `bare` and `joined` as of
-    `pcircle.ui.arguments.run`.
+    `carry_out` runs the parsed command and imports what it needs. `bare` and `joined` are arguments
+    of `pcircle.ui.arguments.run`.
     """
 
     name: str
@@ -84,14 +85,14 @@ class Shell(msgspec.Struct, frozen=True):
     joined: Callable[[Sequence[str]], Sequence[str]] = list
 
     def parser(self) -> Parser:
-        """The options of the command."""
+        """Return the parser of the command."""
         p = Parser(self.name, self.usage, self.description, self.epilog)
         p.add_argument("operands", nargs="*", metavar=self.operands, help=argparse.SUPPRESS)
         self.add(p)
         return p
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
-        """Run the command; returns the exit code. Of many ranks the first one speaks."""
+        """Run the command and return the exit code; only the first rank speaks."""
         speaks = not launched().rank
         carry_out = logging(self.name, self.carry_out, speaks=speaks)
         return run(self.parser, arguments, self.bare, carry_out, speaks=speaks, joined=self.joined)

@@ -1,4 +1,4 @@
-"""Times that options name: dates, and how long a job may take."""
+"""Times in options: dates, and how long a job may run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TIMES = "must be like 2026-11-30, 2026-11-30T18:00 or @1796061600"
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """When a job is to stop: so many seconds after its start, or at a time since the epoch."""
+    """The end of a job: seconds after its start, or seconds since the epoch."""
 
     after_s: float | None = None
     at_s: float | None = None
 
 
 def stop_of(after: str | None, at: str | None) -> Stop:
-    """The values of --stop-after and --stop-at. UsageError."""
+    """Parse the values of --stop-after and --stop-at. UsageError."""
     if after is not None and at is not None:
         raise UsageError("--stop-after cannot be combined with --stop-at")
     if after is not None:
@@ -42,7 +42,7 @@ def stop_of(after: str | None, at: str | None) -> Stop:
 
 
 def limit_of(stop: Stop) -> TimeLimit | None:
-    """The limit of a job that starts now."""
+    """Return the time limit of a job that starts now."""
     now_s = time.monotonic()
     if stop.after_s is not None:
         text = f"--stop-after {format_duration(stop.after_s)}"
@@ -54,12 +54,12 @@ def limit_of(stop: Stop) -> TimeLimit | None:
 
 
 def date_s(option: str, text: str) -> float:
-    """As of `date_ns`, in seconds."""
+    """Parse a date, in seconds; see `date_ns`."""
     return date_ns(option, text) / _NS
 
 
 def date_ns(option: str, text: str, expected: str = TIMES) -> int:
-    """A date (local unless it has a zone), or `@` and seconds since the epoch. UsageError."""
+    """Parse a date, in local time unless it has a zone, or `@SECONDS`. UsageError."""
     from datetime import datetime  # few runs name a date
 
     stripped = text.strip()
@@ -77,12 +77,12 @@ def date_ns(option: str, text: str, expected: str = TIMES) -> int:
             found = datetime.fromisoformat(re.sub(r"([T ])(\d):", r"\g<1>0\2:", stripped))
             return int(found.timestamp()) * _NS
     except (ValueError, OverflowError, OSError):
-        pass  # no such day, or one that this system can't count
+        pass  # the day does not exist, or is out of range
     raise invalid(option, text, expected)
 
 
 def next_clock_s(text: str, now_s: float) -> float:
-    """When a clock will show this time next."""
+    """Return when a clock will next show this time."""
     parts = [int(part) for part in text.split(":")]
     hour, minute, second = (*parts, 0)[:3]
     today = time.localtime(now_s)

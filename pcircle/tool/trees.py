@@ -1,9 +1,9 @@
-"""Tools that look at the entries of trees one by one: all of the work but what is done with one.
+"""Tasks that process the entries of trees one by one.
 
-A tool on this floor is a `TreeTask` with a method for each kind of entry that it cares for. How
-trees are entered, chosen from, divided among ranks and threads, counted and failed is done here,
-on `pcircle.walk`. A tool whose results come together directory by directory (digests, sums)
-has a `Visitor` of its own; see `docs/new-tool.rst`.
+A tool subclasses `TreeTask` and overrides a method for each kind of entry that it processes. The
+base class opens directories, applies filters, divides the work among ranks and threads, and counts
+results and failures, on `pcircle.walk`. A tool that combines results directory by directory
+(digests, sums) has a `Visitor` of its own; see `docs/new-tool.rst`.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ if TYPE_CHECKING:
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _BATCH_S = 0.1
-_WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
+_WAITED_FOR_S = 0.01  # of a batch, while another rank waits for work
 _POLITE_THREADS = 16  # which take turns
 
 
 class Phase(msgspec.Struct, frozen=True, array_like=True, tag="a"):
-    """All of a walk, for a tool that begins another one when it has ended."""
+    """The item that stands for a whole walk, whose join begins another walk."""
 
 
 class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, decided once on rank 0. A tool's own plan adds what it needs.
+    """The job as rank 0 has decided it. Tools add fields of their own.
 
-    `directory` is the working directory; `one_node` tells that all ranks share a node. `rules`
-    choose among what is below the roots, as `wanted` does, with times counted from `now_ns`;
-    `one_file_system`: of a mount point the directory alone. With `follow` links are what they lead
-    to. With `polite` the file system is
-    spared: that is the share of time in which a rank has an operation under way at the most.
+    `directory` is the working directory; `one_node` means that all ranks run on one node. `rules`
+    and `wanted` select entries below the roots; ages are relative to `now_ns`. With
+    `one_file_system` mount points are not entered. With `follow` symbolic links stand for their
+    targets. `polite` is the largest share of time, from 0 to 1, in which a rank may have an
+    operation in progress.
     """
 
     roots: tuple[Root, ...]
@@ -78,7 +78,7 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(paths: Sequence[bytes]) -> tuple[Root, ...]:
-    """The roots. A symbolic link is followed. UsageError if there is nothing."""
+    """Return the roots; symbolic links are followed. UsageError if a path does not exist."""
     return tuple(map(_root, paths))
 
 
@@ -90,9 +90,9 @@ def _root(path: bytes) -> Root:
 
 
 class TreeCounters(Entries):
-    """Counts of a worker, of a rank or of all. A tool adds its own as annotations.
+    """The counters of a thread, a rank or a job. Tools add counters as annotations.
 
-    `sized` are the entries whose size is known.
+    `sized` counts the entries of known size.
     """
 
     sized: int
@@ -101,9 +101,9 @@ class TreeCounters(Entries):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An entry that is no directory: its `name` in the directory `path` below a root.
+    """An entry other than a directory: `name` in the directory `path` below a root.
 
-    `directory_fd` is that directory: an entry is only ever reached through it.
+    `directory_fd` is the open directory, through which the entry must be accessed.
     """
 
     root: Root
@@ -114,13 +114,13 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> bytes:
-        """Its path, as the user knows it."""
+        """Return the path, beginning as the user typed it."""
         if self.root.name:
             return self.root.shown
         return os.path.join(self.root.shown, join_path(self.path, self.name))
 
     def open(self) -> BinaryIO:
-        """The file, for reading. Never through a link, and never a device or FIFO. OSError."""
+        """Open the file for reading: never through a link, never a device or FIFO. OSError."""
         fd = os.open(self.name, _FLAGS, dir_fd=self.directory_fd)
         try:
             status = os.fstat(fd)
@@ -134,10 +134,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
-    """One rank's part of the work, or one worker thread's. A tool overrides some methods.
+    """The part of one rank, or of one worker thread, in a job over trees.
 
-    They are called on the worker thread. An OSError that leaves one fails the entry, which is
-    noted; what `doing` says is then what could not be done.
+    Tools override some methods, which are called on the worker thread. An OSError that leaves a
+    method is reported as a failure of its entry; `doing` names the operation that failed.
     """
 
     counters_type: ClassVar[type[TreeCounters]] = TreeCounters
@@ -146,22 +146,22 @@ class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
     plan: TreePlan
 
     def begin(self) -> None:
-        """A part begins: make what it needs of its own."""
+        """Create the state of a part."""
 
     def file(self, entry: Entry, context: Context[Any]) -> None:
-        """Do a regular file."""
+        """Process a regular file."""
 
     def link(self, entry: Entry, context: Context[Any]) -> None:
-        """Do a symbolic link."""
+        """Process a symbolic link."""
 
     def special(self, entry: Entry, context: Context[Any]) -> None:
-        """Do what is none of these, nor a directory."""
+        """Process a device, FIFO or socket."""
 
     def directory(self, opened: Open[int], context: Context[Any]) -> None:
-        """Do a directory; all that is in it is done."""
+        """Process a directory, after all entries in it."""
 
     def reach(self, *, is_first: bool) -> Directories:
-        """The directories below the roots, as a part of a rank's task keeps them."""
+        """Return the cache of open directories of this part."""
         identify = device_and_inode if self.plan.one_node else inode_alone
         return open_roots(self.plan.roots, self.plan.directory, identify, is_first=is_first)
 
@@ -174,7 +174,7 @@ class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
     ) -> None:
         super().__init__(rank, lists, plan.threads)
         self.plan = plan
-        self.first: Any = first  # the part of the rank's first thread, if this is not that
+        self.first: Any = first  # the part of the rank's first thread; None for that part
         self.counters = self.counters_type()
         self.turns: TurnTaking | None = None
         if plan.polite is not None:
@@ -185,7 +185,7 @@ class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
         self._walker = self.walker(self.visitor_type(self))
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
-        """The walk on this part's thread, on which a visitor goes along."""
+        """Return a walk on this part's thread with this visitor."""
         plan = self.plan
         chosen = (plan.rules, plan.one_file_system, plan.follow, plan.wanted, plan.now_ns)
         counters, rank = visitor.counters, self.rank
@@ -194,11 +194,11 @@ class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
 
     @property
     def is_at_will(self) -> bool:
-        """Whether the walk goes as fast as it can."""
+        """Return whether the walk runs at full speed."""
         return self.turns is None
 
     def pace(self, count: int, stop: Callable[[], bool]) -> None:
-        """So many entries were looked at: wait until more may be."""
+        """Wait until more entries may be processed, after `count` of them."""
 
     def beside(self, number: int) -> TreeTask:
         return type(self)(self.plan, self.rank, self.lists, self)
@@ -207,7 +207,7 @@ class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
         return self.begun(self.counters)
 
     def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
-        """The items that a walk begins with."""
+        """Return the items with which a walk begins."""
         only = None if self.lists is None else [part.listed for part in self.lists.parts]
         return seeds(self.plan.roots, counters, only)
 
@@ -228,29 +228,27 @@ class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
 
 
 class EntryVisitor(Visitor[int]):
-    """The walk's view of a `TreeTask`. What comes of a part of the tree is nothing.
+    """The visitor that calls a `TreeTask` for each entry. Its results are empty.
 
-    A tool whose work is on names, and not on one entry after the other, has one of its own.
+    Tools that process names in batches have visitors of their own.
     """
 
     nothing: ClassVar[int] = 0
 
     def __init__(self, task: TreeTask, counters: TreeCounters | None = None) -> None:
-        """With `counters` it is another walk than the task's, of which these are."""
+        """`counters` belong to a walk other than the task's main walk."""
         self.task: Any = task
         self.counters: Any = task.counters if counters is None else counters
 
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """See `Visitor`."""
         self.counters.scans_done += 1
         self.counters.sized += 1
         opened.place = Place(source.identity)
         return None
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
-        """See `Visitor`."""
         try:
             self.task.directory(opened, context)
         except OSError as error:
@@ -260,22 +258,18 @@ class EntryVisitor(Visitor[int]):
         return 0
 
     def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
-        if opened.place is None:  # it was not even reached
+        if opened.place is None:  # it was not opened
             self.counters.scans_done += 1
             self.counters.sized += 1
         self.fail(opened.root, opened.path, "read directory", error, context)
 
     def lost(self, opened: Open[int]) -> int:
-        """See `Visitor`."""
         return 0
 
     def merge(self, a: int, b: int) -> int:
-        """See `Visitor`."""
         return a + b
 
     def taken(self) -> int:
-        """See `Visitor`."""
         return 0
 
     # ---- names -----------------------------------------------------------------
@@ -283,7 +277,7 @@ class EntryVisitor(Visitor[int]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`: what takes too long is handed back."""
+        """Process the names; hand back the remaining files if the batch takes too long."""
         begun_s = time.monotonic()
         task, counters, files = self.task, self.counters, names.files
         for name in names.links:
@@ -303,7 +297,7 @@ class EntryVisitor(Visitor[int]):
     def _look(
         self, look: Any, where: Where, name: bytes, directory_fd: int, context: Gathering[int]
     ) -> bool:
-        """Have an entry done; whether that went well."""
+        """Process an entry, and return whether it succeeded."""
         counters = self.counters
         counters.weight += where.weight
         try:
@@ -317,14 +311,13 @@ class EntryVisitor(Visitor[int]):
         return True
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self.counters.sized += 1
         self.fail(where.root, join_path(where.path, name), "reach", error, context)
 
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """An entry fails, which is counted and told."""
+        """Count and report a failed entry."""
         self.counters.failed += 1
         context.note([failure_of(self.task.plan.roots[root], root, path, doing, error)])
 

@@ -1,6 +1,6 @@
-"""A tool that walks, from its options to its exit code: what all such tools begin and end with.
+"""Programs of tools that walk, from their options to their exit codes.
 
-`pcircle.tool.trees` has the work between. `docs/new-tool.rst` has a tool of both, step by step.
+`pcircle.tool.trees` has the task. `docs/new-tool.rst` builds a tool from both, step by step.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ Exit codes: 0 success; 1 some entries failed, each one named; 2 refused;
 
 
 def tree_parser(name: str, operands: str, about: str, *, more: str = _EXIT_CODES) -> Parser:
-    """The options of every tool that walks, and its operands; `more` is for the end of the help.
+    """Return a parser with the options of every tool that walks; `more` ends the help.
 
-    A tool adds its own, as `argparse` has it.
+    Tools add options by methods of argparse.
     """
     p = Parser(name, f"{name} [OPTION]... {operands}", about, notes(name, more))
     p.add_argument("operands", nargs="*", metavar=operands, help=argparse.SUPPRESS)
@@ -81,7 +81,7 @@ def tree_parser(name: str, operands: str, about: str, *, more: str = _EXIT_CODES
 
 
 def main(parser: Callable[[], Parser], carry_out: Callable[[argparse.Namespace], int]) -> int:
-    """Be a command, from its arguments to the end of the process; or returns its exit code."""
+    """Run a command from its arguments to the end of the process, or return its exit code."""
     speaks = not launched().rank
 
     def command() -> int:
@@ -93,7 +93,7 @@ def main(parser: Callable[[], Parser], carry_out: Callable[[argparse.Namespace],
 
 
 class TreeReport(Document, frozen=True, kw_only=True):
-    """The result as JSON; `counts` are the tool's counters by name."""
+    """The result as JSON; `counts` has the counters of the tool by name."""
 
     counts: dict[str, int]
     elapsed_s: float
@@ -104,7 +104,7 @@ class TreeReport(Document, frozen=True, kw_only=True):
 
 
 class TreeConsole(Console[dict[int, int]]):
-    """Tells the user of failures, progress and the end. A tool adds what else there is to tell."""
+    """Reports failures, progress and the end of a job over trees."""
 
     def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
         self.tool = program.name
@@ -117,7 +117,7 @@ class TreeConsole(Console[dict[int, int]]):
         return self.counters_type.of(counts)
 
     def text(self, notice: Any) -> bytes:
-        """What a notice is on standard output, perhaps nothing."""
+        """Return the bytes that a notice adds to standard output."""
         return b""
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
@@ -126,15 +126,15 @@ class TreeConsole(Console[dict[int, int]]):
             self.tell_found(text)
 
     def summary(self, total: Any) -> str:
-        """What was done, in one line."""
+        """Return the result of the job in one line."""
         return f"{plural(total.completed, 'entry', 'entries')} done"
 
     def remarks(self, total: Any, code: int) -> Iterable[str]:
-        """What else there is to say at the end."""
+        """Return more lines to print at the end."""
         return ()
 
     def total(self, outcome: Outcome[dict[int, int]]) -> Any:
-        """What all ranks have counted."""
+        """Return the sum of the counters of all ranks."""
         return self.counters_type.total(outcome.counts)
 
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
@@ -178,7 +178,7 @@ class TreeConsole(Console[dict[int, int]]):
 
 
 class TreeProgram(ToolProgram):
-    """A tool that walks, for the runtime. A tool names its own parts; `more` are of its plan."""
+    """The program of a tool that walks. `more` has further fields of the plan."""
 
     plan_type: ClassVar[type[TreePlan]] = TreePlan
     task_type: ClassVar[type[TreeTask]]
@@ -194,7 +194,7 @@ class TreeProgram(ToolProgram):
         self.options = Common(**common_of(typed))
         self.words: Sequence[str] = typed.words
         self.paths = tuple(paths)
-        self.actions: LogFile | None = None  # these are on rank 0
+        self.actions: LogFile | None = None  # this and the next two: on rank 0
         self.listed: LogFile | None = None
         self.planned: PlanFile | None = None
         self.report: TreeReport | None = None  # when it has ended, on rank 0
@@ -203,19 +203,19 @@ class TreeProgram(ToolProgram):
         self._lists: Lists | None = None
 
     def roots(self) -> tuple[Root, ...]:
-        """The roots of the walk. UsageError if a PATH can't be one."""
+        """Return the roots of the walk. UsageError."""
         return resolve(self.paths)
 
     def directory(self) -> bytes:
-        """The working directory in which the roots are meant."""
+        """Return the directory to which relative roots refer."""
         return working_directory()
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """More of the plan, which is decided on rank 0. UsageError."""
+        """Return more fields of the plan, decided on rank 0. UsageError."""
         return {}
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """What a list names below the roots, if there is one. UsageError."""
+        """Return the paths of a list, if there is one. UsageError."""
         if self.options.files_from is None:
             return None
         whole, strict = self.lists_whole, self.lists_strictly
@@ -230,36 +230,36 @@ class TreeProgram(ToolProgram):
 
     @property
     def lists_whole(self) -> bool | None:
-        """Whether a directory that is listed is meant with all that is in it."""
+        """Whether listed directories include their contents."""
         return False
 
     @property
     def lists_strictly(self) -> bool:
-        """Whether what is listed with a slash behind it must be a directory."""
+        """Whether a listed path with a trailing slash must be a directory."""
         return False
 
     @property
     def lists_completely(self) -> bool:
-        """Whether a list of paths or patterns that may have been cut off is refused."""
+        """Whether a list of paths or patterns that may be truncated is refused."""
         return False
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """Open what is written to: last of all, as a refused run leaves it alone. UsageError."""
+        """Open the output files after all checks: a refused run keeps old files. UsageError."""
         self.begin_log(self.options.error_log)
 
     def opened(self) -> dict[str, Any]:
-        """More of the plan, which is known once `begin` has opened what is written to."""
+        """Return more fields of the plan, known after `begin`."""
         return {}
 
     def run(self) -> int:
-        """Run it on the ranks that were asked for; the exit code."""
+        """Run the tool on the requested ranks and return the exit code."""
         with any_link(self.options.insecure_links):
             return run_tool(self, self.options)
 
     def call(self) -> TreeReport | None:
-        """As `run`, for a program: nothing is printed. The result; None on ranks but the first.
+        """Run the tool from a program without output; return the result, None on other ranks.
 
-        UsageError, StoppedEarly if it is refused or could not begin.
+        UsageError, StoppedEarly if the job is refused or cannot start.
         """
         if self.options.op_timeout_s is not None:
             raise UsageError("op_timeout is for the command, which ends with its process")
@@ -276,7 +276,6 @@ class TreeProgram(ToolProgram):
         return self.report
 
     def complain(self, text: str) -> None:
-        """See `ToolProgram`."""
         self._refusal = text
         if not self.options.silent:
             super().complain(text)

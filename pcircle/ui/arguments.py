@@ -1,9 +1,8 @@
-"""What the command lines of all tools have in common: how options are typed, explained and refused.
+"""Command lines: the options that tools share, their parsing, and messages about mistakes.
 
-Only the standard library is imported here, and of that little, so that
-`--help`, `--version` and a mistyped option answer at once. What the options
-mean is decided by each tool's `command`, which is imported once they are known
-to be well formed.
+This module imports only few modules of the standard library, so that `--help`, `--version` and a
+mistyped option answer at once. Each tool's `command` module gives the options their meaning; it is
+imported once they are known to be well formed.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ LAUNCH = """\
 Without MPI, {tool} starts local processes: one per core, at most 8, or --jobs.
 Under mpirun or srun it uses the ranks of the launcher, or --jobs for each."""
 
-# argparse would ask for a translation of each of its words, in files of each of the user's
-# languages. There is none, and `_in_our_words` knows them as they are.
+# argparse would look for translations of its messages in files of each of the user's languages.
+# There are no such files, and `_in_our_words` parses the English messages.
 argparse._ = str  # type: ignore[attr-defined]
 
-# What help calls the values of options that are numbers.
+# The names in the help of values that are numbers.
 _NUMBERS = ("N", "SIZE", "RATE", "T")
 _COLUMNS = 80
 _FEWEST_COLUMNS = 40
@@ -44,25 +43,25 @@ _SHORT_LETTERS = len("--chars")
 
 
 class Filter(NamedTuple):
-    """A filter option in its place among the others."""
+    """A filter option; filters keep their order on the command line."""
 
     kind: str
     text: str
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Asks for the terminal's width by itself: argparse imports a module for archives to do so."""
+    """A help formatter that queries the terminal width itself; argparse would import `shutil`."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=max(_FEWEST_COLUMNS, columns() - 1))
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
-        """The value of an option; `[=VALUE]` where it may be left out."""
+        """Show `[=VALUE]` for an option whose value is optional."""
         args = super()._format_args(action, default_metavar)
         return f"[={args}]" if isinstance(action, Bare) else args
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        """Show the value behind each flag, where Python 3.13 and later show it once."""
+        """Show the value after each flag; Python 3.13 and later show it once."""
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
         value = self._format_args(action, self._get_default_metavar_for_optional(action))
@@ -71,11 +70,11 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Bare(argparse._StoreAction):
-    """An option whose value may be left out, and is given with `=`."""
+    """An option with an optional value, which is written with `=`."""
 
 
 def columns() -> int:
-    """The width of the terminal; COLUMNS overrides it."""
+    """Return the width of the terminal; the environment variable COLUMNS overrides it."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and 0 < len(given) < len(str(sys.maxsize)) and int(given):
         return int(given)
@@ -86,14 +85,14 @@ def columns() -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A tool's options. A mistake is a UsageError; abbreviations are mistakes.
+    """The options of a tool. Mistakes, and abbreviated options, raise UsageError.
 
-    `elsewhere` are options that other tools have, each with the words that say so.
+    `elsewhere` maps options of other tools to a hint.
     """
 
     elsewhere: Mapping[str, str] = {}
     takes_only_paths = True
-    """Whether all operands are paths; a tool where some are not calls `refuse_remote` itself."""
+    """Whether all operands are paths; other tools call `refuse_remote` themselves."""
 
     def __init__(self, prog: str, usage: str, description: str, epilog: str) -> None:
         super().__init__(
@@ -109,20 +108,20 @@ class Parser(argparse.ArgumentParser):
         self._words: Sequence[str] = ()
 
     def hint(self, unknown: str) -> str:
-        """What to type in place of an option that is unknown here; empty if nothing is known."""
+        """Return what to type instead of an unknown option, or an empty text."""
         if unknown == "--progress":
             return "on a terminal progress is shown without it"
         return self.elsewhere.get(unknown, "")
 
     def error(self, message: str) -> NoReturn:
-        """What argparse has found wrong, in our words."""
+        """Raise UsageError with a message of argparse in this project's words."""
         negative = self._negative(message)
         raise UsageError(negative or _in_our_words(message, self._words))
 
     def _negative(self, message: str) -> str:
-        """What is wrong where a number is missing behind an option since what is there is negative.
+        """Return the error for a negative number after an option, or an empty text.
 
-        argparse takes it for an option; empty if that is not what the message is about.
+        argparse takes such a number for an option.
         """
         names, expected, _ = message.removeprefix("argument ").partition(": expected one argument")
         for option, value in pairwise(self._words) if expected else ():
@@ -140,17 +139,17 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(text)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Write help or a version; argparse's own way drops the error if that can't be done."""
+        """Write help or the version, and raise errors, which argparse ignores."""
         if message:
             encoding = getattr(file, "encoding", None) or "utf-8"
             write_stream(file, message.encode(encoding, "backslashreplace"))
 
     def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
-        """Options and `operands` in any order; behind `--` all are operands.
+        """Parse options and `operands` in any order; all words after `--` are operands.
 
-        `bare` are the options whose value may be left out, and is given only
-        with `=`, as they are then. `unjoined` pairs such options with operands behind
-        them that may be meant as their values; `words` are all arguments.
+        `bare` maps options whose value is optional, and must be joined by `=`, to their default
+        form. In the result, `unjoined` pairs such options with following operands that may be meant
+        as their values, and `words` has all arguments.
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
         self._words = arguments[:end]
@@ -166,7 +165,7 @@ class Parser(argparse.ArgumentParser):
         return typed
 
     def _valued(self, word: str, bare: Mapping[str, str]) -> str:
-        """The word with the value of an option that ends it; of letters as argparse reads them."""
+        """Return a word in the form that argparse expects, with the value of its last option."""
         letters, equals, value = word.partition("=")
         option = self._bare_end(letters, bare)
         if option is None or (equals and (option.startswith("--") or not value)):
@@ -176,7 +175,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _bare_end(self, word: str, bare: Mapping[str, str]) -> str | None:
-        """The option of `bare` that a word is, or that ends it: `-s` of `-avs`."""
+        """Return the option of `bare` with which a word ends, such as `-s` in `-avs`, or None."""
         if word in bare:
             return word
         last = "-" + word[-1:]
@@ -189,9 +188,9 @@ class Parser(argparse.ArgumentParser):
 def add_filters(
     p: argparse.ArgumentParser, root: str, owners: str = "--owner", groups: str = "--group"
 ) -> argparse._ArgumentGroup:
-    """The filter options; `root` is what patterns are relative to.
+    """Add the filter options; patterns are relative to `root`.
 
-    A tool that changes owners has the options of that name, and the filters other ones.
+    In tools that change owners, the filters by owner have other names.
     """
     group = p.add_argument_group("Filters", FILTERS.format(root=root))
     add = group.add_argument
@@ -207,7 +206,7 @@ def add_filters(
 
 
 def add_patterns(add: Callable[..., object]) -> None:
-    """The filters by rsync's patterns, in the order in which they are given."""
+    """Add the filters by rsync's patterns, which keep their order."""
     for kind in ("exclude", "include"):
         add(
             f"--{kind}",
@@ -228,7 +227,7 @@ def add_patterns(add: Callable[..., object]) -> None:
 
 
 def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: str) -> None:
-    """The filters by what entries are, directories apart."""
+    """Add the filters by attributes of entries."""
     add("--newer-than", metavar="T", help="changed after T: 30d (ago), 2026-11-30, @0, file:PATH")
     add("--older-than", metavar="T", help="changed at or before T")
     add(
@@ -251,12 +250,12 @@ def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: 
 
 
 def add_offline(add: Callable[..., object]) -> None:
-    """What becomes of files whose data would have to be fetched."""
+    """Add the option that excludes files whose data is on tape."""
     add("--skip-offline", action="store_true", help="leave out files whose data is on tape")
 
 
 def add_safety(p: argparse.ArgumentParser) -> None:
-    """What is refused of the paths that are typed, where others may have put links."""
+    """Add the options that refuse operands along symbolic links of other users."""
     add = p.add_argument_group("Safety").add_argument
     text = "refuse operands that are relative or lead along links"
     add("--strict-operands", action="store_true", help=text)
@@ -264,7 +263,7 @@ def add_safety(p: argparse.ArgumentParser) -> None:
 
 
 def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """How many processes there are, of which kind, and how much each has under way."""
+    """Add the options for the number and kind of processes and threads."""
     group = p.add_argument_group("Performance")
     add = group.add_argument
     add(
@@ -279,28 +278,28 @@ def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 POLITE = {"--polite": "--polite=50"}
-"""The value of --polite where it is left out: what `bare` has of tools with `add_polite`."""
+"""The form of --polite without a value, for `bare` of tools that call `add_polite`."""
 
 
 def add_polite(add: Callable[..., object]) -> None:
-    """Whether the file system is spared, and how much."""
+    """Add the option that limits the load on the file system."""
     text = "spare others: busy LEVEL%% of the time (50), or less"
     add("--polite", action=Bare, metavar="LEVEL", help=text)
 
 
 def add_op_timeout(add: Callable[..., object]) -> None:
-    """How long a tool that only reads waits for the file system."""
+    """Add the time limit for operations, for tools that only read."""
     add("--op-timeout", metavar="T", help="fail entries whose file system does not answer in T")
 
 
 def add_stop(add: Callable[..., object]) -> None:
-    """When the job is to stop early."""
+    """Add the options that stop a job early."""
     add("--stop-after", metavar="T", help="stop in good order after T (exit code 4)")
     add("--stop-at", metavar="TIME", help="stop in good order at TIME: 18:30, 2026-11-30T18:30")
 
 
 def add_actions(p: argparse.ArgumentParser, does: str) -> None:
-    """What tools that change what they find have besides a walk's; `does` as in "removed"."""
+    """Add the options of tools that change entries; `does` is a word such as "removed"."""
     add = add_performance(p).add_argument
     add("--ops-limit", metavar="N", help="operations per second, all processes together")
     add_polite(add)
@@ -311,7 +310,7 @@ def add_actions(p: argparse.ArgumentParser, does: str) -> None:
 
 
 def add_records(add: Callable[..., object], does: str) -> None:
-    """Where each action is written; `does` as in "removed"."""
+    """Add the options for records of actions; `does` is a word such as "removed"."""
     add("--list-out", metavar="FILE", help=f"list the {does} entries, as --files-from reads them")
     add(
         "--json-lines",
@@ -321,20 +320,20 @@ def add_records(add: Callable[..., object], does: str) -> None:
 
 
 def add_recursive(add: Callable[..., object], *names: str) -> None:
-    """What a directory in a list means."""
+    """Add the option that includes the contents of listed directories."""
     text = "with --files-from, include directory contents"
     add(*names, "--recursive", action="store_true", help=text)
 
 
 def add_plans(add: Callable[..., object]) -> None:
-    """What tools that remove have besides: to look first, and not to remove too much."""
+    """Add the options for plans and for limits on removals."""
     add("--plan", metavar="FILE", help="remove nothing, but write a plan for --apply")
     add("--apply", metavar="FILE", help="remove what a plan lists, unless it has changed")
     add("--max-delete", metavar="N", help="if more than N (or N%%) would go, remove nothing")
 
 
 def add_transport(add: Callable[..., object]) -> None:
-    """How the processes are started and talk to each other."""
+    """Add the option that selects MPI or local processes."""
     add(
         "--transport",
         choices=("auto", "mpi", "local"),
@@ -344,7 +343,7 @@ def add_transport(add: Callable[..., object]) -> None:
 
 
 def add_output(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """The options for output."""
+    """Add the options for output."""
     group = p.add_argument_group("Output")
     add = group.add_argument
     add("-q", "--quiet", action="store_true", help="report failures only")
@@ -364,18 +363,18 @@ def add_output(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def add_syslog(add: Callable[..., object]) -> None:
-    """Whether the system's log is told how the command ended."""
+    """Add the option for a line in the system log."""
     add("--syslog", action="store_true", help="log a line to syslog at the end")
 
 
 def add_version(group: argparse._ArgumentGroup, name: str) -> None:
-    """The option that shows the version."""
+    """Add the option that shows the version."""
     version = f"{name} {__version__}"
     group.add_argument("--version", action="version", version=version, help="show the version")
 
 
 def notes(name: str, text: str) -> str:
-    """What stands below the options of a tool that walks: sizes, how it starts, and the rest."""
+    """Return the end of the help of a tool that walks: sizes, processes, and `text`."""
     return f"{SIZES}\n\n{LAUNCH.format(tool=name)}\n\n{text}"
 
 
@@ -388,9 +387,10 @@ def run(
     speaks: bool,
     joined: Callable[[Sequence[str]], Sequence[str]] = list,
 ) -> int:
-    """Parse and carry out; returns the exit code. Of many ranks one `speaks`.
+    """Parse the arguments, run the command and return the exit code; only one rank `speaks`.
 
-    Arguments that are not `given` are the process's; `joined` makes one of what belongs together.
+    Without `given` the arguments are those of the process. `joined` joins words that form one
+    argument.
     """
     built = parser()
     name = built.prog
@@ -406,7 +406,7 @@ def run(
                 sys.stdout = standard
         except SystemExit as end:  # --help and --version
             return end.code if isinstance(end.code, int) else Defect.exit_code
-        except OSError as error:  # what they have to say
+        except OSError as error:  # output of the command
             if not is_left(error):
                 _complain(name, f"cannot write standard output: {error.strerror}")
             return EntriesFailed.exit_code
@@ -424,9 +424,9 @@ def run(
 
 
 def refuse_remote(paths: Sequence[str]) -> None:
-    """Raise UsageError for a path that other tools take for a remote one and that is not here.
+    """Raise UsageError for a path that rsync would take for a remote one, unless it exists.
 
-    As to rsync, a colon before the first slash makes a path remote: `host:path`, `s3://bucket`.
+    A colon before the first slash makes a path remote: `host:path`, `s3://bucket`.
     """
     for path in paths:
         if ":" in path.split("/", 1)[0] and not os.path.lexists(path):
@@ -440,13 +440,13 @@ def refuse_remote(paths: Sequence[str]) -> None:
 
 
 def _name_of(action: argparse.Action) -> str:
-    """The long name of an option, or else its only one."""
+    """Return the long name of an option, or its only name."""
     names = action.option_strings
     return next((name for name in names if name.startswith("--")), names[0])
 
 
 def _in_our_words(message: str, words: Sequence[str]) -> str:
-    """A message of argparse about `words` as the rest of the tools would say it."""
+    """Return a message of argparse in this project's words."""
     import re
 
     unknown = re.fullmatch(r"unrecognized arguments: (\S+).*", message, re.DOTALL)
@@ -468,7 +468,7 @@ def _in_our_words(message: str, words: Sequence[str]) -> str:
 
 
 def _surplus(name: str, text: str, words: Sequence[str]) -> str:
-    """What is wrong where an option that takes no value is followed by `text` in the same word."""
+    """Return the error for a value that is joined to an option without value."""
     for word in words:
         letters = word[: -len(text)] if text and word.endswith(text) else ""
         if text.startswith("="):
@@ -479,7 +479,7 @@ def _surplus(name: str, text: str, words: Sequence[str]) -> str:
 
 
 def _is_value_of(action: argparse.Action, text: str) -> bool:
-    """Whether an option is likely to be meant to have this value: its help lists them."""
+    """Return whether an option lists this value in its help."""
     import re
 
     listed = set(re.findall(r"[a-z0-9]+", (action.help or "").rpartition(":")[2]))
@@ -488,16 +488,16 @@ def _is_value_of(action: argparse.Action, text: str) -> bool:
 
 
 def _unknown(message: str) -> str:
-    """The option that a message says is unknown; empty if it is about something else."""
+    """Return the option that a message calls unknown, or an empty text."""
     _, begin, rest = message.partition("unknown option '")
     if begin:
         return rest.partition("'")[0]
-    # Those of other programs that have no value, or another one.
+    # Options of other programs that have no value, or a different one.
     return "--progress" if message.startswith("--progress: invalid value") else ""
 
 
 def _explain(error: UsageError, arguments: Sequence[str], parser: Parser) -> str:
-    """The message, with the options that were probably meant."""
+    """Return the message with the options that were probably meant."""
     unknown = _unknown(str(error))
     hint = parser.hint(unknown) if unknown else ""
     if hint:
@@ -511,7 +511,7 @@ def _explain(error: UsageError, arguments: Sequence[str], parser: Parser) -> str
 
 
 def _near(name: str, options: Sequence[str]) -> list[str]:
-    """The options that are spelled most like `name`: those that it begins, else the nearest few."""
+    """Return the options that begin with `name`, or else the most similar ones."""
     known = [option for option in options if option.startswith("--")]
     begun = [option for option in known if option.startswith(name)]
     if 0 < len(begun) <= _SUGGESTED and len(name) > _BEGUN_LETTERS:
@@ -524,7 +524,7 @@ def _near(name: str, options: Sequence[str]) -> list[str]:
 
 
 def _edits(one: str, other: str) -> int:
-    """How many letters must be added, left out, replaced or swapped with the next one."""
+    """Return the number of letters to insert, delete, replace or swap (edit distance)."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for at, letter in enumerate(one, 1):

@@ -1,8 +1,8 @@
-"""Failures on standard error: a person is shown the first ones, and where the others are.
+"""A limit on the failures that are printed to standard error.
 
-Two thousand lines are no message. Entries are named until they would fill screens;
-then the error log has the rest, or would have it. Where nobody watches and no log is written, all
-are named: standard error is the log.
+Thousands of lines help nobody. The first failures are printed; then one line refers to the error
+log, or to the option for it. If standard error is not a terminal and there is no error log, all
+failures are printed, because standard error is the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHOWN = 20
 
 
 class Capped:
-    """Names failures: no more than `SHOWN` lines, unless nobody would know the rest."""
+    """Limits messages about failures to `SHOWN` lines, unless they would be lost."""
 
     def __init__(self, tool: str, stream: TextIO | None, log: str | None) -> None:
         self._tool = tool
@@ -27,7 +27,7 @@ class Capped:
         self._seen = 0
 
     def take(self, lines: Sequence[str]) -> list[str]:
-        """Those of some more lines that are shown, and with the first that is not the reason."""
+        """Return the lines to print; the first omitted line is replaced by the reason."""
         room = max(0, SHOWN - self._seen)
         before, self._seen = self._seen, self._seen + len(lines)
         if self._everything or self._seen <= SHOWN:

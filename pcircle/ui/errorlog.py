@@ -1,15 +1,13 @@
-"""`--error-log`: a file of one JSON object a line, one for each failed entry.
+"""`--error-log`: a file with one JSON object per line, one line for each failed entry.
 
-The rank on which an entry fails makes its line (`pcircle.runtime.Task.line_of`);
-lines travel with the notices of the failures, packed, and rank 0 adds them to the
-file as they come: those of one rank in the order in which its entries failed.
-Lines are written whole, so the log is of use while the job runs and after any
-end. Names are percent-encoded in it, and so without loss.
+The rank on which an entry fails formats its line (`pcircle.runtime.Task.line_of`). Lines travel
+with the notices of the failures, and rank 0 appends them as they arrive; lines of one rank are in
+the order of its failures. Only complete lines are written, so the log is usable while the job runs
+and after any end. Names are percent-encoded, so no byte is lost.
 
-Why not a file of each rank, merged in the end: the log may be a pipe, or be where
-only rank 0 can write; after a kill there would be parts, and nobody to merge them;
-and each failure goes to rank 0 anyway, as it is named on standard error. What is
-left for rank 0 is to copy bytes, no faster than it can (`pcircle.circle.notices`).
+A file for each rank, merged at the end, was rejected. The log may be a pipe, or lie where only rank
+0 can write; after a kill the parts would remain unmerged. Every failure travels to rank 0 anyway,
+because it is printed on standard error.
 """
 
 from __future__ import annotations
@@ -28,16 +26,13 @@ _TOGETHER_BYTES = 4096
 
 
 class LogFile:
-    """A log, open for writing."""
+    """A log that is open for writing."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def append(self, lines: bytes) -> None:
-        """Add lines, a few at a time: a kill ends no long write in its middle.
-
-        OSError if that can't be done.
-        """
+        """Append lines, at most 4 KiB at a time, so that a kill cuts no long write. OSError."""
         at = 0
         while at < len(lines):
             end = lines.rfind(b"\n", at, at + _TOGETHER_BYTES) + 1
@@ -46,7 +41,7 @@ class LogFile:
             at = end
 
     def _write(self, lines: bytes) -> None:
-        """Add whole lines, or none: half a path in a list would mean what it is in."""
+        """Append all lines or none: half a path in a list would name its parent directory."""
         status = os.fstat(self._fd)
         try:
             write_all(self._fd, lines)
@@ -56,15 +51,15 @@ class LogFile:
             raise
 
     def sync(self) -> None:
-        """Bring all of it to disk. OSError if that can't be done."""
+        """Flush the log to disk. OSError."""
         try:
             os.fsync(self._fd)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EROFS):  # a pipe or a device has no disk
+            if error.errno not in (errno.EINVAL, errno.EROFS):  # pipes and devices cannot be synced
                 raise
 
     def close(self) -> None:
-        """Bring all of it to disk, and close it. OSError if that can't be done."""
+        """Flush the log to disk and close it. OSError."""
         try:
             self.sync()
         finally:
@@ -72,7 +67,7 @@ class LogFile:
 
 
 def open_log(path: str, option: str = "--error-log") -> int:
-    """Open FILE for a new log; UsageError, which names the option, if it can't be written."""
+    """Open a file for a new log. UsageError with the option's name if it is not writable."""
     try:
         fd = writing(os.fsencode(path), os.O_APPEND)
         if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -84,14 +79,14 @@ def open_log(path: str, option: str = "--error-log") -> int:
 
 
 def encode(path: bytes) -> str:
-    """Percent-encoded: what is not a letter, a digit or one of `/-_.~+,:=@` is `%XX`."""
+    """Percent-encode all bytes except letters, digits and `/-_.~+,:=@`."""
     if not path.translate(None, _PLAIN):
         return path.decode()
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in path)
 
 
 def decode(text: str) -> bytes:
-    """The bytes that `encode` made a text of; ValueError for any other text."""
+    """Return the bytes that `encode` encoded. ValueError for any other text."""
     first, *rest = text.encode("ascii").split(b"%")
     path = first + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in rest)
     if encode(path) != text:

@@ -1,4 +1,4 @@
-"""Users and groups as they are typed: OWNER:GROUP as of `chown`, and maps as of `rsync`."""
+"""Users and groups on the command line: OWNER:GROUP as in chown, and maps as in rsync."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _WILD = frozenset("*?[")
 
 
 class Owner(NamedTuple):
-    """A user and a group, None where none was given."""
+    """A user and a group; None if not specified."""
 
     uid: int | None
     gid: int | None
 
 
 def number_of(kind: str, name: str) -> int:
-    """The number of a user ("u") or a group ("g"), by name or number. ValueError."""
+    """Return the number of a user ("u") or a group ("g"), by name or number. ValueError."""
     if not name.startswith("+"):
         try:
             if kind == "u":
@@ -33,7 +33,7 @@ def number_of(kind: str, name: str) -> int:
 
             return grp.getgrnam(name).gr_gid
         except (KeyError, UnicodeEncodeError):
-            pass  # nobody's name: then it is a number, or refused
+            pass  # not a name: it must be a number
     number = _number(name.removeprefix("+"))
     if number is not None and number <= _MAX_ID:
         return number
@@ -41,7 +41,7 @@ def number_of(kind: str, name: str) -> int:
 
 
 def _number(digits: str) -> int | None:
-    """What digits say, more than all ids if they are very many; None if they are none."""
+    """Return the value of decimal digits, at most `_MAX_ID` + 1; None for any other text."""
     if not (digits.isascii() and digits.isdecimal()):
         return None
     digits = digits.lstrip("0") or "0"
@@ -53,12 +53,12 @@ def _shown(text: str) -> str:
 
 
 def user_of(option: str, name: str) -> int:
-    """The number of a user. UsageError."""
+    """Return the number of a user. UsageError."""
     return _known(option, "u", name)
 
 
 def group_of(option: str, name: str) -> int:
-    """The number of a group. UsageError."""
+    """Return the number of a group. UsageError."""
     return _known(option, "g", name)
 
 
@@ -70,7 +70,10 @@ def _known(option: str, kind: str, name: str) -> int:
 
 
 def read_owner(option: str, text: str, *, login: bool = True) -> Owner:
-    """OWNER, OWNER:GROUP, OWNER: (with `login`, with its login group) or :GROUP. UsageError."""
+    """Parse OWNER, OWNER:GROUP, OWNER: or :GROUP. UsageError.
+
+    With `login`, `OWNER:` stands for the login group of the user.
+    """
     user, colon, group = text.partition(":")
     uid = user_of(option, user) if user else None
     if group:
@@ -88,10 +91,10 @@ def read_owner(option: str, text: str, *, login: bool = True) -> Owner:
 
 
 def read_map(option: str, text: str) -> tuple[Rule, ...]:
-    """FROM:TO by comma, as of ``rsync --usermap``. UsageError.
+    """Parse a list of FROM:TO, as in ``rsync --usermap``. UsageError.
 
-    FROM is a name with ``*``, ``?`` and ``[]``, a number, a range like 0-99, or empty for those
-    that have no name.
+    FROM is a name with ``*``, ``?`` and ``[]``, a number, a range such as 0-99, or empty for
+    numbers without a name.
     """
     kind = "u" if option == "--usermap" else "g"
     return tuple(_rule(option, kind, word) for word in text.split(","))

@@ -1,11 +1,9 @@
-"""A result in a file that is there whole or not at all; and as one JSON document.
+"""Results as JSON documents, in files that are either complete or absent.
 
-The idea: scripts poll for a report and read it the moment it appears, so it is written under a
-temporary name beside its own and renamed.  Every document carries ``schema``, the version of its
-form; a model without one is a type error, not a surprise for a reader.
+Scripts poll for a report and read it as soon as it appears, so it is written under a temporary name
+and renamed. Every document has a field `schema`, the version of its form.
 
-Paths in a model are text made by :func:`pcircle.ui.names.show`, which keeps every byte of a name;
-raw bytes would come out as base64.
+Paths in a document are text from `pcircle.names.show`, which preserves every byte of a name.
 """
 
 from __future__ import annotations
@@ -38,14 +36,14 @@ class Document(Protocol):
 
 
 def encode(document: Document) -> bytes:
-    """*document* as indented UTF-8 JSON, ended by a newline; keys in the order of its fields."""
+    """Return a document as indented UTF-8 JSON with a final newline, in the order of its fields."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def check(where: str) -> None:
-    """Refuse, before any work, a FILE that could not be written after it: UsageError.
+    """Raise UsageError, before any work, for a file that could not be written at the end.
 
-    ``-`` always passes.  What changes in the meantime is found by :func:`write`.
+    `-` always passes. Changes in the meantime are detected by `write`.
     """
     if where == "-":
         return
@@ -63,12 +61,10 @@ def check(where: str) -> None:
 
 
 def write(document: Document, where: str, stdout: BinaryIO | None) -> None:
-    """Write *document* to the file *where*, atomically; to *stdout* if that is ``-``.
+    """Write a document to the file `where`, atomically, or to `stdout` if `where` is `-`. OSError.
 
-    *stdout* is None if it was closed when the process began.
-
-    A FIFO, a device or an open descriptor (``/dev/stdout``, a shell's ``>(command)``) is written
-    as it is.  OSError if it can't be written: a result is never dropped in silence.
+    `stdout` is None if it was closed when the process started. A FIFO, a device or an open
+    descriptor (`/dev/stdout`, `>(command)` of a shell) is written directly.
     """
     data = encode(document)
     if where == "-":
@@ -78,17 +74,14 @@ def write(document: Document, where: str, stdout: BinaryIO | None) -> None:
 
 
 def put(data: bytes, where: str, *, durable: bool = False) -> None:
-    """Have *data* in the file *where*, as `write` has a document; with *durable* on disk as well.
-
-    OSError if it can't be written.
-    """
+    """Write data to the file `where`, atomically; with `durable` flush it to disk. OSError."""
     _put((data,), where, durable=durable)
 
 
 def stream(pieces: Iterable[bytes], where: str, *, private: bool = False) -> None:
-    """Have a file made of pieces, as `put` does of one; `-` is standard output. OSError.
+    """Write a file from pieces; `-` is standard output. OSError.
 
-    A new file that is `private` is nobody else's to read.
+    Only its owner can read a new file that is `private`.
     """
     if where == "-":
         for piece in pieces:
@@ -111,7 +104,7 @@ def _put(pieces: Iterable[bytes], where: str, *, durable: bool, mode: int = 0o66
 
 
 def _problem(place: Place) -> str:
-    """Why nothing could be written there; nothing if it could. OSError."""
+    """Return why the file could not be written, or an empty text. OSError."""
     if not place.name or place.is_directory:
         return "is a directory"
     if _is_written_in_place(place):
@@ -136,12 +129,12 @@ def _problem(place: Place) -> str:
 
 
 def _is_written_in_place(place: Place) -> bool:
-    """Whether it is a FIFO, a device or an open descriptor, which is never to be replaced."""
+    """Return whether it is a FIFO, a device or a descriptor, which must not be replaced."""
     return place.descriptor or not (place.status is None or stat.S_ISREG(place.status.st_mode))
 
 
 def _replace(place: Place, pieces: Iterable[bytes], *, durable: bool, mode: int) -> None:
-    """Put pieces under a name; an existing file is replaced, its mode and access list kept."""
+    """Write pieces under a temporary name and rename it; keep the mode and list of an old file."""
     refuse_pseudo(place)
     refuse_foreign(place)
     # A name that is as long as may be has no room for more.
@@ -151,7 +144,7 @@ def _replace(place: Place, pieces: Iterable[bytes], *, durable: bool, mode: int)
     fd = os.open(temporary, flags, mode if old is None else 0o600, dir_fd=place.fd)
     try:
         try:
-            if old is not None:  # else the umask's mode is it
+            if old is not None:  # a new file keeps the mode of the umask
                 access = read_list(b"/proc/self/fd/%d/%b" % (place.fd, place.name), follow=False)
                 give_access(fd, stat.S_IMODE(old.st_mode), access)
             for piece in pieces:
@@ -162,6 +155,6 @@ def _replace(place: Place, pieces: Iterable[bytes], *, durable: bool, mode: int)
             os.close(fd)
         os.rename(temporary, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
     except BaseException:
-        with contextlib.suppress(OSError):  # the first error is the one to tell
+        with contextlib.suppress(OSError):  # the first error is reported
             os.unlink(temporary, dir_fd=place.fd)
         raise

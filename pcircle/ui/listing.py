@@ -1,7 +1,7 @@
-"""What stands in a line of a listing, in the form of ls: modes, owners, sizes and times as text.
+"""Fields of a listing in the form of ls: modes, owners, sizes and times as text.
 
-Each is a table that is filled as it is asked, since a tree has few modes, owners and minutes and
-many files. Text is bytes, as names are.
+Each is a table that caches its results, because a tree has few modes and owners, and many files.
+Text is bytes, as names are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Modes(dict[int, bytes]):
 
 
 class Owners(dict[int, bytes]):
-    """Names by number; the number as text where nobody has it, or if all are `numeric`."""
+    """Names by number; the number as text if it has no name."""
 
     def __init__(self, name_of: Callable[[int], str | None]) -> None:
         super().__init__()
@@ -51,21 +51,21 @@ class Owners(dict[int, bytes]):
 
 
 def users(*, numeric: bool = False) -> Owners:
-    """The names of users."""
+    """Return the names of users; only numbers if `numeric`."""
     return Owners(_nobody if numeric else _user)
 
 
 def groups(*, numeric: bool = False) -> Owners:
-    """The names of groups."""
+    """Return the names of groups; only numbers if `numeric`."""
     return Owners(_nobody if numeric else _group)
 
 
 def _nobody(number: int) -> None:
-    """No name."""
+    """Return no name."""
 
 
 def _user(number: int) -> str | None:
-    import pwd  # with the first owner that is asked for
+    import pwd  # imported for the first owner
 
     try:
         return pwd.getpwuid(number).pw_name
@@ -83,7 +83,7 @@ def _group(number: int) -> str | None:
 
 
 def human(size: int) -> bytes:
-    """A size in bytes as of ``ls -h``: at most three digits and a unit, rounded up."""
+    """Return a size as ``ls -h`` prints it: at most three digits and a unit, rounded up."""
     if size < 1024:
         return b"%d" % size
     unit, power = -1, 1
@@ -97,9 +97,11 @@ def human(size: int) -> bytes:
 
 
 class Times:
-    """Times as text. A style is one of ls (``locale``, ``long-iso``, ``iso``, ``full-iso``) or
-    ``+FORMAT``: of strftime, and ``%N`` for nanoseconds; behind a newline that of times within
-    half a year before `now_ns`. UsageError for another one.
+    """Times as text, in a style of ls or a format.
+
+    Styles are ``locale``, ``long-iso``, ``iso`` and ``full-iso``. ``+FORMAT`` is a format of
+    strftime, with ``%N`` for nanoseconds; a second format after a newline is for times within half
+    a year before `now_ns`. UsageError for any other style.
     """
 
     def __init__(self, style: str, now_ns: int) -> None:
@@ -117,7 +119,7 @@ class Times:
         self._from_ns, self._now_ns = now_ns - _HALF_A_YEAR_NS, now_ns
 
     def text(self, time_ns: int) -> bytes:
-        """A time, in nanoseconds since the epoch, in the user's time zone."""
+        """Return a time in the user's time zone, from nanoseconds since the epoch."""
         second, ns = divmod(time_ns, NS_PER_S)
         is_recent = self._is_one or self._from_ns < time_ns <= self._now_ns
         seconds = self._recent if is_recent else self._old
@@ -131,7 +133,7 @@ class Times:
         return self._recent.__getitem__, others.__getitem__, *bounds
 
     def texts(self, seconds: Sequence[int], rest_ns: Sequence[int]) -> list[bytes]:
-        """Times, of their seconds and what is behind the point."""
+        """Return times as text, from their seconds and nanoseconds."""
         known = self._recent
         if self._is_one and known.count == 1:
             return [known[second] % ns for second, ns in zip(seconds, rest_ns, strict=True)]
@@ -140,14 +142,14 @@ class Times:
 
 
 class _Constant(bytes):
-    """A time that is formatted in full; nanoseconds have no place in it."""
+    """A fully formatted time, without nanoseconds."""
 
     def __mod__(self, value: object) -> bytes:
         return bytes(self)
 
 
 class _Seconds(dict[int, bytes]):
-    """Times in one format, where `count` places are left for nanoseconds."""
+    """Times in one format with `count` places for nanoseconds."""
 
     def __init__(self, pattern: str) -> None:
         super().__init__()
@@ -169,7 +171,7 @@ class _Seconds(dict[int, bytes]):
 
 
 def _pieces(pattern: str) -> Sequence[str]:
-    """What stands around `%N`; never that of `%%N`."""
+    """Split a format at each `%N`, except `%%N`."""
     words = re.findall(r"%%|%N|[^%]+|%", pattern)
     pieces = [""]
     for word in words:

@@ -1,12 +1,11 @@
-"""How fast a job goes, and so how long it will take.
+"""The rate of a job, and the estimate of its remaining time.
 
-The idea: what is left takes as long as such work took so far. What is known is weighed by its
-bytes, what is not known yet by its entries: each is taken for an average one. How the time divides
-between entries and bytes is fitted to the course of the job, because a job may be all of the one
-in its beginning and all of the other in its end.
+Remaining work takes as long as similar work took so far. Known work is measured in bytes, unknown
+work in entries of average size. The time of an entry and of a byte is fitted to the course of the
+job, because a job may be dominated by entries at its beginning and by bytes at its end.
 
-One large file among thousands is no reason to expect thousands of them. So the moment in which
-most bytes were found is left out of the average.
+One large file among thousands of files does not make more large files likely. So the moment in
+which most bytes were found is excluded from the average.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from pcircle.ui.progress import ProgressView
 _RATE_WINDOW_S = 10.0
 _SURE_AFTER_S = 1.0
 _POINTS = 64  # of the course of the job, at most
-_AS_ONE_BYTES = 256 << 10  # an entry is taken to cost as much as so many bytes, to begin with
-_DOUBT = 0.05  # how much of that is left once there is a course
+_AS_ONE_BYTES = 256 << 10  # the assumed cost of an entry, in bytes, at the start
+_DOUBT = 0.05  # the weight of this assumption once there is a course
 _NOT_DONE = 0.9999
 
 
@@ -51,7 +50,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class _Point(msgspec.Struct, frozen=True):
-    """How far a job was at a moment."""
+    """The progress of a job at one moment."""
 
     at_s: float
     entries: float
@@ -65,8 +64,8 @@ class Pace:
         self._window: deque[_Point] = deque([_Point(0.0, 0, 0)])
         self._course = [_Point(0.0, 0, 0)]
         self._step_s = 0.0
-        self._sized = (0, 0)  # entries and bytes, when last looked at
-        self._leap = (0, 0)  # those of the moment in which most bytes were found
+        self._sized = (0, 0)  # entries and bytes of the last view
+        self._leap = (0, 0)  # entries and bytes of the moment in which most bytes were found
 
     def view(
         self,
@@ -78,9 +77,10 @@ class Pace:
         bytes_shown: int | None = None,
         has_bytes: bool = True,
     ) -> ProgressView:
-        """What is known at this moment, with rates; see `ProgressView`.
+        """Return the present state with rates; see `ProgressView`.
 
-        `bytes_shown` are those of a job whose bytes are no work; others may have none at all.
+        `bytes_shown` are the bytes of a job whose bytes are not work. A job may have no bytes at
+        all.
         """
         shown = known.bytes_done if bytes_shown is None else bytes_shown
         self._note(elapsed_s, known)
@@ -108,7 +108,7 @@ class Pace:
         )
 
     def _note(self, elapsed_s: float, known: Known) -> None:
-        """Keep the moment; of a long course each second one is enough."""
+        """Record a moment; in a long course, keep every second one."""
         found = known.sized - self._sized[0], known.bytes_found - self._sized[1]
         self._sized = known.sized, known.bytes_found
         if found[1] > self._leap[1]:
@@ -123,7 +123,7 @@ class Pace:
             self._step_s = elapsed_s / _POINTS * 2
 
     def _estimate(self, elapsed_s: float, known: Known) -> tuple[float, float | None]:
-        """The share that is done, and the seconds left; None if nobody could tell."""
+        """Return the share that is done, and the remaining seconds; None if unknown."""
         entries, size = _expected(known, self._leap)
         per_entry, per_byte = _costs(self._course)
         took = per_entry * (known.done - known.earlier)
@@ -142,7 +142,7 @@ class Pace:
 
 
 def _expected(known: Known, leap: tuple[int, int]) -> tuple[float, float]:
-    """How many entries and bytes there will be."""
+    """Return the expected total numbers of entries and bytes."""
     entries = float(known.found)
     if not known.scanned and known.weight > 0:
         entries = max(entries, known.done / min(1.0, known.weight))
@@ -152,7 +152,7 @@ def _expected(known: Known, leap: tuple[int, int]) -> tuple[float, float]:
 
 
 def _costs(course: list[_Point]) -> tuple[float, float]:
-    """What an entry and a byte cost, in seconds or so: what fits the course best."""
+    """Return the costs of an entry and of a byte that fit the course best."""
     entries, size = course[-1].entries, course[-1].bytes
     if entries + size <= 0:
         return 0.0, 0.0

@@ -1,6 +1,6 @@
 """Pictures by matplotlib, an extra (`pip install 'pcircle[plot]'`).
 
-It is tried before the work begins, and imported when the picture is drawn.
+The package is tried before the work begins, and imported when the picture is drawn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ for ending in {ENDINGS}:
 
 
 def check(path: str) -> None:
-    """Refuse, before any work, a picture that could not be drawn after it: UsageError."""
+    """Raise UsageError, before any work, if a picture could not be drawn at the end."""
     if os.path.splitext(path)[1].lower() not in ENDINGS:
         raise UsageError(f"--plot: expected a FILE that ends with one of {', '.join(ENDINGS)}")
     try:
@@ -41,12 +41,12 @@ def check(path: str) -> None:
 
 
 def new_figure(size_inches: tuple[float, float]) -> Any:
-    """An empty figure of matplotlib."""
+    """Return an empty figure of matplotlib."""
     return import_module("matplotlib.figure").Figure(figsize=size_inches, layout="constrained")
 
 
 def save(figure: Any, path: str) -> None:
-    """Draw a figure into a file.  OSError if that can't be done."""
+    """Draw a figure into a file. OSError."""
     picture = io.BytesIO()
     with warnings.catch_warnings():
         # Of letters in names that its font does not have.

@@ -1,13 +1,10 @@
-"""Progress: a live bar on a terminal, a line now and then elsewhere, or nothing.
+"""Progress: a live bar on a terminal, occasional lines elsewhere, or nothing.
 
-The idea: whoever runs the job hands over a finished :class:`ProgressView` as often as it likes;
-each renderer decides by the times *in the view* whether to show it.  So there is no clock here, no
-thread and no signal, and a test needs no waiting.
+The caller passes a `ProgressView` as often as it likes; a renderer decides by the times in the view
+whether to show it. So there is no clock, thread or signal here, and tests need not wait.
 
-The cost: rich takes 40 ms and more to import, so the live bar imports it after half a second of
-run time; a short run never pays.  A stream that breaks mutes the progress and leaves the job alone.
-
-What this is not: the computing of any number shown.
+Importing rich takes 40 ms and more, so the live bar imports it after half a second of run time. A
+broken stream silences the progress and does not affect the job.
 """
 
 from __future__ import annotations
@@ -47,18 +44,18 @@ _LIVE_EVERY_S = 0.1
 _BAR_CELLS_MIN = 10
 _BAR_CELLS_MAX = 40
 _PERCENT_CELLS = len("~100.0%")
-# What a narrow terminal can do without, first of all first.
+# The parts that a narrow terminal lacks, in the order in which they are omitted.
 _DISPENSABLE = ("entry rate", "total", "entries", "rate", "silent", "size", "failed")
-_ECHO_CELLS = len("^C")  # or the terminal would put it on a line of its own
+_ECHO_CELLS = len("^C")  # which the terminal would otherwise wrap
 _CURSORLESS_TERMINALS = frozenset({"", "dumb", "unknown"})
 
 
 class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a running job at one moment.
+    """The state of a running job at one moment.
 
-    fraction is the share done, 0 to 1; unless *exact* it is an estimate, shown with ``~``.
-    bytes_total and remaining_s are None while they are unknown.  stale_ranks is the number of
-    ranks whose last report is missing, so that older numbers stand in for theirs.
+    `fraction` is the share that is done, from 0 to 1; unless `exact` it is an estimate, shown with
+    ``~``. `bytes_total` and `remaining_s` are None while unknown. `stale_ranks` is the number of
+    ranks whose last report is missing, for which older numbers are used.
     """
 
     fraction: float
@@ -76,23 +73,23 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(Protocol):
-    """What shows the progress.  None of it raises; all of it is for one thread."""
+    """A progress display. Its methods never raise and are called by one thread."""
 
     def update(self, view: ProgressView) -> None:
-        """Show *view*, if it is time to."""
+        """Show a view, if it is time for it."""
 
     def note(self, text: str) -> None:
-        """Print *text* as a line of its own, whatever else is shown, quiet or not."""
+        """Print a line, also if progress is quiet."""
 
     def suspend(self) -> None:
-        """Take the bar away and restore the terminal, until the next update."""
+        """Remove the bar and restore the terminal, until the next update."""
 
     def close(self) -> None:
-        """Take the bar away and restore the terminal.  Idempotent; notes still print after it."""
+        """Remove the bar and restore the terminal. Idempotent; notes are still printed."""
 
 
 def note_all(progress: Progress, texts: Iterable[str]) -> None:
-    """As `note` of each, in few writes, which are short: others may write to the same pipe."""
+    """Print lines in few short writes, because others may write to the same pipe."""
     some: list[str] = []
     size = 0
     for text in texts:
@@ -106,9 +103,9 @@ def note_all(progress: Progress, texts: Iterable[str]) -> None:
 
 
 def describe(view: ProgressView, cells: int | None = None) -> str:
-    """*view* in one line, without the percentage: bytes, entries, rates, time left, trouble.
+    """Return a view in one line, without the percentage.
 
-    What does not fit into *cells* is left out, the time left last of all.
+    Parts that do not fit into `cells` are omitted, the remaining time last.
     """
     left_out = 0
     while cells is not None and left_out < len(_DISPENSABLE):
@@ -119,12 +116,12 @@ def describe(view: ProgressView, cells: int | None = None) -> str:
 
 
 def line(view: ProgressView) -> str:
-    """*view* in one line with the percentage, for logs and for who asks."""
+    """Return a view in one line with the percentage, for logs and for SIGUSR1."""
     return f"{_percent(view)} after {format_duration(view.elapsed_s)}: {describe(view)}"
 
 
 def _words(view: ProgressView, without: frozenset[str]) -> str:
-    """The parts of a line, but for those that are left out."""
+    """Return the parts of a line, except the omitted ones."""
     size, total = format_size(view.bytes_done), view.bytes_total
     silent = view.stale_ranks
     parts = {
@@ -153,7 +150,7 @@ def _percent(view: ProgressView) -> str:
 
 
 class _Silent:
-    """Notes only."""
+    """Prints only notes."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -172,7 +169,7 @@ class _Silent:
 
 
 class _Plain:
-    """One line per interval, for logs."""
+    """Prints one line per interval, for logs."""
 
     def __init__(self, output: Output, interval_s: float) -> None:
         self._output = output
@@ -197,7 +194,7 @@ class _Plain:
 
 
 class _Live:
-    """One line that is redrawn in place, by rich, from the caller's own thread."""
+    """Redraws one line in place with rich, in the caller's thread."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -248,12 +245,12 @@ def _start_display(output: Output) -> Live:
 def _console(output: Output) -> Console:
     from rich.console import Console
 
-    # Output has what Console calls of a file, and more is never asked for.
+    # Output has all methods of a file that Console calls.
     return Console(file=cast(TextIO, output), force_terminal=True, highlight=False)
 
 
 def _bar_line(view: ProgressView, terminal_cells: int) -> RenderableType:
-    """Percentage, bar and words; the bar takes what the words leave, down to a minimum."""
+    """Return percentage, bar and text; the bar fills the space that the text leaves."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -279,27 +276,27 @@ def _bar_line(view: ProgressView, terminal_cells: int) -> RenderableType:
 
 
 def silent(stream: TextIO | None) -> Progress:
-    """No progress on *stream*, just notes."""
+    """Return a display without progress, only notes."""
     return _Silent(Output(stream))
 
 
 def plain(stream: TextIO | None, interval_s: float) -> Progress:
-    """A line on *stream* for the first view after each *interval_s* seconds of run time."""
+    """Return a display that prints one line per interval."""
     return _Plain(Output(stream), interval_s)
 
 
 def live(stream: TextIO | None) -> Progress:
-    """A bar on *stream*, taken to be a terminal, redrawn at most ten times a second."""
+    """Return a bar for a terminal, redrawn at most ten times a second."""
     return _Live(Output(stream))
 
 
 def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -> Progress:
-    """The progress that *mode* asks for on *stream*.
+    """Return the display for this mode and stream.
 
-    ``auto`` is a live bar on a terminal, else lines, and nothing when *quiet*.  ``always`` is the
-    bar, *quiet* or not, and on a pipe too: under mpirun the terminal is at the other end of one.
-    In a file it is lines.  ``never`` is nothing.  A terminal that can't move its cursor, by
-    ``TERM``, gets lines.
+    ``auto`` is a bar on a terminal, lines elsewhere, and nothing if `quiet`. ``always`` is the bar,
+    also on a pipe, because under mpirun the terminal is at the other end of a pipe; in a file it is
+    lines. ``never`` is nothing. A terminal that cannot move its cursor, according to ``TERM``, gets
+    lines.
     """
     if mode == "never" or (quiet and mode == "auto"):
         return silent(stream)

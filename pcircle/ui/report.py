@@ -1,4 +1,4 @@
-"""What the reports of all tools have in common: failures by kind, and what each rank did."""
+"""Fields that the reports of all tools share: failures by kind, and statistics of ranks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from msgspec import UNSET, UnsetType
 from pcircle.units import format_count, format_size
 
 FAILURES_KEPT = 1000
-"""Failures that the report lists; how many more there were it says in `failures_omitted`."""
+"""The number of failures that a report lists; `failures_omitted` counts the others."""
 
 ACCOUNTS: ContextVar[Callable[[str, int, int, int], None] | None] = ContextVar(
     "ACCOUNTS", default=None
 )
-"""Who is told what a job has done, where the command is logged: its name, and entries, bytes and
-failures."""
+"""A callback for the totals of a job, if the command is logged.
+
+Its arguments are a name, and the numbers of entries, bytes and failures.
+"""
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What the result of every tool begins with."""
+    """The first fields of the result of every tool."""
 
     schema: int
     tool: str
@@ -32,7 +34,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Signed(msgspec.Struct, frozen=True):
-    """A root and its signature; None if entries of it have failed."""
+    """A root and its signature; None if entries below it have failed."""
 
     path: str
     signature: str | None
@@ -52,10 +54,10 @@ class FailedEntry(msgspec.Struct, frozen=True):
 
 
 class RankShare(msgspec.Struct, frozen=True):
-    """What one rank did.
+    """Statistics of one rank.
 
-    `work_per_s` is what it found while it looked for the number of threads that pays: by kind of
-    work, and then by that number.
+    `work_per_s` has the rates that were measured while the number of threads was tuned: by kind of
+    work, then by number of threads.
     """
 
     rank: int
@@ -75,9 +77,10 @@ class RankShare(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """A figure over all ranks. `bins` are lower edges, and how many ranks are from there on.
+    """The distribution of a figure over all ranks.
 
-    The quantiles are right to the width of a bin; the rest is exact.
+    `bins` are pairs of a lower edge and a number of ranks. Quantiles are exact to the width of a
+    bin; the other values are exact.
     """
 
     sum: int | float
@@ -93,19 +96,19 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class RankSummary(msgspec.Struct, frozen=True):
-    """What so many ranks did. The figures are those of a rank, by name; times in seconds."""
+    """Statistics of many ranks: figures by name, with times in seconds."""
 
     ranks: int
     figures: dict[str, Figure]
 
 
 class ReadReport(Document, frozen=True, kw_only=True):
-    """The result of a tool that reads files. Times in seconds; `entries` are those that went well.
+    """The result of a tool that reads files. Times are in seconds.
 
-    `offline` are files that were left out as their data is in an archive, `recalled` those that
-    were read all the same.
-    `failures_omitted` are those beyond the `FAILURES_KEPT` that are listed. Of very many ranks
-    there is a summary in place of `ranks`.
+    `entries` counts the entries that succeeded. `offline` counts files that were excluded because
+    their data is in an archive, `recalled` such files that were read. `failures_omitted` counts
+    failures beyond the first `FAILURES_KEPT`. Of very many ranks there is a `rank_summary` in place
+    of `ranks`.
     """
 
     entries: int
@@ -128,7 +131,7 @@ class ReadReport(Document, frozen=True, kw_only=True):
 
 
 def by_kind(rates: Sequence[tuple[str, int, float]]) -> dict[str, dict[str, float]]:
-    """What a rank's report has of its search, as it is told."""
+    """Return the rates of a rank's thread tuning for its report."""
     found: dict[str, dict[str, float]] = {}
     for kind, threads, rate in rates:
         found.setdefault(kind, {})[str(threads)] = round(rate, 1)
@@ -146,7 +149,7 @@ def error_name(number: int | None, kind: str) -> str:
 
 
 def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:
-    """How many failures there were of each number and kind, the most frequent first."""
+    """Return the numbers of failures by error, the most frequent first."""
     kinds = sorted((-count, number or 0, kind) for (number, kind), count in counted.items())
     told = [
         f"{format_count(-count)} {error_name(number, kind)}"
@@ -157,7 +160,7 @@ def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:
 
 
 def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
-    """Per-rank statistics as a table; from `verbose` 2 on with how the work travelled."""
+    """Return per-rank statistics as a table; with `verbose` 2 including messages."""
     header = ["rank", "node", "entries", "bytes", "share", "threads"]
     climbed = any(len(rates) > 1 for rank in ranks for rates in rank.work_per_s.values())
     rows = []
@@ -189,7 +192,7 @@ def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
 
 
 def _found(rank: RankShare) -> str:
-    """How a rank came to its number of threads: what each number was worth."""
+    """Return the rates by number of threads, as text."""
     return "; ".join(
         f"{kind} " + ", ".join(f"{threads}: {format_count(round(rate))}" for threads, rate in each)
         for kind, each in ((kind, rates.items()) for kind, rates in rank.work_per_s.items())

@@ -1,4 +1,4 @@
-"""The report of very many ranks: how each figure is distributed, in place of a row for each."""
+"""The report of very many ranks: the distribution of each figure instead of a row per rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LABELS = {"message_bytes": "sent", "spilled_items": "spilled", "peak_rss_bytes"
 
 
 def render(summary: RankSummary, verbose: int) -> str:
-    """The figures as a table; from `verbose` 2 on all of them."""
+    """Return the figures as a table; with `verbose` 2 all of them."""
     header = ["", "all", "mean", "min", "rank", "5 %", "median", "95 %", "max", "rank"]
     rows = []
     for name, figure in summary.figures.items():

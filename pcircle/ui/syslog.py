@@ -1,7 +1,7 @@
-"""`--syslog`: one line in the system's log when a command ends, as logger(1) writes it.
+"""`--syslog`: one line in the system log when a command ends, as logger(1) writes it.
 
-A command may be several jobs, as fmirror's, and a job may run in a child process (`--op-timeout`):
-so what jobs have done is noted in memory that children share, and told where the command ends.
+A command may run several jobs, and a job may run in a child process (`--op-timeout`). So totals of
+jobs are recorded in shared memory and logged when the command ends.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _USER = 1 << 3  # the facility, as of syslog(3)
 _WARNING, _INFO = 4, 6
 # In any locale.
 _MONTHS = (*("Jan", "Feb", "Mar", "Apr", "May", "Jun"), *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"))
-_MAX_BYTES = 2048  # what all receivers should take, RFC 5424
+_MAX_BYTES = 2048  # which all receivers should accept, RFC 5424
 _PATIENCE_S = 2.0  # a logger that hangs must not keep the command from ending
 
 
 class Account(msgspec.Struct, frozen=True):
-    """What a job has done."""
+    """The totals of a job."""
 
     entries: int
     bytes: int
@@ -39,25 +39,25 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """The accounts of a command's jobs, by name: the last one of each."""
+    """The totals of a command's jobs by name, in shared memory."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, mmap.PAGESIZE)
 
     def note(self, name: str, entries: int, size: int, failed: int) -> None:
-        """Note what a job has done."""
+        """Record the totals of a job."""
         account = Account(entries, size, failed)
         text = msgspec.json.encode(self.accounts() | {name: account})
         self._shared[: len(text) + 1] = text + b"\0"
 
     def accounts(self) -> dict[str, Account]:
-        """What was noted so far."""
+        """Return the recorded totals."""
         text = self._shared[:].partition(b"\0")[0]
         return msgspec.json.decode(text, type=dict[str, Account]) if text else {}
 
 
 def logged(tool: str, command: str, run: Callable[[], int]) -> int:
-    """Run a command and log how it ended; its exit code, 1 at least if that can't be logged."""
+    """Run a command, log its end and return its exit code, at least 1 if logging failed."""
     ledger = Ledger()
     token = ACCOUNTS.set(ledger.note)
     began_s = time.monotonic()
@@ -81,7 +81,7 @@ def logged(tool: str, command: str, run: Callable[[], int]) -> int:
 
 
 def _told(code: int, accounts: dict[str, Account], elapsed_s: float) -> str:
-    """The fields of the line."""
+    """Return the fields of the line."""
     fields: dict[str, object] = {"exit": code}
     for name, account in accounts.items():
         fields[name] = account.entries
@@ -98,7 +98,7 @@ def _told(code: int, accounts: dict[str, Account], elapsed_s: float) -> str:
 
 
 def _send(tool: str, text: str, priority: int) -> None:
-    """Hand a line to the system's logger, by a datagram or, where that wants it, a stream."""
+    """Send a line to the system logger, by a datagram or by a stream."""
     now = time.localtime()
     stamp = f"{_MONTHS[now.tm_mon - 1]} {now.tm_mday:2} {time.strftime('%H:%M:%S', now)}"
     line = f"<{_USER | priority}>{stamp} {tool}[{os.getpid()}]: {text}".encode()

@@ -1,10 +1,10 @@
-"""Plain text tables: columns of words left, columns of numbers right.
+"""Plain text tables: words are left-aligned, numbers right-aligned.
 
-The idea: a table that a person reads, a mail keeps, and ``awk`` still takes apart: no frames, two
-spaces between columns, nothing at the end of a line.  Columns are as wide as what they hold, in
-terminal cells, so names with wide or combining characters line up.
+A person can read such a table, a mail preserves it and ``awk`` can split it: no frames, two spaces
+between columns, no trailing spaces. Widths are measured in terminal cells, so wide and combining
+characters line up.
 
-What this is not: wrapping, colour or units.  Cells come as finished text.
+Cells are finished text; tables do not wrap.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["cell_width", "render"]
 
 
 def cell_width(text: str) -> int:
-    """The number of terminal cells that *text* takes."""
+    """Return the number of terminal cells of a text."""
     if text.isascii():
         return len(text)
     return sum(map(_character_width, text))
@@ -30,10 +30,10 @@ def _character_width(character: str) -> int:
 
 
 def render(rows: Sequence[Sequence[str]], *, align: str, header: Sequence[str] = ()) -> str:
-    """The table of *rows*, each line ended; an empty text for no rows.
+    """Return a table of lines; an empty text without rows.
 
-    *align* has one letter a column, ``l`` or ``r``; *header* follows it.  A row of another number
-    of cells is a ValueError.
+    `align` has one letter per column, ``l`` or ``r``. ValueError if a row has another number of
+    cells.
     """
     if not rows:
         return ""

@@ -1,1 +1,1 @@
-"""What is known of a tree: how it is added up, merged, kept, and compared with another."""
+"""Profiles of trees: summed, merged, saved, and compared with each other."""

@@ -1,13 +1,13 @@
-"""Sizes in bins that are fine enough for any histogram, and quantiles out of them.
+"""Sizes in bins that are fine enough for any histogram, and quantiles from them.
 
 The idea is that of log-linear histograms (HdrHistogram; with the error bound for quantiles, the
-DDSketch of Masson, Rim and Lee, VLDB 2019): each power of two is cut into 64 bins of equal width.
-Such a histogram has a fixed size, adds up exactly with any other in any order, and gives every
-quantile to 1/128 of its value. It is a sketch and a histogram at once.
+DDSketch of Masson, Rim and Lee, VLDB 2019): each power of two is divided into 64 bins of equal
+width. Such a histogram has a fixed size, adds up exactly with any other histogram in any order, and
+gives every quantile to 1/128 of its value. It is a sketch and a histogram at once.
 
-Bins are closed above: a bin holds the sizes from more than the edge below it up to and including
-its own edge, so that files of just 4 KiB are "up to 4 KiB". Bin 0 is of empty files; sizes up to
-128 bytes have a bin each. All powers of two, and what is 64 to 128 times one, are edges.
+Bins are closed above: a bin holds the sizes above the previous edge up to and including its own
+edge, so files of exactly 4 KiB are "up to 4 KiB". Bin 0 holds empty files; sizes up to 128 bytes
+have a bin each. All powers of two, and 64 to 128 times a power of two, are edges.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 
 PER_OCTAVE = 64
 BINS = 3777
-"""How many bins there are, for all sizes below 2 ** 64."""
+"""The number of bins for all sizes below 2 ** 64."""
 RELATIVE_ERROR = 1 / (2 * PER_OCTAVE)
-"""How far a quantile may be off."""
+"""The largest relative error of a quantile."""
 
 
 def bin_of(size_bytes: int) -> int:
-    """The bin of a size, which is not negative."""
+    """Return the bin of a size in bytes, at least 0."""
     below = size_bytes - 1
     if below < 2 * PER_OCTAVE:
         return size_bytes
@@ -31,7 +31,7 @@ def bin_of(size_bytes: int) -> int:
 
 
 def edge_of(number: int) -> int:
-    """The largest size of a bin."""
+    """Return the largest size in a bin."""
     if number <= 2 * PER_OCTAVE:
         return number
     number -= 1
@@ -40,22 +40,22 @@ def edge_of(number: int) -> int:
 
 
 def is_edge(size_bytes: int) -> bool:
-    """Whether a bin ends with this size, so that counts up to it are exact."""
+    """Return whether a bin ends with this size, so that counts up to it are exact."""
     return edge_of(bin_of(size_bytes)) == size_bytes
 
 
 def octave_of(size_bytes: int) -> int:
-    """0 for empty files, else 1 more than the exponent of the power of two that holds it.
+    """Return 0 for empty files, else the exponent of the next power of two, plus 1.
 
-    At most 63, which is of all files of more than 2 EiB.
+    At most 63, for all files of more than 2 EiB.
     """
     return 0 if size_bytes == 0 else min(63, (size_bytes - 1).bit_length() + 1)
 
 
 def quantile(numbers: Mapping[int, int], share: float) -> int | None:
-    """The size that this share of files does not exceed; None of no files.
+    """Return the size that this share of files does not exceed; None without files.
 
-    Off by no more than `RELATIVE_ERROR` of it: the middle of its bin.
+    The result is the middle of a bin, off by at most `RELATIVE_ERROR`.
     """
     total = sum(numbers.values())
     if not total:
@@ -71,9 +71,9 @@ def quantile(numbers: Mapping[int, int], share: float) -> int | None:
 
 
 def standard_edges(kind: str, largest_bytes: int) -> list[int]:
-    """The edges of a histogram by name, up to the first that holds the largest size.
+    """Return the edges of a histogram by name, up to the first edge that holds the largest size.
 
-    "log2" doubles from bin to bin, "pow4" quadruples; the default begins at 4 KiB.
+    "log2" doubles from bin to bin, "pow4" quadruples; the default starts at 4 KiB.
     """
     factor, first = {"log2": (2, 1), "pow4": (4, 1)}.get(kind, (4, 4096))
     edges = [0, first]
@@ -83,7 +83,7 @@ def standard_edges(kind: str, largest_bytes: int) -> list[int]:
 
 
 def rebin(tallies: Mapping[int, Sequence[int]], edges: Sequence[int]) -> list[list[int]]:
-    """Sums of the tallies of fine bins up to each edge, and behind the last one."""
+    """Return the sums of fine bins up to each edge, and above the last edge."""
     width = max((len(tally) for tally in tallies.values()), default=0)
     sums = [[0] * width for _ in range(len(edges) + 1)]
     place = 0

@@ -1,10 +1,10 @@
-"""What a rank adds up while it walks, to become its profile at the end.
+"""The sums of a rank while it walks, which become its profile at the end.
 
-The walk comes here with a block of files of one directory, as columns (`pcircle.fs.stats`), and
-what costs anything is done by the column: sums, the largest, sizes (`sizes`). What is
-only wanted by some reports is only added up for them (`facets`).
+The walk passes blocks of files of one directory as columns (`pcircle.fs.stats`), and all expensive
+work is done by column: sums, the largest files, sizes (`sizes`). Sums that only some reports need
+are only computed for them (`facets`).
 
-Hard-linked files are added like all others, and then taken back as far as they count only once.
+Hard-linked files are added like all files, and then subtracted as far as they count only once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.stats import Stats
 
 FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "tree")
-"""What is added up only if it is asked for."""
+"""Sums that are only computed on request."""
 
 SECTOR_BYTES = 512
 SPECIALS = {
@@ -55,15 +55,15 @@ _FIRST_DAY, _LAST_DAY = -25_567, 73_049  # of 1900 and of 2170
 
 
 Tell = Callable[..., None]
-"""Told of a file: the kind of list, root, path of the directory, name, and what was found."""
+"""A callback for a file: the kind of list, root, path of the directory, name, and the finding."""
 
 
 class Files:
-    """Files of one directory: their names, and the columns of the same order.
+    """Files of one directory: their names, and columns in the same order.
 
-    `places` are theirs among what was looked up; None if all that was are files. Files of several
-    directories in that one have `holders`, the names of these, and `ends`, where in the files those
-    of each end.
+    `places` are their rows in the table of look-ups, None if all rows are files. If the files lie
+    in several subdirectories, `holders` has the names of these, and `ends` the number of files up
+    to the end of each.
     """
 
     __slots__ = (
@@ -93,38 +93,38 @@ class Files:
             self.blocks = self.column("blocks")
 
     def column(self, name: str) -> list[int]:
-        """A column of these files."""
+        """Return a column of these files."""
         if self.places is None:
             return self.stats.column(name, 0, len(self.names))
         column = self.stats.column(name, 0, self.places[-1] + 1)
         return [column[place] for place in self.places]
 
     def at(self, place: int) -> tuple[int, bytes, bytes]:
-        """Where one of them is: its root, the path of its directory, and its name."""
+        """Return the location of a file: its root, the path of its directory, and its name."""
         return self.root, self.path, self.names[place]
 
     def path_at(self, place: int) -> bytes:
-        """The path of one of them."""
+        """Return the path of a file."""
         name = self.names[place]
         if self.holders:
             name = self.holders[bisect_right(self.ends, place)] + b"/" + name
         return join_path(self.path, name)
 
     def have_single_names(self) -> bool:
-        """Whether none of them is hard-linked."""
+        """Return whether no file is hard-linked."""
         if self.places is None:
             return self.stats.has_single_names(0, len(self.names))
         return max(self.column("links")) <= 1
 
 
 Where = tuple[int, bytes, int]
-"""A directory: its root, its path, its depth."""
+"""A directory: its root, path and depth."""
 
 
 class Collector:
-    """A worker's sums. `edges` are those of a histogram that is to be exact at any edge.
+    """The sums of a worker. `edges` are the edges of a histogram that must be exact.
 
-    `inodes` are the rank's, where another worker has them already.
+    `inodes` belong to the rank, if another worker has created them.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Collector:
         self._more = [add for name, add in some.items() if name in self._wanted]
 
     def _kept(self, name: str, most: int | None, top: int) -> int:
-        """How long a list of directories is; the widest one is always wanted."""
+        """Return the length of a list of directories; the widest directory is always needed."""
         if name == "wide":
             return top
         if name == "heavy":
@@ -182,7 +182,7 @@ class Collector:
     # ---- files -----------------------------------------------------------------
 
     def files(self, files: Files) -> tuple[int, list[Claim]]:
-        """Add a block of files: their bytes, as they count for its directory, and claims."""
+        """Add a block of files; return the bytes that count for its directory, and claims."""
         sizes = files.sizes
         total = sum(sizes)
         self._sizes.add(sizes)
@@ -203,7 +203,7 @@ class Collector:
         return total, claims
 
     def _claims(self, files: Files, links: list[int]) -> Iterable[Claim]:
-        """What the homes of hard-linked files are to be asked."""
+        """Return the claims for the homes of hard-linked files."""
         places = [place for place, number in enumerate(links) if number > 1]
         rows = zip(
             files.column("inode"),
@@ -224,7 +224,7 @@ class Collector:
                 self._share(files, files.names[place], size, blocks * SECTOR_BYTES, number)
 
     def _share(self, files: Files, name: bytes, size: int, allocated: int, links: int) -> None:
-        """Under this name, of so many, only a part of the bytes counts."""
+        """Count only a part of the bytes under this name, one of `links` names."""
         back = (0, size // links - size, allocated // links - allocated)
         if "ext" in self._wanted:
             self._extensions.add(extension_of(name), *back)
@@ -232,7 +232,7 @@ class Collector:
             self._tally(self.profile.depths, min(files.depth + 1, DEEPEST), *back)
 
     def once(self, claim: Claim, sign: int) -> None:
-        """Count, or take back, the bytes of a file that count once for all its names."""
+        """Add, or subtract, the bytes of a file that count once for all its names."""
         size, allocated = sign * claim.size_bytes, sign * claim.allocated_bytes
         add_to(self._kinds["file"], (0, size, allocated))
         self._sizes.once(claim.size_bytes, sign)
@@ -247,7 +247,7 @@ class Collector:
             self._tally(self.profile.age_sizes, place, 0, size, 0)
 
     def claim(self, claim: Claim) -> None:
-        """As the home of a file of several names: one of them has come."""
+        """Record a name of a file with several names, at its home."""
         if self.inodes.is_first(claim):
             self.profile.names[1] += 1
             self.once(claim, 1)
@@ -287,7 +287,7 @@ class Collector:
                 tally[1] += size
 
     def _bound_ages(self) -> None:
-        """Times may be any, so files with hostile ones would have as many days as they are."""
+        """Bound the number of days: hostile timestamps could be all different."""
         profile = self.profile
         profile.ages = _bounded(profile.ages, 1, _FIRST_DAY, _LAST_DAY)
         first, last = _FIRST_DAY // 7, _LAST_DAY // 7
@@ -309,7 +309,7 @@ class Collector:
         self._tally(self.profile.depths, min(files.depth + 1, DEEPEST), number, total, allocated)
 
     def _by_rank(self, files: Files) -> None:
-        """The largest, the newest and the oldest."""
+        """Add the largest, the newest and the oldest files."""
         modified = files.column("mtime")
         for name, values, sign in (
             ("largest", files.sizes, -1),
@@ -343,7 +343,7 @@ class Collector:
         tally[2] += SECTOR_BYTES * sum(blocks)
 
     def specials(self, modes: Iterable[int]) -> None:
-        """Count special files, which were added, by what they are."""
+        """Count special files, which were added before, by kind."""
         counted = self.profile.specials
         for mode in modes:
             kind = SPECIALS.get(stat.S_IFMT(mode), "other")
@@ -365,10 +365,10 @@ class Collector:
         counts: Sequence[int],
         sizes: Sequence[int],
     ) -> None:
-        """As `directory`, of several that hold files alone: how many each, and their bytes.
+        """Add several directories that hold only files, with their numbers of files and bytes.
 
-        `prefix` is what stands before the names in their paths. No row is made of one that matters
-        to no list.
+        `prefix` precedes the names in their paths. Rows are made only for directories that matter
+        to a list.
         """
         if "dirsize" in self._wanted:
             for number, times in Counter(counts).items():
@@ -392,7 +392,7 @@ class Collector:
             self._rank(DirectoryRow(root, path, depth, count + 1, size, count, size))
 
     def directory(self, row: DirectoryRow) -> None:
-        """A directory is complete."""
+        """Add a complete directory."""
         if "dirsize" in self._wanted:
             tally = self.profile.directory_sizes.setdefault(bin_of(row.own_entries), [0, 0])
             tally[0] += 1
@@ -412,7 +412,7 @@ class Collector:
     # ---- the end ---------------------------------------------------------------
 
     def end(self, roots: tuple[bytes, ...]) -> Profile:
-        """What was added up here."""
+        """Return the profile."""
         self._bound_ages()
         profile = self.profile
         profile.roots = roots
@@ -437,16 +437,16 @@ class Collector:
 
 
 def _listed(path: bytes) -> bytes:
-    """A path as lists of the best have it; it ends with dots if it was too long."""
+    """Return a path for a top list; a path that is too long ends with dots."""
     if len(path) <= _LONGEST_LISTED_BYTES:
         return path
     return path[: _LONGEST_LISTED_BYTES - 3] + b"..."
 
 
 def _bounded(table: dict[int, list[int]], unit: int, first: int, last: int) -> dict[int, list[int]]:
-    """Tallies by time, of which only those between two days are told apart.
+    """Merge tallies by time outside of the days from `first` to `last`.
 
-    Keys are times in some unit, `unit` of which are as long as what `first` and `last` count.
+    Keys are times in a unit, of which `unit` make the unit of `first` and `last`.
     """
     bounded: dict[int, list[int]] = {}
     for key, tally in table.items():
@@ -460,7 +460,7 @@ def _bounded(table: dict[int, list[int]], unit: int, first: int, last: int) -> d
 
 
 def extension_of(name: bytes) -> str:
-    """A name's extension in small letters; "" if it has none that is like one."""
+    """Return the extension of a name in lower case; "" without one."""
     stem, dot, extension = name.rpartition(b".")
     if not dot or not stem or not 0 < len(extension) <= LONGEST_EXTENSION:
         return ""

@@ -1,9 +1,9 @@
-"""What has grown and shrunk between two profiles: by directory, owner, group, extension and size.
+"""Growth and shrinkage between two profiles: by directory, owner, group, extension and size.
 
-Directories are told by what is in them, without what is below, so that a change shows where it
-was made and not in all that it lies in. Profiles know the directories that hold most, some
-thousands: where one of them knows no more than that, a directory that only the other one has may
-have been there, too small to be known; it is then told as such.
+Directories are compared by their direct contents, so that a change appears where it was made and
+not in all parent directories. Profiles know only some thousand largest directories. If one profile
+is full, a directory that only the other profile has may have been too small to be kept; it is
+marked as unsure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROWS = 20
 
 
 class Change(msgspec.Struct, frozen=True):
-    """How much more there is of something, negative if less; and how much there is now."""
+    """The increase of a number, negative for a decrease; and its present value."""
 
     label: str
     number: int
@@ -37,9 +37,9 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class DirectoryChange(msgspec.Struct, frozen=True):
-    """A directory whose entries or bytes are others: `what` is changed, new, gone, or unsure.
+    """A directory with other entries or bytes: `what` is changed, new, gone, or unsure.
 
-    Entries and bytes are of what is in it; `all_bytes` including subdirectories.
+    Entries and bytes are those directly in it; `all_bytes` includes subdirectories.
     """
 
     path: str
@@ -51,7 +51,7 @@ class DirectoryChange(msgspec.Struct, frozen=True):
 
 
 class Comparison(Document, frozen=True):
-    """How two profiles differ: rows that do."""
+    """The differences between two profiles."""
 
     old: str
     new: str
@@ -64,7 +64,7 @@ class Comparison(Document, frozen=True):
 
 
 def compare(old: Profile, new: Profile, names: tuple[str, str], version: str) -> Comparison:
-    """How the new profile differs from the old one; `names` are those of their files."""
+    """Compare a new profile with an old one; `names` are the names of their files."""
     largest = max(old.largest_bytes, new.largest_bytes)
     edges = standard_edges("log2", largest)
     labels = [*(f"up to {format_size(edge)}" for edge in edges), "larger"]
@@ -146,7 +146,7 @@ def _knows_all(profile: Profile) -> bool:
 
 
 def render(comparison: Comparison) -> Iterable[str]:
-    """A comparison as text."""
+    """Return a comparison as text."""
     old, new = comparison.old, comparison.new
     yield f"{old} ({comparison.old_taken}) to {new} ({comparison.new_taken})\n"
     tables = [("kind", comparison.kinds), ("size", comparison.sizes)]

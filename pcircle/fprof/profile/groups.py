@@ -1,4 +1,4 @@
-"""Files by age, owner, group, extension, depth and size of directory; and lists of the best."""
+"""Files by age, owner, group, extension, depth and size of directory; and top lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIRECTORY_SIZES = (0, 1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 1 << 20, 1 
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Files that have something in common; of `dirsize` directories, and `bytes` are entries."""
+    """Files with a common property; for `dirsize`, directories, with entries in place of bytes."""
 
     label: str
     number: int
@@ -32,7 +32,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A file of a list of the best: its size, or when it was modified."""
+    """A file of a top list: its size, or its modification time."""
 
     path: str
     bytes: int | None = None
@@ -40,7 +40,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Directory(msgspec.Struct, frozen=True):
-    """A directory: what is in it, and that including subdirectories."""
+    """A directory: its direct contents, and its contents including subdirectories."""
 
     path: str
     entries: int
@@ -50,9 +50,9 @@ class Directory(msgspec.Struct, frozen=True):
 
 
 class Top(msgspec.Struct, frozen=True):
-    """The files and directories that stand out.
+    """The top lists of files and directories.
 
-    Directories are listed by what is in them, without what is below.
+    Directories are ranked by their direct contents.
     """
 
     largest: tuple[Listed, ...]
@@ -63,12 +63,12 @@ class Top(msgspec.Struct, frozen=True):
 
 
 def share(part: float, whole: float) -> float:
-    """A part of a whole, which may be nothing; to six digits."""
+    """Return a part of a whole, which may be 0, to six digits."""
     return round(part / whole, 6) if whole else 0.0
 
 
 def groups(profile: Profile, dimension: str) -> tuple[Group, ...]:
-    """The files of a profile by one of the dimensions, in the order in which they are told."""
+    """Return the files of a profile by one of the dimensions, in the order of reports."""
     return _MAKE[dimension](profile)
 
 
@@ -115,7 +115,7 @@ def _group(gid: int) -> str:
 
 
 def _ages(profile: Profile) -> tuple[Group, ...]:
-    """By whole days since the last modification."""
+    """Return the files by whole days since the last modification."""
     today = profile.taken_s // DAY_S
     rows = [[0, 0, 0] for _ in range(len(AGES_DAYS) + 2)]
     for day, tally in profile.ages.items():
@@ -161,7 +161,7 @@ _MAKE: dict[str, Callable[[Profile], tuple[Group, ...]]] = {
 
 
 def top_of(profile: Profile, most: int) -> Top:
-    """The lists of the best."""
+    """Return the top lists."""
     roots = profile.roots
 
     def sized(row: FileRow) -> Listed:
@@ -180,18 +180,18 @@ def top_of(profile: Profile, most: int) -> Top:
 
 
 def directory_of(roots: tuple[bytes, ...], row: DirectoryRow) -> Directory:
-    """A directory as it is told."""
+    """Return a directory for a report."""
     path = shown_path(roots, row.root, row.path)
     return Directory(path, row.own_entries, row.own_bytes, row.entries, row.size_bytes)
 
 
 def shown_path(roots: tuple[bytes, ...], root: int, path: bytes) -> str:
-    """A path as the user knows it."""
+    """Return a path, beginning as the user typed it."""
     return show(roots[root].rstrip(b"/") + b"/" + path if path else roots[root])
 
 
 def moment(seconds: int) -> str:
-    """A time since 1970 in UTC; a number of seconds where no calendar has it."""
+    """Return a time since 1970 in UTC; the number of seconds if it is out of range."""
     try:
         return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
     except (OverflowError, ValueError, OSError):

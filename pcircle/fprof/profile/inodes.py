@@ -1,8 +1,8 @@
-"""Which hard-linked files were seen already: each inode's home remembers that.
+"""The registry of hard-linked files that were seen, at the home of each inode.
 
 The home is a rank, found by hashing, so a file counts once however its names are spread over the
-ranks. What a home remembers is bounded (`pcircle.fs.registry`): an inode is forgotten when all its
-names have come, and of one that it knows nothing but how many have not.
+ranks. A home needs bounded memory (`pcircle.fs.registry`): it forgets an inode when all its names
+have arrived, and knows only how many names are missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PACKED = struct.Struct("=QQIQQIIq")
 
 
 class Claim(NamedTuple):
-    """One name of a file of several, as its home wants to know it. `volume`: the file system."""
+    """One name of a file with several names, for its home. `volume` is the file system."""
 
     volume: int
     inode: int
@@ -32,30 +32,30 @@ class Claim(NamedTuple):
     modified_s: int
 
     def pack(self) -> bytes:
-        """As bytes of fixed length."""
+        """Return the claim as bytes of fixed length."""
         return _PACKED.pack(*self)
 
 
 def unpack(packed: bytes) -> Iterator[Claim]:
-    """The claims of packed ones, joined."""
+    """Return the claims in joined packed claims."""
     return map(Claim._make, _PACKED.iter_unpack(packed))
 
 
 def home_of(claim: Claim, size: int) -> int:
-    """The rank that decides."""
+    """Return the rank that decides."""
     return registry.home_of((claim.volume, claim.inode), size)
 
 
 class Inodes:
-    """The inodes of a home, for all of its threads. StoppedEarly if there is no temporary space."""
+    """The inodes of a home, for all of its threads. StoppedEarly without temporary space."""
 
     def __init__(self, most: int = MAX_AT_HAND) -> None:
         self._firsts = Firsts(most)
 
     def is_first(self, claim: Claim) -> bool:
-        """Whether this is the first name of its file; others of it are then to come."""
+        """Return whether this is the first name of its file."""
         return self._firsts.is_first((claim.volume, claim.inode), claim.links)
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         self._firsts.close()

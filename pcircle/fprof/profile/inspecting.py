@@ -1,9 +1,9 @@
-"""What only a look into files tells: where their holes are, and how Lustre has striped them.
+"""Properties that need a look into files: holes, and Lustre layouts.
 
-Nothing is read. A file that takes less space than it has bytes has holes, or its file system has
-compressed it or keeps it within the inode; SEEK_DATA tells which (lseek(2)). What is data and takes
-no space was saved otherwise. A layout is an attribute of the file, asked for by way of the
-directory's descriptor; file systems that are not Lustre are asked once.
+No data is read. A file that takes less space than its size has holes, or its file system has
+compressed it or keeps it within the inode; SEEK_DATA distinguishes these (lseek(2)). Data without
+space was compressed. A layout is an attribute of the file, read through the directory's descriptor;
+file systems other than Lustre are queried once.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ UNKNOWN = "unknown layout"
 
 
 class Sparse(msgspec.Struct, frozen=True):
-    """Files that take less space than they have bytes.
+    """Files that take less space than their size.
 
-    `hole_bytes` are in holes; `compressed_bytes` are data that takes no space: compressed by the
-    file system, or kept within inodes. `unknown` files could not be looked into.
+    `hole_bytes` are in holes; `compressed_bytes` are data without space: compressed by the file
+    system, or kept within inodes. `unknown` counts files that could not be examined.
     """
 
     number: int
@@ -40,7 +40,7 @@ class Sparse(msgspec.Struct, frozen=True):
 
 
 def find_holes(directory_fd: int, files: Files, profile: Profile, tell: Tell) -> None:
-    """Add the sparse ones among files to a profile."""
+    """Add sparse files to a profile."""
     sums = profile.sparse
     links = files.column("links")
     for place, (size, blocks) in enumerate(zip(files.sizes, files.blocks, strict=True)):
@@ -65,7 +65,7 @@ def find_holes(directory_fd: int, files: Files, profile: Profile, tell: Tell) ->
 
 
 def _data_bytes(directory_fd: int, name: bytes, size: int) -> int:
-    """The bytes of a file that are in no hole."""
+    """Return the bytes of a file outside of holes."""
     fd = os.open(name, _FLAGS, dir_fd=directory_fd)
     try:
         data = at = 0
@@ -85,7 +85,7 @@ def _data_bytes(directory_fd: int, name: bytes, size: int) -> int:
 
 
 class Layouts:
-    """The layouts of files, added up by what they are."""
+    """The numbers of files by layout."""
 
     def __init__(self) -> None:
         self.found: Sums[str] = Sums(MAX_LAYOUTS, by_length)
@@ -121,7 +121,7 @@ _NONE = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS))
 
 
 def describe(layout: Layout) -> str:
-    """A layout in a few words: "4 x 1.0 MiB", with the pool; components from small offsets on."""
+    """Return a layout in a few words: "4 x 1.0 MiB", with the pool; components by offset."""
     if isinstance(layout, Stripes):
         return _stripes(layout)
     parts = [

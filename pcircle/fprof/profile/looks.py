@@ -1,4 +1,4 @@
-"""The looks into files that some runs want: at holes, layouts, and pieces to compress."""
+"""Examinations of files that some runs need: holes, layouts, and pieces to compress."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pcircle.fs.data import Recalling, Recalls
 
 
 def _nobody(*found: object) -> None:
-    """Nobody wants a list."""
+    """Ignore a file, because no list was requested."""
 
 
 class Looks:
-    """What a rank has looked at, as far as it is not in the profile at once."""
+    """The findings of a rank that are not yet in its profile."""
 
     def __init__(
         self, facets: Iterable[str], pieces: int, counts: Recalling, tell: Tell | None = None
     ) -> None:
-        """`tell` is told of each file in which something was found."""
+        """`tell` is called for each file with a finding."""
         self._wanted = frozenset(facets)
         self._tell: Tell = tell or _nobody
         self._layouts = Layouts()
@@ -29,7 +29,7 @@ class Looks:
         self._sampler = Sampler(pieces, self.recalls)
 
     def look(self, directory_fd: int, files: Files, profile: Profile) -> None:
-        """Look into files of a directory."""
+        """Examine files of a directory."""
         if "sparse" in self._wanted:
             find_holes(directory_fd, files, profile, self._tell)
         if "stripe" in self._wanted:
@@ -38,7 +38,7 @@ class Looks:
             self._sampler.look(directory_fd, files, self._tell)
 
     def end(self, profile: Profile, pieces: int) -> None:
-        """Put the layouts, and what was compressed of so many pieces, into a profile."""
+        """Add the layouts, and the compression of `pieces` pieces, to a profile."""
         layouts = self._layouts.found
         layouts.cut()
         profile.stripes, profile.other_stripes = layouts.tallies, layouts.other

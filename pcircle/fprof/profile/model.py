@@ -1,14 +1,15 @@
-"""What is known of a tree: of a fixed size, mergeable, and enough for every report.
+"""The profile of a tree: of a fixed size, mergeable, and sufficient for every report.
 
-A profile holds sums, histograms at a fine resolution (`bins`), bounded tables
-(`tables`) and a sample; no part of it grows with the number of entries. Merging is
-associative and commutative to the last digit, so it does not matter which rank met what, nor in
-which order profiles of parts are put together.
+A profile holds sums, histograms at a fine resolution (`bins`), bounded tables (`tables`) and a
+sample; no part of it grows with the number of entries. Merging is associative and commutative to
+the last digit, so the result does not depend on which rank saw an entry, nor on the order of
+merges.
 
-Hard-linked files count with each name in numbers and once in bytes: by size, age and owner,
-which belong to the inode, with the first name that came; by extension, depth and directory, which
-belong to the name, an n-th of the bytes counts under each of n names, so that it does not depend
-on who came first. Between profiles of different trees such files can't be recognised.
+Hard-linked files count with each name in numbers and once in bytes. By size, age and owner, which
+belong to the inode, the bytes count with the first name that arrived. By extension, depth and
+directory, which belong to the name, an n-th of the bytes counts under each of n names, so that the
+result does not depend on the order. Such files cannot be recognised between profiles of different
+trees.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -29,11 +30,11 @@ DEEPEST = 255  # what is deeper counts as this deep
 LARGEST_UNIT_BITS = 26
 SMALLEST_UNIT_BITS = 9
 UNITS = range(SMALLEST_UNIT_BITS, LARGEST_UNIT_BITS + 1)
-"""Of each of these powers of two the profile knows how many units all files would take."""
+"""The powers of two for which a profile knows how many units all files would take."""
 
 
 class FileRow(msgspec.Struct, frozen=True, array_like=True):
-    """A file of a list of the best: `value` is its size, or when it was modified (seconds)."""
+    """A file of a top list: `value` is its size, or its modification time in seconds."""
 
     value: int
     root: int
@@ -41,7 +42,7 @@ class FileRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DirectoryRow(msgspec.Struct, frozen=True, array_like=True):
-    """A directory: what is in it (`own_`), and that and all below (itself included)."""
+    """A directory: its direct contents (`own_`), and all contents, itself included."""
 
     root: int
     path: bytes
@@ -64,19 +65,18 @@ Tallies = dict[int, list[int]]
 
 
 class Profile(msgspec.Struct, kw_only=True):
-    """What is known of the trees below `roots`. Bytes are apparent sizes unless said otherwise.
+    """The profile of the trees below `roots`. Bytes are apparent sizes unless stated otherwise.
 
-    Tallies are [number, bytes, allocated bytes]; those of `sizes` [names, bytes, files].
-    `kinds`: by kind of entry; `specials`: [number] of special files by what they are.
-    `sizes`: by bin of size; `unit_counts`: in `UNITS`, how many would
-    hold all files. `ages`: by the day of modification since 1970; `age_sizes`: by 64 times the week
-    plus the octave of the size. `directory_sizes`: by bin of the number of entries, [directories,
-    entries]. `weights` and `crowds` are the directories that hold most, all below included, in
-    bytes and entries, `heavy` and `wide` those that do without what is below.
-    `names` counts names of hard-linked files, and how many files they are.
-    `sparse`: files with less space than bytes: number, bytes, allocated, bytes in holes, bytes
-    saved otherwise, files that could not be looked into.
-    `stripes`: by layout. `sample`: the pieces of the lowest lots, `sampled` of them asked for.
+    Tallies are [number, bytes, allocated bytes]; those of `sizes` are [names, bytes, files].
+    `kinds` is by kind of entry; `specials` has numbers of special files by kind. `sizes` is by bin
+    of size; `unit_counts` has, for each of `UNITS`, the number of units that hold all files. `ages`
+    is by day of modification since 1970; `age_sizes` by 64 times the week plus the octave of the
+    size. `directory_sizes` is by bin of the number of entries: [directories, entries]. `weights`
+    and `crowds` are the directories with the most bytes and entries including subdirectories,
+    `heavy` and `wide` without. `names` counts names of hard-linked files, and these files. `sparse`
+    has: files with less space than bytes, their bytes, allocated bytes, bytes in holes, bytes saved
+    otherwise, files that could not be examined. `stripes` is by layout. `sample` has the pieces of
+    the lowest lots, `sampled` their requested number.
     """
 
     taken_s: int
@@ -128,12 +128,12 @@ _BOUNDED: tuple[tuple[str, int, Callable[[Any], Any]], ...] = (
 
 
 def largest_first(row: FileRow) -> tuple[int, int, bytes]:
-    """The order of the largest and of the newest files."""
+    """Return the sort key for the largest and the newest files."""
     return -row.value, row.root, row.path
 
 
 def smallest_first(row: FileRow) -> tuple[int, int, bytes]:
-    """The order of the oldest files."""
+    """Return the sort key for the oldest files."""
     return row.value, row.root, row.path
 
 
@@ -141,27 +141,27 @@ Order = tuple[int | bytes, ...]
 
 
 def by_bytes(row: DirectoryRow) -> Order:
-    """By all bytes; a directory never comes before the one that it is in."""
+    """Sort by all bytes; a directory never precedes its parent."""
     return -row.size_bytes, row.depth, *_all(row)
 
 
 def by_entries(row: DirectoryRow) -> Order:
-    """By all entries; a directory never comes before the one that it is in."""
+    """Sort by all entries; a directory never precedes its parent."""
     return -row.entries, row.depth, *_all(row)
 
 
 def by_own_bytes(row: DirectoryRow) -> Order:
-    """By the bytes in it, without what is below."""
+    """Sort by the bytes directly in it."""
     return -row.own_bytes, *_all(row)
 
 
 def by_own_entries(row: DirectoryRow) -> Order:
-    """By the entries in it, without what is below."""
+    """Sort by the entries directly in it."""
     return -row.own_entries, *_all(row)
 
 
 def _all(row: DirectoryRow) -> Order:
-    """Of rows of one path, too, there is only one order."""
+    """Return a total order, also for rows of the same path."""
     return row.root, row.path, row.size_bytes, row.entries, row.own_bytes, row.own_entries
 
 
@@ -172,11 +172,11 @@ DIRECTORY_LISTS = {
     "heavy": (by_own_bytes, None),
     "wide": (by_own_entries, None),
 }
-"""Of each list the order, and how long it is; None: as many as were asked for."""
+"""The order of each list, and its length; None for the requested length."""
 
 
 def merge(a: Profile, b: Profile) -> Profile:
-    """The profile of both trees. Neither may be used any more."""
+    """Return the profile of both trees. Both arguments become unusable."""
     roots = a.roots
     if a.roots != b.roots:
         roots = tuple(sorted({*a.roots, *b.roots}))
@@ -226,7 +226,7 @@ def _first(most: int, order: Callable[[Row], tuple[Any, ...]], *lists: list[Row]
 
 
 def _summed(a: dict[K, list[int]], b: dict[K, list[int]]) -> dict[K, list[int]]:
-    """Tallies added, in the larger of both tables."""
+    """Return the sums of tallies, in the larger of both tables."""
     if len(a) < len(b):
         a, b = b, a
     for key, tally in b.items():
@@ -250,7 +250,7 @@ def _merge_bounded(
 
 
 def _renumbered(profile: Profile, roots: tuple[bytes, ...]) -> Profile:
-    """The same with its rows' roots numbered as in `roots`."""
+    """Return the same profile with root numbers of `roots`."""
     change = msgspec.structs.replace
     places = {root: place for place, root in enumerate(roots)}
     changed = {}

@@ -1,8 +1,8 @@
-"""Profiles as bytes, in messages and in files: MessagePack, with integers of any size.
+"""Profiles as bytes, in messages and files: MessagePack with integers of any size.
 
-Sparse files may have nearly 8 EiB each, so the sum of three does not fit into the 64 bits that
-MessagePack has for an integer. Larger ones are its extension type 1: the number, big endian. They
-are as good as never there, so that is looked for only where the plain way fails.
+Sparse files may have nearly 8 EiB each, so the sum of three does not fit into the 64 bits of a
+MessagePack integer. Larger integers are extension type 1: the number, big endian. They are so rare
+that the code looks for them only if plain encoding fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_BYTES = 16
 
 
 def pack(profile: Profile) -> bytes:
-    """A profile as bytes."""
+    """Return a profile as bytes."""
     try:
         return msgspec.msgpack.encode(profile)
     except OverflowError:
@@ -28,7 +28,7 @@ def pack(profile: Profile) -> bytes:
 
 
 def unpack(packed: bytes) -> Profile:
-    """A profile of its bytes. msgspec.DecodeError if they are not such, ValueError as well."""
+    """Return a profile from its bytes. msgspec.DecodeError, ValueError."""
     try:
         return msgspec.msgpack.decode(packed, type=Profile)
     except msgspec.ValidationError as error:

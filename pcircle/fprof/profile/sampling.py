@@ -1,16 +1,17 @@
-"""How well files compress, estimated from a sample of pieces of 64 KiB, with the error of that.
+"""The compressibility of files, estimated from a sample of pieces of 64 KiB, with its error.
 
-Every piece of every file draws a lot, and the pieces of the lowest lots are the sample (bottom-k
-sampling): so each byte has the same chance, the samples of ranks merge into the sample of all, and
-the same tree gives the same sample each time, since lots are drawn by hashing. A file of many
-pieces does not draw for each: the lowest of m lots is drawn at once, then the next above it.
+Every piece of every file draws a lot, and the pieces with the lowest lots are the sample (bottom-k
+sampling). So each byte has the same chance, the samples of ranks merge into the sample of the
+whole, and the same tree gives the same sample each time, because lots are drawn by hashing. A file
+with many pieces does not draw for each: the lowest of m lots is drawn at once, then the next
+lowest.
 
 The estimate is a ratio of sums (Cochran, Sampling Techniques, 1977, chapter 6): compressed bytes by
-bytes of the sample, with its standard error, and the correction for a sample that is a good part of
-the whole. Pieces that are all alike have no such error; then still up to 3 of n may be others (the
-rule of three; Hanley and Lippman-Hand, JAMA 1983), and that is the least error that is stated.
-Pieces that could not be read add their share to it. Reading is done while walking, as soon as a
-piece is among the lowest: with N pieces in the tree, a rank reads some k (1 + ln(N / k)) of them.
+bytes of the sample, with its standard error and the correction for a finite population. If all
+pieces are alike, there is no such error; still, up to 3 of n may differ (the rule of three; Hanley
+and Lippman-Hand, JAMA 1983), which is the smallest error stated. Pieces that could not be read add
+their share. Pieces are read during the walk, as soon as their lots are among the lowest: with N
+pieces in the tree, a rank reads some k (1 + ln(N / k)) of them.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXE
 
 
 class Compression(msgspec.Struct, frozen=True):
-    """The estimate. `ratio` is compressed bytes by bytes, right to `error` with 95 % confidence.
+    """The estimate. `ratio` is compressed bytes by bytes, within `error` at 95 % confidence.
 
-    `pieces` were compressed, of `of_pieces` in all; `unread` could not be read.
+    `pieces` of `of_pieces` were compressed; `unread` could not be read.
     """
 
     method: str
@@ -56,7 +57,7 @@ class Compression(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """A rank's sample of up to `most` pieces. Offline files that are read are `recalls`."""
+    """The sample of a rank, of at most `most` pieces. Offline files that are read are `recalls`."""
 
     def __init__(self, most: int, recalls: Recalls | None = None) -> None:
         self._most = most
@@ -67,7 +68,7 @@ class Sampler:
         self._piece = aligned(PIECE_BYTES)
 
     def look(self, directory_fd: int, files: Files, tell: Tell) -> None:
-        """Draw lots for the pieces of files, and read those of the lowest."""
+        """Draw lots for the pieces of files, and read the pieces with the lowest lots."""
         if self._recalls is not None:
             self._recalls.place = files.root, files.path
         columns = [files.column(name) for name in ("inode", "links", "mtime")]
@@ -97,7 +98,7 @@ class Sampler:
                 tell("compress", *files.at(place), size, raw, packed)
 
     def sample(self) -> list[Piece]:
-        """The pieces of the lowest lots."""
+        """Return the pieces with the lowest lots."""
         return [Piece(-lot, raw, packed) for lot, raw, packed in sorted(self._lots, reverse=True)]
 
     def _add(self, lot: int, piece: Piece) -> None:
@@ -111,7 +112,7 @@ class Sampler:
     def _read(
         self, directory_fd: int, name: bytes, offset: int, lot: int, *, is_first: bool
     ) -> Piece:
-        """A piece, compressed; of no bytes if it can't be read. The first of a file counts it."""
+        """Return a compressed piece, of 0 bytes if it cannot be read. The first counts its file."""
         count = 0
         with suppress(OSError):
             fd = open_without_atime(name, _FLAGS, directory_fd)
@@ -125,7 +126,7 @@ class Sampler:
 
 
 def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
-    """The lots of a file's pieces, the lowest first, and which piece each is of."""
+    """Return the lots of a file's pieces, the lowest first, with the pieces' numbers."""
     share, left = 0.0, pieces
     at = xxhash.xxh3_64_intdigest(seed, 1) % pieces
     step = max(1, round(pieces * 0.618))
@@ -140,7 +141,7 @@ def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
 
 
 def compression_of(profile: Profile) -> Compression | None:
-    """The estimate that a profile's sample gives; None if there is no sample."""
+    """Return the estimate from a profile's sample; None without a sample."""
     if not profile.sampled:
         return None
     read = [piece for piece in profile.sample if piece.raw_bytes]
@@ -171,7 +172,7 @@ def compression_of(profile: Profile) -> Compression | None:
 
 
 def _standard_error(read: Sequence[Piece], ratio: float, raw: int, of_pieces: int) -> float:
-    """Of the ratio of sums over a simple random sample without replacement."""
+    """Return the standard error of a ratio of sums, for sampling without replacement."""
     number = len(read)
     if number < 2:
         return 1.0

@@ -1,9 +1,9 @@
-"""Profiles in files: written whole or not at all, and read with distrust.
+"""Profiles in files: written completely or not at all, and read with distrust.
 
-The form is documented in docs/profile-format.rst: a line of text that names it, its version and
-the digest of what follows, then MessagePack, compressed. Who reads such a file may have it from
-anybody, so its size is bounded before and after decompression, types are checked by the decoder
-and what types can't say is checked here. A file of a newer version is refused as that.
+docs/profile-format.rst specifies the format: a line of text with its name, version and the digest
+of the rest, then compressed MessagePack. A profile may come from anybody, so its size is bounded
+before and after decompression, the decoder checks types, and this module checks what types cannot
+express. A file of a newer version is refused.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _LENGTHS = {
 
 
 def write(profile: Profile, path: str) -> None:
-    """Write a profile, in place of an older file. OSError if that can't be done."""
+    """Write a profile in place of an older file. OSError."""
     packed = pack(profile)
     body = zlib.compress(packed, 6)
     if len(packed) >= _MAX_UNPACKED_BYTES or len(body) > _MAX_BYTES - _HEAD_MOST_BYTES:
@@ -75,7 +75,7 @@ def write(profile: Profile, path: str) -> None:
 
 
 def read(path: str | bytes) -> Profile:
-    """A profile from a file. UsageError if there is none in it, or one of a newer version."""
+    """Read a profile from a file. UsageError if it is not a profile, or has a newer version."""
     name = show(os.fsencode(path))
     try:
         with open(reading(os.fsencode(path)), "rb") as file:
@@ -106,7 +106,7 @@ def read(path: str | bytes) -> Profile:
 
 
 def _check(profile: Profile) -> None:
-    """Hold against each other what types can't; ValueError if something is wrong."""
+    """Check the consistency that types cannot express. ValueError."""
     if set(profile.kinds) != set(KINDS):
         raise ValueError("unknown kinds of entries")
     if not set(profile.specials) <= {*SPECIALS.values(), "other"}:
@@ -135,7 +135,7 @@ def _check(profile: Profile) -> None:
 
 
 def _check_sizes(profile: Profile) -> None:
-    """All shares are of these sums: parts must not be more than the whole."""
+    """Check that no part is larger than the whole, from which shares are computed."""
     if not 0 <= profile.largest_bytes < _LARGEST_FILE:
         raise ValueError("impossible file size")
     for place, (names, size, files) in profile.sizes.items():

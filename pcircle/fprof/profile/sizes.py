@@ -1,14 +1,13 @@
-"""Counting files by size, so that a file costs little whatever the sizes are.
+"""Counting files by size at a low cost per file, whatever the sizes are.
 
-Most files of a tree share their sizes with others. So sizes are counted as they are, in a
-dictionary, which the interpreter does by the block, and which is folded into the histogram when it
-has some thousand keys. Where hardly two sizes are equal that is twice the work, and a block goes
-to its bins at once: as numbers of 32 bits with a fraction of 23, sizes have all bins there are in
-their upper half (`bins` cuts each power of two into 64), and the machine makes these
-for a block in one step. A bin ends with its edge, which as a number begins the next one: so all of
-the block, taken as one long integer, has 1 subtracted from each number's bits. Sizes of more bits
-than the fraction has would be rounded; blocks that have one are counted the first way, as are all
-where the sizes themselves are wanted.
+Most files of a tree share their sizes with others. So sizes are counted in a dictionary, a block at
+a time, which is folded into the histogram when it has some thousand keys. If hardly two sizes are
+equal, that is twice the work, and a block goes to its bins directly: as floating point numbers of
+32 bits with a fraction of 23, sizes have their bins in their upper half (`bins` divides each power
+of two into 64), and the machine converts a whole block in one step. A bin includes its upper edge,
+which as a number begins the next bin; so 1 is subtracted from the bits of each number, over the
+block as one long integer. Sizes with more bits than the fraction would be rounded; blocks with such
+a size are counted in the dictionary, as are all blocks if exact sizes are needed.
 """
 
 from __future__ import annotations
@@ -33,8 +32,10 @@ _ONE = struct.pack("=I", 1)
 
 
 class Sizes:
-    """The files of one rank by size. `unit_counts` are kept if asked for, `edge_tallies` if there
-    are `edges`; see `pcircle.fprof.profile.model.Profile`.
+    """The files of one rank by size.
+
+    `unit_counts` are kept on request, `edge_tallies` if there are `edges`; see
+    `pcircle.fprof.profile.model.Profile`.
     """
 
     def __init__(self, edges: tuple[int, ...] = (), *, units: bool = False) -> None:
@@ -52,7 +53,7 @@ class Sizes:
         self._at_once = 0  # blocks that still go to their bins
 
     def add(self, sizes: Iterable[int]) -> None:
-        """Files of a directory."""
+        """Add files of a directory."""
         self._waiting += sizes
         if len(self._waiting) >= _BLOCK_FILES:
             waiting, self._waiting = self._waiting, []
@@ -72,13 +73,13 @@ class Sizes:
             self._fold()
 
     def once(self, size_bytes: int, sign: int) -> None:
-        """A file whose bytes count, or do no longer, without a name."""
+        """Add or subtract a file whose bytes count without a name."""
         self._once[size_bytes] += sign
         if len(self._once) > _MAX_SIZES:
             self._fold()
 
     def in_bins(self) -> dict[int, list[int]]:
-        """All of them: names, bytes and files by bin; the rest is complete as well, then."""
+        """Return names, bytes and files by bin, and complete the other results."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             self._add_block(waiting)
@@ -106,7 +107,7 @@ class Sizes:
             tallies[half] += size + one
 
     def _fold_halves(self) -> None:
-        """Move the files that were tallied by the half to their bins."""
+        """Move the files that were counted by upper halves to their bins."""
         numbers, sizes = self._bins
         for half, tally in enumerate(self._by_half):
             if tally:
@@ -116,7 +117,7 @@ class Sizes:
         self._by_half = []
 
     def _fold(self) -> None:
-        """Move the sizes that were counted to where they belong."""
+        """Move the counted sizes to all histograms."""
         sizes, once = self._sizes, self._once
         self.largest_bytes = max(self.largest_bytes, *sizes, 0)
         self._fold_into_bins(sizes.items(), named=True)
@@ -124,7 +125,7 @@ class Sizes:
         self._sizes, self._once = Counter(), Counter()
 
     def _fold_into_bins(self, counted: Iterable[tuple[int, int]], *, named: bool) -> None:
-        """Add so many files of each size to the histograms: bytes, and perhaps names."""
+        """Add files of each size to the histograms: bytes, and with `named` names."""
         numbers, sizes = self._bins
         for size, number in counted:
             # This is `bin_of`, without the call.
@@ -151,6 +152,6 @@ class Sizes:
 
 
 def _bin_of_half(half: int) -> int:
-    """The bin of sizes whose bits, less 1, have this upper half."""
+    """Return the bin of sizes whose bits, less 1, have this upper half."""
     (least,) = struct.unpack("=f", struct.pack("=I", half << 16))
     return bin_of(int(least) + 1)

@@ -1,10 +1,10 @@
-"""What it would take to store the files elsewhere: in blocks of a size, and within inodes.
+"""The space that the files would take elsewhere: in blocks of a size, and within inodes.
 
-A file system that allocates in units takes for each file so many whole units. GPFS (Spectrum
-Scale) has large blocks, and stores the end of a file in subblocks of it: a unit is a subblock. The
-profile knows, for each power of two, how many units all files would take, so this is exact. Small
-files may lie within their inodes and take no unit at all; these are then taken off again by the
-fine bins of sizes, in which all files take equally many units unless these are far smaller.
+A file system that allocates in units takes a whole number of units for each file. GPFS (Spectrum
+Scale) has large blocks, and stores the end of a file in subblocks: a unit is a subblock. The
+profile knows, for each power of two, how many units all files would take, so the result is exact.
+Small files may lie within their inodes and take no unit; they are subtracted by the fine bins of
+sizes, in which all files take equally many units unless units are far smaller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUBBLOCKS = {
 
 
 class Blocks(msgspec.Struct, frozen=True):
-    """The space that files take in blocks, whole ones and with subblocks.
+    """The space of files in blocks, in whole blocks and with subblocks.
 
     An efficiency is the share of the space that holds data.
     """
@@ -43,9 +43,9 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 class InInode(msgspec.Struct, frozen=True):
-    """Files of at most `limit_bytes`, whose data would fit in their inodes.
+    """Files of at most `limit_bytes`, whose data would fit into their inodes.
 
-    Of what was asked for, `asked_bytes`, that is the edge of a bin at or next below it.
+    The limit is the edge of a bin at or below `asked_bytes`, the requested size.
     """
 
     asked_bytes: int
@@ -57,23 +57,23 @@ class InInode(msgspec.Struct, frozen=True):
 
 
 LARGEST_INODE_BYTES = 128 << UNITS[0]
-"""Up to this all files of a bin take equally many of the smallest units; no inodes are larger."""
+"""The largest inode; up to this size, all files of a bin take equally many units."""
 
 
 def subblock_of(block_bytes: int) -> int:
-    """The subblock that goes with a block size, in bytes."""
+    """Return the subblock that belongs to a block size, in bytes."""
     return _SUBBLOCKS.get(block_bytes) or max(1 << UNITS[0], block_bytes // 32)
 
 
 def is_unit(size_bytes: int) -> bool:
-    """Whether it is one of the sizes that a profile knows the space for."""
+    """Return whether a profile knows the space for units of this size."""
     return size_bytes in {1 << bits for bits in UNITS}
 
 
 def blocks_of(
     profile: Profile, wanted: Sequence[tuple[int, int]], inode: InInode | None
 ) -> tuple[Blocks, ...]:
-    """The space that each pair of block and subblock would take."""
+    """Return the space for each pair of block and subblock."""
     data = profile.kinds["file"][1] - (inode.bytes if inode else 0)
     limit = inode.limit_bytes if inode else -1
     rows = []
@@ -95,7 +95,7 @@ def blocks_of(
 
 
 def _units(profile: Profile, unit: int, limit: int) -> int:
-    """The units that files above a size take; those of several names once."""
+    """Return the units of files above a size; hard-linked files count once."""
     total = profile.unit_counts[UNITS.index(unit.bit_length() - 1)]
     if limit <= 0:
         return total
@@ -107,7 +107,7 @@ def _units(profile: Profile, unit: int, limit: int) -> int:
 
 
 def in_inode(profile: Profile, limit_bytes: int) -> InInode:
-    """The files that would lie within inodes: up to the limit, or the edge of a bin below it."""
+    """Return the files that would lie within inodes, up to the limit or the edge below it."""
     last = bin_of(limit_bytes)
     if edge_of(last) > limit_bytes:
         last -= 1

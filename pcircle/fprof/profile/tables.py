@@ -1,14 +1,14 @@
-"""Tables that stay small however many rows come, and are the same in whatever order they come.
+"""Tables of bounded size whose result does not depend on the order of rows.
 
-What is kept must be a matter of the rows alone, or two ranks that met the same files in another
-order would tell another story. So each table has an order of rows that lies in the rows
-themselves: a list of the best keeps the first in its order, and a table of sums the first keys in
-an order of keys; what it lets go is summed as "other". A row or a key that was let go was beaten
-by as many as may stay, and these never get worse: so it would not be in the end's table either,
-and what is kept is complete. Both merge exactly, in any order.
+The kept rows must follow from the rows alone, or two ranks that saw the same files in different
+orders would report different results. So each table has a total order of rows: a top list keeps the
+first rows in its order, and a table of sums the first keys in an order of keys; the sums of other
+keys become "other". A row that was dropped was preceded by as many rows as the table holds, and
+these never get worse; so it would not be in the final table either, and the kept rows are complete.
+Both kinds merge exactly, in any order.
 
-The price: which keys stay has nothing to do with how much they hold. So the limits are far above
-what trees have, and the order of keys is such that what is let go first says least.
+The price: which keys stay does not depend on how much they hold. So the limits are far above the
+numbers in real trees, and the order of keys drops the least informative keys first.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ OTHER_WIDTH = 3
 class Best(Generic[Row]):
     """The first `most` rows in the order of `key`, whose first part is the number that counts.
 
-    `floor` is the number that a row must at least have to matter, as `key` gives it: rows with a
-    larger one need not be added, and so need not be made.
+    `floor` is the smallest number that still matters, in the form of `key`: rows with larger ones
+    need not be added, nor made.
     """
 
     def __init__(self, most: int, key: Callable[[Row], tuple[Any, ...]]) -> None:
@@ -37,13 +37,11 @@ class Best(Generic[Row]):
         self._rows: list[Row] = []
 
     def passes_by(self, rest: tuple[Any, ...]) -> bool:
-        """Whether rows whose number is the floor do not matter, if this or more comes behind it in
-        their keys.
-        """
+        """Return whether rows whose keys are `floor` and at least `rest` do not matter."""
         return bool(self._last) and rest > self._last[1 : 1 + len(rest)]
 
     def add(self, row: Row) -> None:
-        """Add a row; whole, since rows are not summed."""
+        """Add a row."""
         self._rows.append(row)
         if len(self._rows) >= 2 * self._most + 16:
             self._cut()
@@ -54,7 +52,7 @@ class Best(Generic[Row]):
             self.add(row)
 
     def rows(self) -> list[Row]:
-        """The best, in order."""
+        """Return the rows in order."""
         self._cut()
         return self._rows
 
@@ -67,7 +65,7 @@ class Best(Generic[Row]):
 
 
 class Sums(Generic[K]):
-    """Tallies by key, of the first `most` keys in the order of `rank`; others are summed."""
+    """Tallies by key, of the first `most` keys in the order of `rank`; other keys are summed."""
 
     def __init__(self, most: int, rank: Callable[[K], Any]) -> None:
         self.tallies: dict[K, list[int]] = {}
@@ -76,7 +74,7 @@ class Sums(Generic[K]):
         self._rank = rank
 
     def add(self, key: K, number: int, size_bytes: int, allocated_bytes: int) -> None:
-        """Add to a key's tally; numbers may be negative to take back what was added before."""
+        """Add to a key's tally; negative numbers take back what was added before."""
         tally = self.tallies.get(key)
         if tally is None:
             if len(self.tallies) >= 2 * self._most:
@@ -88,28 +86,28 @@ class Sums(Generic[K]):
             tally[2] += allocated_bytes
 
     def cut(self) -> None:
-        """Let go of keys that are too many."""
+        """Drop keys beyond the limit."""
         if len(self.tallies) > self._most:
             for key in sorted(self.tallies, key=self._rank)[self._most :]:
                 add_to(self.other, self.tallies.pop(key))
 
 
 def add_to(tally: list[int], more: Iterable[int]) -> None:
-    """Add a tally to another one."""
+    """Add a tally to another tally."""
     for place, amount in enumerate(more):
         tally[place] += amount
 
 
 def by_number(key: int) -> int:
-    """The order of owners and groups: system's accounts first."""
+    """Return the order of owners and groups: system accounts first."""
     return key
 
 
 def by_sense(extension: str) -> tuple[bool, int, str]:
-    """The order of extensions: those with digits are rarely one, and the long ones neither."""
+    """Return the order of extensions: plain and short ones first."""
     return any(map(str.isdigit, extension)), len(extension), extension
 
 
 def by_length(layout: str) -> tuple[int, str]:
-    """The order of layouts: the plainest first."""
+    """Return the order of layouts: the plainest first."""
     return len(layout), layout

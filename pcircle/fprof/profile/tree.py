@@ -1,4 +1,4 @@
-"""The directories of a profile down to some level, as they are told: `-d`."""
+"""The directories of a profile down to a depth, for reports: `-d`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Key = tuple[int, bytes]
 class Branch(msgspec.Struct, frozen=True):
     """A directory including subdirectories, `depth` levels below its PATH.
 
-    `share`: of all bytes.
+    `share` is relative to all bytes.
     """
 
     path: str
@@ -27,9 +27,9 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """Directories, each before those in it, and these the largest first.
+    """Directories, each before its subdirectories, which are sorted by size.
 
-    If they are not `complete`, those that are left out have at most `omitted_bytes` each.
+    If the tree is not `complete`, omitted directories have at most `omitted_bytes` each.
     """
 
     directories: tuple[Branch, ...]
@@ -38,7 +38,7 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 def tree_of(profile: Profile, depth: int) -> Tree:
-    """The directories down to a depth below their PATHs, as far as the profile keeps them."""
+    """Return the directories down to a depth below their PATHs, as far as the profile has them."""
     rows = [row for row in profile.weights if row.depth <= depth]
     total = sum(row.size_bytes for row in profile.weights if not row.path)
     found = [
@@ -57,7 +57,7 @@ def tree_of(profile: Profile, depth: int) -> Tree:
 
 
 def below_of(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow]]:
-    """Directories by the one that they are in, roots by None; each list in the rows' order."""
+    """Return directories by their parent, roots by None; each list in the order of rows."""
     below: defaultdict[Key | None, list[DirectoryRow]] = defaultdict(list)
     for row in rows:
         above = (row.root, row.path.rpartition(b"/")[0]) if row.path else None
@@ -66,7 +66,7 @@ def below_of(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow
 
 
 def _in_order(rows: Sequence[DirectoryRow]) -> Iterator[DirectoryRow]:
-    """Each directory before those in it. What has changed its place meanwhile is left out."""
+    """Return each directory before its subdirectories, without directories that have moved."""
     below = below_of(rows)
     waiting = below[None][::-1]
     while waiting:

@@ -1,8 +1,8 @@
-"""How the work was shared among the ranks: what each did, and what its time went to.
+"""The balance of work among the ranks: the work of each rank, and how its time was spent.
 
 The figures are those by which LaFon, Misra and Bringhurst (SC12) judged their walk: entries, work
-requests and messages of each rank, and the shares of its time in reading directories, in looking
-names up, in the protocol and in waiting for work.
+requests and messages of each rank, and the shares of its time in reading directories, in looking up
+names, in the protocol and in waiting for work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pcircle.units import format_count, format_size
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """Messages to a rank, or to so many from it on as the report sums up."""
+    """Messages to a rank, or to a block of ranks that starts with it."""
 
     rank: int
     messages: int
@@ -28,11 +28,11 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class RankWork(RankShare, frozen=True, kw_only=True):
-    """What one rank did. Times in seconds.
+    """The work of one rank. Times are in seconds.
 
-    `threads` is how many workers it came to. Their time is `readdir_s`, `stat_s`, `adding_s` (all
-    else that they do) and `idle_s`; `protocol_s` is the processor time of the thread beside them
-    that has the engine.
+    `threads` is the final number of workers. Their time is divided into `readdir_s`, `stat_s`,
+    `adding_s` (all other work) and `idle_s`; `protocol_s` is the processor time of the engine's
+    thread.
     """
 
     readdir_s: float
@@ -44,7 +44,7 @@ class RankWork(RankShare, frozen=True, kw_only=True):
 
 
 def rank_work(report: RankReport) -> RankWork:
-    """A rank's work, of its report."""
+    """Return a rank's work, from its report."""
     counts = totals(report.counts)
     return RankWork(
         **msgspec.structs.asdict(rank_share(report, counts.settled, counts.bytes)),
@@ -58,7 +58,7 @@ def rank_work(report: RankReport) -> RankWork:
 
 
 def render(ranks: Sequence[RankWork], entries: int, verbose: int) -> str:
-    """A table of the ranks' work; from `verbose` 2 on with memory and what was laid off."""
+    """Return a table of the work of all ranks; with `verbose` 2 including memory and spilling."""
     header = ["rank", "node", "entries", "share", "threads", "steals", "messages", "sent"]
     header += ["readdir", "stat", "adding", "idle", "protocol"]
     rows = []

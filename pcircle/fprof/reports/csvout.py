@@ -18,7 +18,7 @@ from pcircle.ui.names import show
 
 
 def check(directory: str) -> None:
-    """Make the directory, where it is missing. UsageError if that can't be done."""
+    """Create the directory if it is missing. UsageError."""
     try:
         make_directory(os.fsencode(directory), option=True)
         problem = "" if os.access(directory, os.W_OK | os.X_OK) else "cannot be written"
@@ -29,14 +29,14 @@ def check(directory: str) -> None:
 
 
 class Special(msgspec.Struct, frozen=True):
-    """How many special files are of one kind."""
+    """The number of special files of one kind."""
 
     kind: str
     number: int
 
 
 def write(report: Report, directory: str) -> None:
-    """Write a file for each table of the report. OSError if that can't be done."""
+    """Write a file for each table of the report. OSError."""
     for name, rows in tables(report):
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -47,7 +47,7 @@ def write(report: Report, directory: str) -> None:
 
 
 def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Each table that has rows: its name, and the rows with their columns' names."""
+    """Return each table that has rows: its name, and rows by column names."""
     counts = msgspec.structs.asdict(report.counts)
     kinds = ("files", "directories", "links", "special", "total")
     yield "counts", [{"kind": kind, **msgspec.structs.asdict(counts[kind])} for kind in kinds]

@@ -1,4 +1,4 @@
-"""Where a report goes: standard output, and the files that were asked for."""
+"""The outputs of a report: standard output, and requested files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pcircle.ui.jsonout import Document
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be written, besides the text: names of files, of a directory for `csv`.
+    """The outputs in addition to text: names of files, and of a directory for `csv`.
 
-    `tree`: on a terminal the text begins with the largest directories.
+    With `tree`, the text on a terminal begins with the largest directories.
     """
 
     json: str | None = None
@@ -31,7 +31,7 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     def tell(
         self, profile: Profile, report: Report, run: Run, results: Results, *, quiet: bool
     ) -> None:
-        """Write it all."""
+        """Write all outputs."""
         for where, write in self._writers(profile, report, run):
             results.write(where, write)
         parts = partial(render, report)
@@ -69,7 +69,7 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
 def _with_tree(
     profile: Profile, parts: Callable[..., Iterable[str]], results: Results, *, unicode: bool
 ) -> Iterator[str]:
-    """The parts of the text with the largest directories before them, fitted to the terminal."""
+    """Return the text with the largest directories in front, fitted to the terminal."""
     from pcircle.fprof.reports import tree
 
     rest = list(parts(unicode=unicode))
@@ -81,7 +81,7 @@ def _with_tree(
 
 
 def tell(document: Document, parts: Callable[..., Iterable[str]] | None, results: Results) -> None:
-    """Write a result as JSON, if asked for, and as text, parts with empty lines between them."""
+    """Write a result as JSON, if requested, and as text with empty lines between its parts."""
     results.document(document)
     if parts is not None:
         unicode = _speaks_unicode(results.stream)
@@ -89,6 +89,6 @@ def tell(document: Document, parts: Callable[..., Iterable[str]] | None, results
 
 
 def _speaks_unicode(stream: TextIO | None) -> bool:
-    """Whether bars may be drawn on it."""
+    """Return whether the stream can show bars."""
     encoding = getattr(stream, "encoding", None) or ""
     return encoding.lower().replace("-", "") == "utf8"

@@ -1,9 +1,9 @@
 """One HTML page of a profile, self-contained: charts, a treemap, and the numbers behind them.
 
-The page (`page.html`) draws what it finds in it as JSON: the report, as `--json` writes it, and
-what only a picture can show: directories as a tree, ages by sizes, messages between ranks. It
-loads nothing, and says so to the browser (a content security policy), so it can be mailed and
-kept. Names are data: nothing of them is ever read as HTML.
+The page (`page.html`) draws the JSON that it contains: the report, as `--json` writes it, and data
+for pictures: directories as a tree, ages by sizes, messages between ranks. It loads nothing, and
+declares this to the browser (a content security policy), so it can be mailed and archived. Names
+are data: they are never parsed as HTML.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ _ROWS = 12
 
 
 class Node(msgspec.Struct, frozen=True, array_like=True):
-    """A directory of the treemap: the place of the one that it is in (-1: none), its name, what
-    is in it including subdirectories, and without."""
+    """A directory of the treemap.
+
+    It has the index of its parent (-1 for none), its name, its contents including subdirectories,
+    and its direct contents.
+    """
 
     above: int
     name: str
@@ -53,7 +56,7 @@ class Heat(msgspec.Struct, frozen=True):
 
 
 class Data(msgspec.Struct, frozen=True):
-    """All that the page draws. `sent`: messages by sender and receiver."""
+    """All data of the page. `sent` has messages by sender and receiver."""
 
     report: Report
     nodes: tuple[Node, ...]
@@ -62,15 +65,12 @@ class Data(msgspec.Struct, frozen=True):
 
 
 def wishes(top: int) -> Wishes:
-    """What the page tells."""
+    """Return the contents of the page."""
     return Wishes(bins="log2", by=DIMENSIONS, top=top or 10, everything=True)
 
 
 def write(profile: Profile, report: Report, path: str) -> None:
-    """Write the page, in place of an older file. OSError if that can't be done.
-
-    The report is one of `wishes`.
-    """
+    """Write the page of a report made by `wishes`, in place of an older file. OSError."""
     data = Data(report, tuple(_nodes(profile)), heat_of(profile), _sent(report))
     # What ends a script, or begins a comment in it, can't be in it; in JSON it can be escaped.
     text = msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
@@ -80,7 +80,7 @@ def write(profile: Profile, report: Report, path: str) -> None:
 
 
 def _nodes(profile: Profile) -> Iterator[Node]:
-    """The known directories, each behind the one that it is in; the first holds all roots."""
+    """Return the known directories, each after its parent; the first node holds all roots."""
     rows = {(row.root, row.path): row for row in (*profile.weights, *profile.crowds)}
     ordered = sorted(rows.values(), key=lambda row: (row.depth, row.root, row.path))
     roots = [row for row in ordered if not row.path]
@@ -105,7 +105,7 @@ def _numbers(rows: list[DirectoryRow]) -> tuple[int, int]:
 
 
 def heat_of(profile: Profile) -> Heat:
-    """The files of a profile by age and size."""
+    """Return the files of a profile by age and size."""
     today = profile.taken_s // DAY_S // 7
     octaves = 1 + max((place % 64 for place in profile.age_sizes), default=0)
     number = [[0] * octaves for _ in _AGE_LABELS]
@@ -123,7 +123,7 @@ def heat_of(profile: Profile) -> Heat:
 
 
 def _sent(report: Report) -> tuple[tuple[int, ...], ...]:
-    """Messages from rank to rank; nothing where there are too many ranks to draw."""
+    """Return messages from rank to rank; empty if there are too many ranks to draw."""
     size = len(report.ranks)
     if not 1 < size <= 256:
         return ()

@@ -20,7 +20,7 @@ _BLUE, _ORANGE = "#2a6fc9", "#c2571a"
 
 
 def write(report: Report, heat: Heat, path: str) -> None:
-    """Draw the picture into a file. OSError if that can't be done."""
+    """Draw the picture into a file. OSError."""
     figure = pictures.new_figure(_SIZE_INCHES)
     figure.suptitle(", ".join(report.roots), parse_math=False)
     (number, size), (sums, ages) = figure.subplots(2, 2)

@@ -37,7 +37,7 @@ SCHEMA = 1
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """A number of entries, their bytes (apparent sizes) and the bytes that they take on disk."""
+    """A number of entries, their apparent sizes in bytes, and their bytes on disk."""
 
     number: int
     bytes: int
@@ -47,9 +47,9 @@ class Amount(msgspec.Struct, frozen=True):
 class Counts(msgspec.Struct, frozen=True):
     """The entries by kind.
 
-    `specials` are the numbers of special files by what they are.
-    `hard_linked_names` are names of `hard_linked_files` files, whose bytes count once.
-    `unreadable` directories are among the directories; `failed` entries are of no kind.
+    `specials` has numbers of special files by kind. `hard_linked_names` are names of
+    `hard_linked_files` files, whose bytes count once. `unreadable` directories are included in the
+    directories; `failed` entries have no kind.
     """
 
     entries: int
@@ -66,7 +66,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Bin(msgspec.Struct, frozen=True):
-    """Files of more than the bin below holds, and of at most `up_to` bytes; None: of any size."""
+    """Files above the previous bin, and of at most `up_to` bytes; None: of any size."""
 
     up_to: int | None
     number: int
@@ -76,10 +76,10 @@ class Bin(msgspec.Struct, frozen=True):
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """The sizes of files. Quantiles are right to `quantile_error` of their value.
+    """The sizes of files. Quantiles are within `quantile_error` of their value.
 
-    `exact` tells that no file may be in a bin beside its own, which takes edges that the
-    profile's fine bins have.
+    `exact` means that no file may be in a neighbouring bin, because all edges are edges of fine
+    bins.
     """
 
     mean: float
@@ -92,7 +92,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Report(Document, frozen=True, kw_only=True):
-    """A profile as it is told. Times in seconds, sizes in bytes."""
+    """A profile for output. Times are in seconds, sizes in bytes."""
 
     roots: tuple[str, ...]
     taken: str
@@ -117,7 +117,7 @@ class Report(Document, frozen=True, kw_only=True):
 
 
 class Stopped(Document, frozen=True, kw_only=True):
-    """Reports of a run that has no profile, since it did not come to its end."""
+    """The report of a run without a profile, because it did not complete."""
 
     roots: tuple[str, ...]
     elapsed_s: float
@@ -127,7 +127,7 @@ class Stopped(Document, frozen=True, kw_only=True):
 
 
 def stopped(roots: Sequence[bytes], run: Run) -> Stopped:
-    """The report of a run without a profile."""
+    """Return the report of a run without a profile."""
     return Stopped(
         schema=SCHEMA,
         tool="fprof",
@@ -145,7 +145,7 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
 def counts_of(profile: Profile) -> Counts:
-    """The entries of a profile by kind."""
+    """Return the entries of a profile by kind."""
     amounts = {kind: Amount(*tally) for kind, tally in profile.kinds.items()}
     total = Amount(*map(sum, zip(*profile.kinds.values(), strict=True)))
     return Counts(
@@ -164,7 +164,7 @@ def counts_of(profile: Profile) -> Counts:
 
 
 def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
-    """The histogram of sizes: with these edges, or those that go by this name."""
+    """Return the histogram of sizes with these edges, or with the edges of this name."""
     if edges and profile.edges == edges:
         wanted, rows, exact = list(edges), profile.edge_tallies, True
     else:
@@ -195,7 +195,7 @@ def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run went. Of a profile that was read from a file there is none."""
+    """How a run went; absent for a profile that was read from a file."""
 
     exit_code: int
     elapsed_s: float = 0.0
@@ -207,7 +207,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
-    """The report of a profile."""
+    """Return the report of a profile."""
     counts = counts_of(profile)
     widest = profile.wide[0] if profile.wide else None
     report = Report(
@@ -234,7 +234,7 @@ def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
 
 
 def _with_storage(report: Report, profile: Profile, wishes: Wishes) -> Report:
-    """The report with what storing the files elsewhere would take."""
+    """Add to the report the space that the files would take elsewhere."""
     if not wishes.blocks and wishes.in_inode is None:
         return report
     from pcircle.fprof.profile.storage import blocks_of, in_inode
@@ -245,7 +245,7 @@ def _with_storage(report: Report, profile: Profile, wishes: Wishes) -> Report:
 
 
 def _with_insides(report: Report, profile: Profile, wishes: Wishes) -> Report:
-    """The report with directories, and with what a look into files has told."""
+    """Add to the report directories, and findings of examined files."""
     change = msgspec.structs.replace
     if wishes.depth is not None:
         from pcircle.fprof.profile.tree import tree_of

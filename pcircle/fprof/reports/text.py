@@ -1,4 +1,4 @@
-"""The report as text: tables that a person reads and `awk` takes apart."""
+"""The report as text: tables for people, which `awk` can split."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def bar(share: float, *, unicode: bool, cells: int = _BAR_CELLS) -> str:
-    """A bar as long as the share, at most so many cells; something for any share at all."""
+    """Return a bar in proportion to the share, of 1 to `cells` cells; empty only for 0."""
     if share <= 0:
         return ""
     if not unicode:
@@ -39,7 +39,7 @@ def bar(share: float, *, unicode: bool, cells: int = _BAR_CELLS) -> str:
 
 
 def render(report: Report, *, unicode: bool) -> Iterator[str]:
-    """The report, part by part; each ends with a newline, parts are for empty lines between."""
+    """Return the parts of the report; each ends with a newline."""
     if report.tree is not None:
         yield _tree(report.tree)
     yield _counts(report)
@@ -247,7 +247,7 @@ def _compression(found: Compression) -> str:
 
 
 def summary(report: Report) -> str:
-    """What was done, in one line."""
+    """Return the result in one line."""
     entries = plural(report.counts.entries, "entry", "entries")
     rate = format_count(round(report.entries_per_s))
     return f"profiled {entries} in {format_duration(report.elapsed_s)}: {rate} entries/s"

@@ -1,12 +1,12 @@
-"""The largest directories, as a tree that a person reads from the top.
+"""The largest directories as a tree, fitted to a terminal.
 
-A profile keeps the 4,096 directories that hold most, each including subdirectories
-(`profile.model`). A directory holds no more than the one that it is in, so the first few of them
-are a tree without gaps, and no directory that is left out is larger than the last one: what is
-shown is exact, however many directories there are, and wherever they were walked.
+A profile keeps the 4,096 largest directories, each including subdirectories (`profile.model`). A
+directory is at least as large as its subdirectories, so the first directories form a tree without
+gaps, and no omitted directory is larger than the last one. So the output is exact, whatever the
+number of directories.
 
-The tree has as many rows as fit above the rest of the report, and directories whose bytes are all
-in one subdirectory share a row with it.
+The tree has as many rows as fit above the rest of the report. A directory whose bytes are all in
+one subdirectory shares a row with it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _HEADERS = {
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """What a tree is fitted to."""
+    """The terminal to which a tree is fitted."""
 
     lines: int
     columns: int
 
 
 class _Row(msgspec.Struct):
-    """A row of the tree on a terminal; `below` are rows of what is in it."""
+    """A row of the tree; `below` are the rows of its contents."""
 
     name: str
     entries: int
@@ -59,7 +59,7 @@ class _Row(msgspec.Struct):
 
 
 def terminal_of(stream: TextIO | None) -> Terminal | None:
-    """The terminal that a stream is; None if it is none. COLUMNS and LINES override its size."""
+    """Return the terminal of a stream, or None. COLUMNS and LINES override its size."""
     try:
         if stream is None or not stream.isatty():
             return None
@@ -76,7 +76,7 @@ def _given(name: str) -> int:
 
 
 class _Fitted(msgspec.Struct):
-    """Rows of the largest directories, and what the largest one of the others has in bytes."""
+    """Rows of the largest directories, and the bytes of the largest omitted directory."""
 
     rows: list[_Row]
     shown: int  # directories
@@ -84,7 +84,7 @@ class _Fitted(msgspec.Struct):
 
 
 def _fitted(profile: Profile, most: int) -> _Fitted:
-    """The largest directories in at most so many rows, and as many as these hold."""
+    """Return the largest directories in at most `most` rows."""
     kept = profile.weights
     count = most
     while True:
@@ -108,7 +108,7 @@ def _count(rows: Sequence[_Row]) -> int:
 
 
 def _without_least(rows: list[_Row]) -> _Row:
-    """Take away the smallest row that has none below it."""
+    """Remove the smallest row without rows below it."""
     holder, least = rows, rows[-1]
     waiting = [rows]
     while waiting:
@@ -120,7 +120,7 @@ def _without_least(rows: list[_Row]) -> _Row:
 
 
 def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> list[_Row]:
-    """Rows of directories, and of the files right in them where these hold as much."""
+    """Return rows of directories, and of files directly in them if these are as large."""
     below = below_of(rows)
     least = rows[-1].size_bytes if rows and full else 0
 
@@ -142,16 +142,16 @@ def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> lis
 
 
 def lines_of(parts: Sequence[str], terminal: Terminal) -> int:
-    """How many lines of a terminal are taken besides the directories: by the rest of the report.
+    """Return the number of lines for the rest of the report.
 
-    A line between any two parts, the tree's head and foot, and the prompt are among them.
+    This includes empty lines between parts, the head and the foot of the tree, and the prompt.
     """
     lines = [line for part in parts for line in (*part.splitlines(), "")]
     return 3 + sum(max(1, -(-table.cell_width(line) // terminal.columns)) for line in lines)
 
 
 def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -> str:
-    """The tree for a terminal, of whose lines so many are `taken`; empty if there is nothing."""
+    """Return the tree for a terminal of which `taken` lines are used; empty without content."""
     fitted = _fitted(profile, max(FEWEST_ROWS, terminal.lines - taken))
     if not fitted.rows:
         return ""
@@ -169,7 +169,7 @@ def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -
 
 
 class _Glyphs(msgspec.Struct, frozen=True):
-    """What branches are drawn with."""
+    """The characters of branches."""
 
     inner: str
     last: str
@@ -184,7 +184,7 @@ _GLYPHS = {
 
 
 def _lines(rows: Sequence[_Row], glyphs: _Glyphs) -> Iterator[tuple[_Row, str]]:
-    """Each row with the branches that lead to it."""
+    """Return each row with the branches that lead to it."""
     waiting = [(row, "", "") for row in reversed(rows)]
     while waiting:
         row, branch, stem = waiting.pop()
@@ -197,7 +197,7 @@ def _lines(rows: Sequence[_Row], glyphs: _Glyphs) -> Iterator[tuple[_Row, str]]:
 def _cells(
     lines: Sequence[tuple[_Row, str]], total: int, columns: int, *, unicode: bool
 ) -> list[list[str]]:
-    """The table's rows, none wider than the terminal. Narrow ones do without some columns."""
+    """Return the rows of the table, fitted to the terminal; narrow ones have fewer columns."""
     cells = []
     bar_cells = min(_MAX_BAR_CELLS, (columns - 2 * _BAR_FROM_COLUMNS // 3) // 3)
     for row, _ in lines:
@@ -218,7 +218,7 @@ def _cells(
 
 
 def _name(name: str, branch: str, cells: int, cut: str) -> str:
-    """A name behind its branches, in so many cells; of a root the end, of others the beginning."""
+    """Return a name with its branches, cut to `cells`: of a root its end, else its beginning."""
     if len(branch) > cells - _FEWEST_NAME_CELLS:
         branch = cut + branch[len(branch) - max(0, cells - _FEWEST_NAME_CELLS - len(cut)) :]
     room = cells - len(branch)

@@ -1,4 +1,4 @@
-"""What is to be told of a profile, as far as it is not told anyway."""
+"""The optional contents of a report."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ DIMENSIONS = ("age", "owner", "group", "ext", "depth", "dirsize")
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What to tell.
+    """The requested contents of a report.
 
-    `bins`: the name of a histogram of sizes, or its `edges`; `by`: dimensions; `top`: how long
-    lists of the best are, 0 for none; `blocks`: pairs of block and subblock, and `in_inode` the
-    size up to which data would lie within inodes, all in bytes; `sparse`: files with holes,
-    `stripe`: layouts; `pieces`: how many to compress; `depth`: down to which directories are
-    listed, `tree`: the largest of them are. `everything`: all that costs no look into
-    files is to be added up.
+    `bins` is the name of a histogram of sizes, or `edges` are its edges; `by` are dimensions; `top`
+    is the length of top lists, 0 for none; `blocks` are pairs of block and subblock, and `in_inode`
+    the largest data within inodes, in bytes; `sparse` requests files with holes, `stripe` layouts;
+    `pieces` is the size of the sample to compress; `depth` is the depth of listed directories,
+    `tree` requests the largest directories. `everything` requests all sums that need no look into
+    files.
     """
 
     bins: str = ""
@@ -32,7 +32,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     everything: bool = False
 
     def facets(self) -> set[str]:
-        """What a walk has to add up for this; see `pcircle.fprof.profile.collect.FACETS`."""
+        """Return the names of the `FACETS` that the walk must compute."""
         some = {
             "top": bool(self.top),
             "tree": self.tree or self.depth is not None,
