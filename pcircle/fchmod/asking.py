@@ -1,4 +1,4 @@
-"""What the three command lines ask of an entry: one wish, whichever of them it was."""
+"""The request of the three command lines, in one form."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _INSTEAD = ("mode", "files", "dirs", "new_owner", "new_group", "reference", "use
 
 
 class Asked(NamedTuple):
-    """What is wanted, and the PATHs."""
+    """The request, and the PATHs."""
 
     wish: Wish
     paths: list[bytes]
 
 
 def asked_of(tool: str, typed: argparse.Namespace) -> Asked:
-    """The wish of a command line of a tool. UsageError if it makes no sense."""
+    """Return the request of a command line. UsageError."""
     operands = list(typed.operands)
     if typed.apply is not None:
         _refuse_with_apply(typed)
@@ -79,7 +79,7 @@ def _umask() -> int:
 
 
 def _of_fchmod(typed: argparse.Namespace, operands: list[str]) -> Wish:
-    """The wish of fchmod, whose first operand is a MODE unless something else is asked for."""
+    """Return the request of fchmod, whose first operand is usually a MODE."""
     text = typed.mode
     if not any(getattr(typed, name) is not None for name in _INSTEAD):
         if not operands:
@@ -107,7 +107,7 @@ def _of_fchmod(typed: argparse.Namespace, operands: list[str]) -> Wish:
 
 
 def _kinds(text: str) -> tuple[str | None, str | None]:
-    """A MODE for files and one for directories: ``f:u+rw d:u+rwx``, or one for both."""
+    """Return a MODE for files and one for directories: ``f:u+rw d:u+rwx``, or one for both."""
     words = text.split()
     if not any(word.startswith(_PREFIXES) for word in words):
         return text, text
@@ -162,7 +162,7 @@ _MAKERS = {"fchmod": _of_fchmod, "fchown": _of_fchown, "fchgrp": _of_fchgrp}
 
 
 def _status(name: str) -> os.stat_result:
-    """The status of the FILE of --reference. UsageError."""
+    """Return the status of the FILE of --reference. UsageError."""
     try:
         return os.stat(os.fsencode(name))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The change of one entry: the calls, if something changes, what is counted, and who is told."""
+"""The change of one entry: its calls, counts and reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OTHER = "it is no longer what was planned"
 
 
 class Changing(EntryVisitor):
-    """What the visitor does with each entry that it has found."""
+    """The part of the visitor that changes entries."""
 
     def __init__(self, task: Any, counters: Counters | None = None) -> None:
         super().__init__(task, counters)
@@ -43,11 +43,9 @@ class Changing(EntryVisitor):
         self._records = Records() if plan.undo else None
 
     def begin(self, item: Any, context: Any) -> None:
-        """See `Visitor`."""
         self._work_in(context)
 
     def resume(self, base: Open[int], context: Any) -> None:
-        """See `Visitor`."""
         self._work_in(context)
 
     def _work_in(self, context: Any) -> None:
@@ -75,7 +73,7 @@ class Changing(EntryVisitor):
         old: State,
         new: State,
     ) -> None:
-        """Have an entry that is open be what it is to be, unless it is. OSError."""
+        """Bring an open entry to its new state, if it differs. OSError."""
         if new == old and not self._plan.force:
             return
         self._begin(root, path, status, old)
@@ -100,7 +98,7 @@ class Changing(EntryVisitor):
         old: State,
         new: State,
     ) -> None:
-        """The same by name, where what an entry was decides nothing. OSError."""
+        """Bring an entry to its new state by its name. OSError."""
         force = self._plan.force
         if new == old and not force:
             return
@@ -172,7 +170,7 @@ class Changing(EntryVisitor):
         status: os.stat_result | None,
         context: Any,
     ) -> None:
-        """An entry could not be changed; of those of others it is counted whose they are."""
+        """Report an entry that could not be changed; other users' entries are counted by user."""
         if error.errno == errno.EPERM and status is not None:
             self._denied[status.st_uid] = self._denied.get(status.st_uid, 0) + 1
             if self._plan.silent > 1:
@@ -181,14 +179,12 @@ class Changing(EntryVisitor):
         self.fail(root, path, self.task.tries, error, context)
 
     def fail(self, root: int, path: bytes, doing: str, error: OSError, context: Any) -> None:
-        """See `EntryVisitor`."""
         super().fail(root, path, doing, error, context)
         if self._acts is not None:
             path = b"" if self._plan.roots[root].name else path
             self._acts.failed(self.task.action, root, path, error.errno)
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Any) -> None:
-        """See `Visitor`."""
         name = parted(name)[0] if self._plan.applies else name
         if error.errno == errno.ENOENT:
             self.counters.sized += 1
@@ -198,7 +194,6 @@ class Changing(EntryVisitor):
             super().unreached(where, name, error, context)
 
     def end(self, context: Any, opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`."""
         if self._acts is not None:
             self._acts.tell(context)
         told: list[Any] = [Denied(uid, count) for uid, count in self._denied.items()]
@@ -211,12 +206,12 @@ class Changing(EntryVisitor):
 
 
 def wisher_of(plan: ModePlan) -> Wisher:
-    """Return what finds the states that a plan wants."""
+    """Return the resolver of the states that a plan requests."""
     return Wisher(plan.wish, telling.user, telling.group, force=plan.force)
 
 
 def restored(mark: bytes, status: os.stat_result, old: State) -> State:
-    """The state that a plan has for an entry. Changed if the entry is another one."""
+    """Return the state that a plan has for an entry. Changed if it is another entry."""
     try:
         planned = read_mark(mark)
     except ValueError:

@@ -58,7 +58,7 @@ _EXAMPLES = {
 
 
 def _add(p: Parser) -> None:
-    """The options of all three."""
+    """Add the options of all three commands."""
     _free_h(p)
     p.takes_only_paths = False  # the first one may be OWNER:GROUP
     add = p.add_argument_group("Change").add_argument
@@ -117,7 +117,7 @@ def _add_ways(add: Callable[..., object]) -> None:
 
 
 def _free_h(p: Parser) -> None:
-    """-h is of chown: help is `--help` here."""
+    """Remove -h, which is an option of chown; help is `--help`."""
     p._actions[0].option_strings = ["--help"]
     del p._option_string_actions["-h"]
 

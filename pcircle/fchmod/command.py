@@ -1,4 +1,4 @@
-"""What the options of fchmod, fchown and fchgrp mean, and running it with them."""
+"""The meaning of the options of fchmod, fchown and fchgrp, and the run with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHOWN = 10  # owners, and ids, in a remark
 
 
 class Console(ChangeConsole):
-    """Tells the user of a change."""
+    """Reports a change."""
 
     _program: ModeProgram
 
@@ -41,7 +41,6 @@ class Console(ChangeConsole):
         self._unmapped: tuple[Counter[int], Counter[int]] = Counter(), Counter()
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        """See `TreeConsole`."""
         for value in values:
             if isinstance(value, Denied):
                 self._denied[value.uid] += value.count
@@ -50,11 +49,9 @@ class Console(ChangeConsole):
         super().notice(source, values)
 
     def is_silent(self, failure: Failure) -> bool:
-        """See `Console`."""
         return failure.errno == errno.EPERM and bool(self._program.typed.silent)
 
     def summary(self, total: Counters) -> str:
-        """See `TreeConsole`."""
         dry = "would be " * self._program.typed.dry_run
         parts = [f"{plural(total.changed, 'entry', 'entries')} {dry}changed"]
         rest = total.completed - total.changed
@@ -68,7 +65,6 @@ class Console(ChangeConsole):
         return ", ".join(parts)
 
     def remarks(self, total: Counters, code: int) -> Iterable[str]:
-        """See `TreeConsole`."""
         yield from super().remarks(total, code)
         if self._denied:
             yield f"not permitted: {_listed(self._denied, telling.user)}"
@@ -77,7 +73,7 @@ class Console(ChangeConsole):
                 yield f"{what} that are not mapped: {_listed(counts, str)}"
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        """See `Console`. What was changed can be undone, however the job has ended."""
+        """End the console; changes can be undone, however the job ended."""
         if self._program.typed.undo is not None and outcome.code:
             outcome = self.with_plan_ended(outcome, self.planned)
         code, reasons = super().end(outcome)
@@ -96,7 +92,7 @@ def _listed(counts: Counter[int], name_of: Any) -> str:
 
 
 class ModeProgram(ChangeProgram):
-    """fchmod, fchown or fchgrp, for the runtime."""
+    """The program of fchmod, fchown or fchgrp."""
 
     plan_type, task_type, console_type = ModePlan, ModeTask, Console
 
@@ -115,12 +111,11 @@ class ModeProgram(ChangeProgram):
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
     def read_plan(self) -> Planned:
-        """See `ChangeProgram`. All three tools undo what one of them did."""
+        """Read the plan; each of the three tools undoes changes of all three."""
         self.applied = read_plan(self.typed.apply, "fchmod", check_mark, may_be_cut=True)
         return self.applied
 
     def roots(self) -> tuple[Root, ...]:
-        """See `TreeProgram`."""
         typed = self.typed
         if typed.apply is not None:
             return self.read_plan().roots
@@ -146,7 +141,6 @@ class ModeProgram(ChangeProgram):
             raise operand_error(f"cannot access '{show(path)}': {reason}", error) from None
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """See `TreeProgram`."""
         typed, found = self.typed, super().decided(roots, ranks)
         says = 2 if typed.verbose else int(typed.changes)
         acts: Wanted = found["acts"]
@@ -155,7 +149,6 @@ class ModeProgram(ChangeProgram):
         return found | {"says": says}
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """See `TreeProgram`."""
         super().begin(roots)
         if self.typed.undo is not None:
             from pcircle.tool.plan_file import PlanFile  # few runs have one
@@ -165,7 +158,7 @@ class ModeProgram(ChangeProgram):
 
 
 def _holds_something(name: str) -> bool:
-    """Whether a file is there and not empty. What cannot be looked up is not decided here."""
+    """Return whether a file exists and is not empty; False if it cannot be looked up."""
     try:
         return os.stat(os.fsencode(name)).st_size > 0
     except (OSError, ValueError):
@@ -173,7 +166,7 @@ def _holds_something(name: str) -> bool:
 
 
 def program_of(tool: str, typed: argparse.Namespace) -> ModeProgram:
-    """What a parsed command line of a tool asks for. UsageError if it makes no sense."""
+    """Return the program of a parsed command line. UsageError."""
     _refuse(typed)
     is_listed = typed.files_from is not None
     wish, paths = asked_of(tool, typed)
@@ -208,5 +201,5 @@ def _refuse(typed: argparse.Namespace) -> None:
 
 
 def change_typed(tool: str, typed: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Carry out a parsed command line and return the exit code. UsageError."""
     return program_of(tool, typed).run()

@@ -1,4 +1,4 @@
-"""What each PATH is: the entry itself, or where links are followed what it leads to."""
+"""The root of each PATH: the entry itself, or the target of a link that is followed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MAX_LINKS = 40  # as the kernel
 
 
 def root_of(path: bytes, *, recursive: bool, follow: bool, keeps_root: bool) -> Root:
-    """What a PATH is. With `recursive` a directory is entered. UsageError, OSError.
+    """Return the root of a PATH. With `recursive` a directory is entered. UsageError, OSError.
 
-    A link that somebody else could have put there is not followed.
+    A link that another user could have created is not followed.
     """
     holder, name, status = _found(path, follow=follow)
     if keeps_root and recursive and stat.S_ISDIR(status.st_mode):
@@ -36,7 +36,7 @@ def root_of(path: bytes, *, recursive: bool, follow: bool, keeps_root: bool) -> 
 
 
 def _found(path: bytes, *, follow: bool) -> tuple[bytes, bytes, os.stat_result]:
-    """The directory that an entry is in, its name there, and its status."""
+    """Return the parent directory of an entry, its name there, and its status."""
     for _ in range(_MAX_LINKS):
         holder, name = os.path.split(path.rstrip(b"/") or b"/")
         holder = holder or b"."

@@ -1,4 +1,4 @@
-"""What is to be changed, decided once on rank 0; what is counted, and what else rank 0 learns."""
+"""The plan of a change, decided on rank 0; its counters and notices."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
@@ -8,12 +8,11 @@ from pcircle.tool.changing import ChangeCounters, ChangePlan
 
 
 class ModePlan(ChangePlan, frozen=True, kw_only=True):
-    """For the `tool` of this name. With `recursive` what is in directories is meant, too.
+    """The plan of the `tool` of this name. With `recursive` directories include their contents.
 
-    `listed`: only what a list names.
-    `force`: calls are made also where nothing would change. `silent` is how often `-f` was
-    typed, and `says` which entries are told of: 1 those that change, 2 all. With `undo` what
-    entries were is kept.
+    With `listed` only paths of a list are changed. With `force` calls are made even if nothing
+    changes. `silent` is the number of `-f` options, and `says` selects entries to print: 1 for
+    changed ones, 2 for all. With `undo` old states are recorded.
     """
 
     tool: str = "fchmod"
@@ -27,10 +26,10 @@ class ModePlan(ChangePlan, frozen=True, kw_only=True):
 
 
 class Counters(ChangeCounters):
-    """Of the entries that are done some have `changed`.
+    """Of the completed entries, some have `changed`.
 
-    Others had `vanished`, or are further names of files that were done, which are `linked`. Those
-    that are another user's and `denied` are failures, but for `-f -f`.
+    Other entries have `vanished`, or are further names of completed files, `linked`. Entries of
+    other users that were `denied` are failures, except with `-f -f`.
     """
 
     changed: int
@@ -40,20 +39,19 @@ class Counters(ChangeCounters):
 
     @property
     def settled(self) -> int:
-        """See `Measured`."""
         ended = self.completed + self.failed + self.kept + self.vanished
         return ended + self.linked + self.denied
 
 
 class Denied(msgspec.Struct, frozen=True, array_like=True, tag="x"):
-    """How many entries of a user could not be changed, for want of permission."""
+    """The number of entries of a user that could not be changed without permission."""
 
     uid: int
     count: int
 
 
 class Unmapped(msgspec.Struct, frozen=True, array_like=True, tag="u"):
-    """A user, or a group, of whom no map says anything, and how many entries have it."""
+    """An id of a user or group without a rule in the map, and its number of entries."""
 
     is_group: bool
     number: int

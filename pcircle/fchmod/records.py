@@ -1,8 +1,8 @@
-"""What entries were, on disk at rank 0 before they are changed (`--undo`).
+"""Undo records, on disk at rank 0 before entries are changed (`--undo`).
 
 A rank waits for that, so the records of many entries are sent together: before a block of names is
-changed all of it is recorded, as far as it can be known. What turns out otherwise, such as a file
-that was exchanged meanwhile, is recorded by itself.
+changed, all of it is recorded as far as it is known. A different state, such as that of an
+exchanged file, is recorded separately.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _TOGETHER = 256  # lines in a notice
 
 
 class Records:
-    """The records of one thread."""
+    """The undo records of one thread."""
 
     def __init__(self) -> None:
         self.context: Context[Any] | None = None
         self._recorded: set[bytes] = set()
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Record entries that will be changed next. StoppedEarly if that can't be done."""
+        """Record entries that will be changed next. StoppedEarly."""
         self._recorded = set(lines)
         self._record(sorted(self._recorded))
 
     def demand(self, line: bytes) -> None:
-        """Record an entry, unless `add` has done so. StoppedEarly if that can't be done."""
+        """Record an entry unless `add` has recorded it. StoppedEarly."""
         if line not in self._recorded:
             self._record([line])
 

@@ -1,4 +1,4 @@
-"""A rank's part of a change of modes, owners and lists, or a thread's."""
+"""The part of a rank, or of a thread, in a change of modes, owners and lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_AT_HAND = 100_000  # inodes of several names, some 20 MB
 
 
 class ModeTask(ChangeTask):
-    """As `ChangeTask`. `unlock` is the visitor's, and `firsts` are those of all threads."""
+    """A `ChangeTask` whose `unlock` is the visitor's, and whose `firsts` all threads share."""
 
     notice_type = Failure | Lines | Denied | Unmapped
     counters_type, visitor_type = Counters, Changer
@@ -26,7 +26,6 @@ class ModeTask(ChangeTask):
     unlock: Callable[[int], bool]
 
     def begin(self) -> None:
-        """See `TreeTask`."""
         plan = self.plan
         owner_alone = plan.wish.owns and plan.wish.other_mode is plan.wish.directory_mode is None
         self.tool = plan.tool
@@ -36,28 +35,27 @@ class ModeTask(ChangeTask):
         self.firsts: Firsts = Firsts(_MAX_AT_HAND) if self.first is None else self.first.firsts
 
     def close(self) -> None:
-        """See `TreeTask`."""
         super().close()
         self.firsts.close()
 
     def never(self) -> bool:
-        """That a wait is not cut short."""
+        """Return False: a wait is not cut short."""
         return False
 
     def key_of(self, status: os.stat_result) -> Key:
-        """What tells a file apart from all others.
+        """Return the identity of a file.
 
-        Nodes number file systems each in their own way: there its time stands for that.
+        Nodes number file systems differently; on several nodes a time of the file takes the place
+        of the device.
         """
         apart = status.st_dev if self.plan.one_node else status.st_mtime_ns
         return apart, status.st_ino
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
-        """What tells a directory apart, as far as that goes on all nodes."""
+        """Return the identity of a directory, valid on all nodes."""
         return (device_and_inode if self.plan.one_node else inode_alone)(status)
 
     def reach(self, *, is_first: bool) -> Directories:
-        """See `TreeTask`."""
         return open_roots(
             self.reached,
             self.plan.directory,

@@ -13,17 +13,17 @@ _USERS, _GROUPS = users(), groups()
 
 
 def user(uid: int) -> str:
-    """The name of a user, or the number."""
+    """Return the name of a user, or the number."""
     return show(_USERS[uid])
 
 
 def group(gid: int) -> str:
-    """The name of a group, or the number."""
+    """Return the name of a group, or the number."""
     return show(_GROUPS[gid])
 
 
 def lines(wish: Wish, path: bytes, old: State, new: State, *, is_link: bool, dry: bool) -> bytes:
-    """What has become of an entry, in a line for each thing that was asked for."""
+    """Return a line for each requested change of an entry."""
     name, said = f"'{show(path)}'", []
     with_user = wish.uid is not None or bool(wish.users) or new.uid != old.uid
     with_group = wish.gid is not None or bool(wish.groups) or new.gid != old.gid

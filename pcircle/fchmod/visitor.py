@@ -1,11 +1,11 @@
-"""The walk's view of a change of modes, owners and lists.
+"""The visitor of a change of modes, owners and lists.
 
-A name is looked up, and changed only if something about it changes. Where what it was decides about
-what it gets (`--from`, maps, lists, a plan), or where others may exchange names meanwhile, it is
-first opened for its path alone. A directory is changed where it is entered, or if that takes from
-this process what it needs to get in, where it is left; one that can't be entered before it is
-changed, is so when that is found out (`Changer.unlock`). Each file that has several names goes to
-one rank, found by hashing it, and there the first name decides.
+A name is looked up, and changed only if its state differs. If the new state depends on the old one
+(`--from`, maps, lists, a plan), or if other users may exchange names, the entry is first opened for
+its path alone. A directory is changed when the walk enters it or, if the change would deny this
+process access, when the walk leaves it. A directory that cannot be entered before it is changed is
+changed as soon as that is detected (`Changer.unlock`). A file with several names goes to one rank,
+found by hashing, where its first name decides.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ _OTHERS_EXCHANGE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class _Due:
-    """A directory, from where it is entered to where it is left.
+    """A directory between its entry and its exit.
 
-    `new` is None if it is not meant, `done` tells that it is what it is to be, `error` why not.
+    `new` is None if it is not selected, `done` means that it is changed, `error` is the reason why
+    not.
     """
 
     __slots__ = ("done", "error", "new", "old", "status")
@@ -79,7 +80,7 @@ class _Due:
 
 
 class Changer(Changing):
-    """The walk's view of a change."""
+    """The visitor of a change."""
 
     def __init__(self, task: Any, counters: Counters | None = None) -> None:
         super().__init__(task, counters)
@@ -117,12 +118,12 @@ class Changer(Changing):
     # ---- directories -----------------------------------------------------------
 
     def known(self, opened: Open[int], context: Any) -> int | None:
-        """See `Visitor`: which directory is opened next is of interest to `unlock`."""
+        """Remember the next directory for `unlock`."""
         self._entering, self._unlocked = opened, None
         return None
 
     def unlock(self, path_fd: int) -> bool:
-        """Change a directory that can't be entered as it is, if then it can; whether that was so.
+        """Change a directory that is not accessible, and return whether it is accessible then.
 
         It is open for its path alone.
         """
@@ -142,7 +143,6 @@ class Changer(Changing):
         return True
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """See `Visitor`."""
         super().enter(opened, source, holder)
         plan, status = self._plan, source.opened.status
         if plan.follow:
@@ -160,7 +160,7 @@ class Changer(Changing):
         return None
 
     def _due(self, opened: Open[int], status: os.stat_result, target: Target, fd: int) -> _Due:
-        """A directory, with what it is to be. OSError, Changed."""
+        """Return a directory with its new state. OSError, Changed."""
         if self._plan.applies:
             mark = mark_in(require(opened.only), self.task.lists)
             old = state_of(status, target)
@@ -188,7 +188,7 @@ class Changer(Changing):
         return access_of(state.uid, state.gid, state.mode)
 
     def _takes(self, due: _Due) -> bool:
-        """Whether a change takes from this process what it needs to work in the directory."""
+        """Return whether a change takes rights from this process that it needs in the directory."""
         if self._enters_all:
             return False
         return self._access(due.old) & ~self._access(require(due.new)) & _ENTER != 0
@@ -217,7 +217,7 @@ class Changer(Changing):
     def _together(
         self, above: Open[int], some: DirectoryBatch, context: Gathering[int]
     ) -> list[bytes]:
-        """Do open directories of plain files; those that are not done."""
+        """Change open directories of plain files; return the ones that are left."""
         count, ranges = len(some.names), some.ranges()
         columns = [some.own.column(name, 0, count) for name in ("uid", "gid", "mode")]
         owners = list(zip(*columns, strict=True))
@@ -263,7 +263,7 @@ class Changer(Changing):
     def _count_bare(
         self, above: Open[int], some: DirectoryBatch, done: Sequence[int], left: int
     ) -> None:
-        """Count directories in these places as done, with their files but those that are left."""
+        """Count directories in these places as done, with their files except those left."""
         files = sum(map(some.counts.__getitem__, done))
         self.counters.done_at_once(len(done), files, above.weight)
         self.counters.files += files - left
@@ -272,14 +272,14 @@ class Changer(Changing):
     def _change_held(
         self, some: DirectoryBatch, place: int, begin: int, end: int
     ) -> tuple[int, list[bytes]]:
-        """Change what is in a directory in which others may exchange names."""
+        """Change the files of a directory in which other users may exchange names."""
         names, table = some.inside[begin:end], Table(some.table)
         if not table.has_single_names(begin, end):
             return 0, names
         return self._quick.change_held(some.fds[place], names, table.column("mode", begin, end))
 
     def _keeps_access(self, uid: int, gid: int, mode: int) -> bool:
-        """Whether a directory can be changed when all that is in it has been."""
+        """Return whether a directory can be changed after all of its entries."""
         if self._enters_all:
             return True
         if self._gives:
@@ -287,7 +287,7 @@ class Changer(Changing):
         return access_of(uid, gid, mode) == access_of(uid, gid, self._wisher.mode(mode))
 
     def _change_of(self, old: State) -> Callable[[int], None] | None:
-        """How a directory whose files are done is changed, of this whole mode; None: not at all."""
+        """Return the function that changes a directory of this mode; None if it stays."""
         if self._gives:
             old = old._replace(mode=stat.S_IMODE(old.mode))
             new = self._wisher.of(stat.S_IFDIR, old)
@@ -296,11 +296,9 @@ class Changer(Changing):
         return None if mode == old.mode & 0o7777 else lambda fd: os.fchmod(fd, mode)
 
     def meant(self, opened: Open[int], blocks: Any, source: Lease) -> Any:
-        """See `Visitor`."""
         return map(sorted_out, blocks) if self._plan.applies else blocks
 
     def leave(self, opened: Open[int], context: Any) -> int:
-        """See `Visitor`."""
         counters, due = self.counters, opened.own
         counters.left_out += opened.left_out
         if due.new is None:
@@ -327,7 +325,7 @@ class Changer(Changing):
             opened.own.error = error
 
     def failed(self, opened: Open[int], error: OSError, context: Any) -> None:
-        """See `Visitor`. One that can't be listed is changed nonetheless."""
+        """Report a directory; one that cannot be listed is changed nonetheless."""
         if opened.place is None:
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -360,7 +358,6 @@ class Changer(Changing):
             self.fail(opened.root, opened.path, "read directory", error, context)
 
     def lost(self, opened: Open[int]) -> int:
-        """See `Visitor`."""
         return 0
 
     # ---- names -----------------------------------------------------------------
@@ -368,7 +365,7 @@ class Changer(Changing):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`: what takes too long is handed back."""
+        """Change names; hand back the remaining names if the batch takes too long."""
         fd = fds[0]
         if where.path == HOLDER:
             names = self._chosen(where, names, fd)
@@ -398,7 +395,7 @@ class Changer(Changing):
             last_s = now_s
 
     def _chosen(self, where: Where, names: Names, fd: int) -> Names:
-        """Of a PATH that is no directory, or not to be entered, what filters want."""
+        """Apply filters to a PATH that is not entered."""
         if self._plan.applies:
             return names if self._plan.marks[where.root] else Names([], [], [])
         block, every = Block(), names.all()
@@ -412,7 +409,7 @@ class Changer(Changing):
         return chosen
 
     def _may_exchange(self, where: Where, fd: int) -> bool:
-        """Whether others may put another file in the place of one, and that would matter."""
+        """Return whether other users may exchange a file, and whether it matters."""
         try:
             status = os.fstat(fd)
             return self._exchangeable(status.st_uid, status.st_mode)
@@ -427,7 +424,7 @@ class Changer(Changing):
     def _quickly(
         self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]
     ) -> None:
-        """Change the modes of names, where nobody is told and what they are is not exchanged."""
+        """Change the modes of names that cannot be exchanged, without output."""
         several, others = self._quick.odd(fd, names)
         odd = {*several, *others}
         changed, failed = self._quick.change(fd, names, odd)
@@ -437,7 +434,7 @@ class Changer(Changing):
     def _carefully(
         self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]
     ) -> None:
-        """The same where others may exchange what they are."""
+        """Change the modes of names that other users may exchange."""
         self._count(where, names, *self._quick.change_held(fd, names), fd, context)
 
     def _count(
@@ -449,7 +446,7 @@ class Changer(Changing):
         fd: int,
         context: Gathering[int],
     ) -> None:
-        """Count what was changed at once, and look at the rest one by one."""
+        """Count the changed names, and process the other names one by one."""
         counters, done = self.counters, len(names) - len(failed)
         counters.weight += where.weight * done
         counters.sized += done
@@ -504,7 +501,7 @@ class Changer(Changing):
     def _foreseen(
         self, where: Where, names: Sequence[bytes], fd: int, *, careful: bool
     ) -> Iterator[bytes]:
-        """The records of names that will be changed; what fails is met again at the change."""
+        """Return undo records of names that will change; failures show again at the change."""
         for name in names:
             with suppress(OSError):
                 bare, mark = parted(name) if self._plan.applies else (name, b"")
@@ -522,19 +519,19 @@ class Changer(Changing):
                     yield self._record_of(where.root, joined(where.path, bare), status, old)
 
     def _is_first(self, status: os.stat_result) -> bool:
-        """Whether a file of several names would be changed here, and was not yet."""
+        """Return whether a hard-linked file would be changed here, and was not changed yet."""
         key = self.task.key_of(status)
         is_here = home_of(key, self._plan.ranks) == self.task.rank
         return is_here and not self.task.firsts.is_known(key)
 
     def _refuse_devices(self, name: bytes, fd: int, status: os.stat_result) -> None:
-        """Untrusted if a link leads to a device, or to what the kernel shows as a file."""
+        """Raise Untrusted if a link leads to a device, or to a pseudo file of the kernel."""
         self._pseudo.refuse(status)
         if stat.S_IFMT(status.st_mode) in (stat.S_IFCHR, stat.S_IFBLK) and is_link(name, fd):
             raise Untrusted("the link leads to a device")
 
     def _take_back(self, key: Key | None) -> None:
-        """By that name the file could not be changed, so another one is to be tried."""
+        """Let another name of a file be tried, because this one failed."""
         if key is not None:
             self.task.firsts.take_back(key)
 
@@ -556,7 +553,7 @@ class Changer(Changing):
         careful: bool,
         context: Gathering[int],
     ) -> None:
-        """Change an entry, whatever is asked. OSError."""
+        """Change one entry in any way. OSError."""
         if stat.S_ISDIR(status.st_mode) and where.path != HOLDER:
             raise Changed("it is a directory now")
         if careful:

@@ -1,4 +1,4 @@
-"""The command line of fdiff: what was typed. What it means is `pcircle.fdiff.command`'s affair."""
+"""The options of fdiff; `pcircle.fdiff.command` interprets them."""
 
 from __future__ import annotations
 

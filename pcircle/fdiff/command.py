@@ -1,4 +1,4 @@
-"""What the options of fdiff mean, and running it with them."""
+"""The meaning of the options of fdiff, and the run with them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from pcircle.walk.roots import Root
 
 
 class DiffProgram(TreeProgram):
-    """fdiff, for the runtime."""
+    """The program of fdiff, for the runtime."""
 
     name = "fdiff"
     reads_only = True
@@ -73,7 +73,7 @@ class DiffProgram(TreeProgram):
         self._window_ns = _window_ns(typed.modify_window)
 
     def roots(self) -> tuple[Root, ...]:
-        """See `TreeProgram`: see `PAIRS` for which is which."""
+        """Return the roots; `PAIRS` assigns their numbers."""
         a, b = resolve(self.paths)
         are = tuple(map(is_manifest, self.paths))
         if any(are) and (all(are) or not (a, b)[are.index(False)].name):
@@ -86,7 +86,7 @@ class DiffProgram(TreeProgram):
         return a, a, b
 
     def _with_manifests(self, roots: tuple[Root, Root], are: tuple[bool, ...]) -> tuple[Root, ...]:
-        """One side, or both, are manifests: what they know is compared. UsageError."""
+        """Return the roots if one or both sides are manifests. UsageError."""
         typed = self.typed
         for name, given in (
             ("--files-from", typed.files_from),
@@ -115,17 +115,14 @@ class DiffProgram(TreeProgram):
 
     @property
     def lists_whole(self) -> bool:
-        """See `TreeProgram`."""
         return bool(self.typed.recursive)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """See `TreeProgram`."""
         if self.options.files_from is None:
             return None
         return lists_of(self.options, roots[:1], self.complain, whole=self.lists_whole)
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """See `TreeProgram`."""
         typed = self.typed
         moves = typed.moved or typed.by_hash
         if typed.list_out is not None and roots[0].name:
@@ -150,7 +147,6 @@ class DiffProgram(TreeProgram):
         }
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """See `TreeProgram`."""
         super().begin(roots)
         typed = self.typed
         if typed.json_lines is not None:
@@ -160,13 +156,12 @@ class DiffProgram(TreeProgram):
         self.lists = [LogFile(open_log(name, "--output")) for _, name in self.outputs]
 
     def observer(self, plan: bytes) -> Observer[Any]:
-        """See `TreeProgram`."""
         self.plan = msgspec.msgpack.decode(plan, type=DiffPlan)
         return super().observer(plan)
 
 
 def _fields(typed: argparse.Namespace) -> int:
-    """The fields to compare. UsageError."""
+    """Return the fields to compare. UsageError."""
     fields = DEFAULT
     if typed.quick:
         if typed.fields is not None:
@@ -212,10 +207,10 @@ def _output(text: str) -> tuple[expressions.Expression, str]:
 
 
 def program_of(typed: argparse.Namespace) -> DiffProgram:
-    """What a parsed command line asks for. UsageError if it makes no sense."""
+    """Return the program of a parsed command line. UsageError."""
     return DiffProgram(typed)
 
 
 def compare_typed(typed: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Carry out a parsed command line and return the exit code. UsageError."""
     return program_of(typed).run()

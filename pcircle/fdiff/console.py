@@ -1,4 +1,4 @@
-"""Rank 0's side of a comparison: prints what differs, decides what is known at the end only."""
+"""The console of a comparison: prints differences, some of which are known only at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TABLE = (
 
 
 class Console(TreeConsole):
-    """Tells the user of a comparison."""
+    """Reports a comparison."""
 
     _program: Any
 
@@ -47,7 +47,6 @@ class Console(TreeConsole):
     # ---- what comes ------------------------------------------------------------
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        """See `TreeConsole`."""
         others: list[Any] = []
         for value in values:
             if isinstance(value, Linked | Alone):
@@ -60,7 +59,7 @@ class Console(TreeConsole):
             super().notice(source, others)
 
     def _defer(self, value: Linked | Alone) -> None:
-        """Keep what is decided at the end, as long as there is space for it."""
+        """Keep entries that are decided at the end, while there is space."""
         if self._no_space is None:
             try:
                 if isinstance(value, Linked):
@@ -88,7 +87,6 @@ class Console(TreeConsole):
     # ---- the end ---------------------------------------------------------------
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        """See `Console`."""
         reasons: list[str] = []
         code = 0
         if not outcome.code:
@@ -140,17 +138,17 @@ class Console(TreeConsole):
         return 0
 
     def _check_time(self) -> None:
-        """StoppedEarly if the time is over: no rank watches over what this one does at the end."""
+        """Raise StoppedEarly after the time limit, which no rank supervises at the end."""
         limit = self._program.limit
         if limit is not None and time.monotonic() >= limit.at_s:
             raise StoppedEarly(limit.reason)
 
     def total(self, outcome: Outcome[dict[int, int]]) -> Any:
-        """See `TreeConsole`: with what rank 0 has found at the end."""
+        """Return the totals, including the findings of rank 0 at the end."""
         return self.counters_type.total([*outcome.counts, self._own.row()])
 
     def _print_table(self, total: Counters) -> None:
-        """What dcmp prints."""
+        """Print the table of dcmp."""
         pairs = total.completed - total.only_a - total.only_b - total.moved * 2 - total.beside
         counts = {
             "common": pairs,
@@ -168,7 +166,6 @@ class Console(TreeConsole):
             self.results.text([f"{line}\n".encode()])
 
     def summary(self, total: Counters) -> str:
-        """See `TreeConsole`."""
         parts = [f"{plural(total.completed, 'entry', 'entries')} compared"]
         names = {
             "different": total.different,
@@ -181,11 +178,10 @@ class Console(TreeConsole):
 
 
 class _Direct:
-    """In place of an item's surroundings, for what rank 0 tells by itself."""
+    """A context for reports that rank 0 makes itself."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def note(self, notices: Sequence[Any]) -> None:
-        """See `Context`."""
         self._console.notice(0, notices)

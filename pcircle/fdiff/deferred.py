@@ -1,7 +1,7 @@
-"""What is known at the end only, on rank 0: how names are grouped by hard links, and what moved.
+"""Results that are known only at the end, on rank 0: groups of hard links, and moved files.
 
-Both come from records that are sorted in temporary files, so memory is constant however many there
-are. A record has no slash and its fields no NUL, see `pcircle.fs.sorting`.
+Both are computed from records that are sorted in temporary files, so memory is constant. A record
+has no slash and its fields no NUL, see `pcircle.fs.sorting`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _TOLD_AT_ONCE = 256
 
 
 class Groups:
-    """Names of files of which one side has several: do those of a file of A name one file of B?
+    """Names of files with several names on one side: do A's names of a file name one file of B?
 
-    The first name of each file, by its path, is taken to be right: the others differ if they are
+    The first name of each file, by its path, is the reference: other names differ if they are
     another file on the other side.
     """
 
@@ -29,12 +29,12 @@ class Groups:
         self._by_a = Sorter()
 
     def add(self, pair: Linked) -> None:
-        """One more name. OSError without the space."""
+        """Add a name. OSError without space."""
         rest = b"%x:%x %d %d %d" % (*pair.b, pair.different, pair.mode, pair.size)
         self._by_a.add(pack_candidate(b"%020x:%020x" % pair.a, pair.path, rest))
 
     def pairs(self) -> Iterator[tuple[bytes, int, int, int]]:
-        """All names, with what they have different, and A's mode and size. OSError as of `add`."""
+        """Return all names with their differences, and A's mode and size. OSError."""
         by_b = Sorter()
         try:
             first = b"", b""
@@ -56,14 +56,15 @@ class Groups:
             by_b.close()
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         self._by_a.close()
 
 
 class Moves:
-    """Files of one side: those of A and of B that are alike are pairs, in the order of paths.
+    """Files of one side: equal files of A and B are paired, in the order of paths.
 
-    Alike are files of one size and either one modification time or one digest. Empty ones are not.
+    Files are equal if they have the same size, and the same modification time or digest. Empty
+    files are never paired.
     """
 
     def __init__(self, *, by_content: bool) -> None:
@@ -71,14 +72,14 @@ class Moves:
         self._pairing = MoveMatcher()
 
     def add(self, file: Alone) -> None:
-        """One more file. OSError without the space."""
+        """Add a file. OSError without space."""
         what = file.digest.hex().encode() if self._by_content else b"%021d" % file.mtime.ns
         size = b"%20d" % file.size if not file.size else b"%020d" % file.size
         rest = b"%d %d %d" % (file.mode, file.size, file.told)
         self._pairing.add(file.side, size + b" " + what, file.path, rest)
 
     def tell(self, telling: Telling, context: Any) -> None:
-        """Tell of all of them, moved or alone. OSError as of `add`."""
+        """Report all files as moved or as missing on one side. OSError."""
         for told, (a, b) in enumerate(self._pairing.pairs(), 1):
             if a is not None and b is not None:
                 mode, size, _ = map(int, a.extra.split(b" "))
@@ -91,12 +92,12 @@ class Moves:
                 telling.tell(context)
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         self._pairing.close()
 
 
 def tell_groups(groups: Groups, telling: Telling, context: Any) -> None:
-    """Tell of all names that have others. OSError without the space."""
+    """Report all names of hard-linked files. OSError without space."""
     for told, pair in enumerate(groups.pairs(), 1):
         path, different, mode, size = pair
         telling.pair(path, mode, size, different)

@@ -1,8 +1,8 @@
-"""dcmp's expressions, `-o EXPR:FILE`: which entries a file lists.
+"""dcmp's expressions, `-o EXPR:FILE`, which select the entries of a list.
 
-Conditions `FIELD=STATE` are joined by `@` (and) and `,` (or), the first binding closer. Here an
-expression is a tuple of alternatives, each a tuple of conditions. What is on one side only has no
-state but that of EXIST. Of entries of different types no other field is compared, so each differs.
+Conditions `FIELD=STATE` are joined by `@` (and) and `,` (or); `@` binds closer. An expression is a
+tuple of alternatives, each a tuple of conditions. An entry of one side only has a state for EXIST
+alone. If types differ, no other field is compared, so all fields differ.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIELDS: Final = {
 
 
 def parse(text: str) -> Expression:
-    """An expression. UsageError if it is none."""
+    """Parse an expression. UsageError."""
     return tuple(tuple(_condition(word) for word in part.split("@")) for part in text.split(","))
 
 
@@ -61,7 +61,7 @@ def _condition(word: str) -> tuple[str, str]:
 
 
 def fields_in(expressions: Sequence[Expression]) -> int:
-    """The fields that must be compared for them."""
+    """Return the fields that expressions need."""
     fields = NOTHING
     for expression in expressions:
         for part in expression:
@@ -71,7 +71,7 @@ def fields_in(expressions: Sequence[Expression]) -> int:
 
 
 def matches(expression: Expression, exist: str, different: int) -> bool:
-    """Whether an entry is meant: it exists like this, and has that different."""
+    """Return whether an entry with this existence and these differences matches."""
     return any(all(_holds(*each, exist, different) for each in part) for part in expression)
 
 

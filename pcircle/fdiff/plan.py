@@ -1,4 +1,4 @@
-"""What a comparison is to do, what it counts, and what travels between its ranks."""
+"""The plan of a comparison, its counters, and its items."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from typing import Final
@@ -12,17 +12,17 @@ from pcircle.tool.trees import TreeCounters, TreePlan
 from pcircle.walk.items import Place
 
 PAIRS, ONLY_A, ONLY_B = 0, 1, 2
-"""The walks, as numbers of roots: of both sides, and of what one side has alone."""
+"""The walks by numbers of roots: of both sides, and of one side."""
 
 
 class DiffPlan(TreePlan, frozen=True, kw_only=True):
-    """The `roots` are A, A and B: see `PAIRS`.
+    """The `roots` are A, A and B; see `PAIRS`.
 
-    `each` entry of a directory of one side is told, not just that directory; `enters`: it is walked
-    for whatever reason. `quiet`: nothing is printed of entries. `moves` pairs files of one side,
-    with `by_content` by what is in them. `matches` are the expressions of -o, and `end` is what
-    each path of their lists ends with. With a `manifest`, a tree is compared with that: the tree,
-    side number `tree_side`, is the first root then. Of two manifests nothing is walked.
+    With `each` every entry of a directory of one side is reported, not just the directory; with
+    `enters` such directories are walked. `quiet` prints no entries. `moves` pairs files of one
+    side, with `by_content` by digest. `matches` has the expressions of -o, and `end` terminates
+    paths in their lists. With a `manifest`, a tree is compared with it: the tree, side number
+    `tree_side`, is then the first root. Two manifests need no walk.
     """
 
     fields: int
@@ -45,16 +45,16 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
 
     @property
     def reads(self) -> bool:
-        """Whether content is compared."""
+        """Return whether content is compared."""
         return bool(self.fields & CONTENT)
 
 
 class Counters(TreeCounters):
-    """Entries that differ, and that one side has alone; of those that differ, in what.
+    """Entries that differ, entries of one side, and differences by field.
 
-    `files` and the like are all that was looked at on either side, a pair counting once; `beside`
-    are directories that count although they are half of a pair of two kinds; `recalled` are files
-    that are read although they are offline.
+    `files` and the other kinds count entries of both sides, a pair once. `beside` counts
+    directories that are half of a pair of different kinds; `recalled` counts offline files that
+    were read.
     """
 
     recalled: int
@@ -87,7 +87,7 @@ DIFFERENT: Final = tuple(f"different_{name}" for name in NAMES)
 
 
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Compare the content of a pair of large files, of which `different` is known already."""
+    """Compare the content of a pair of large files; `different` is known already."""
 
     path: bytes
     name: bytes
@@ -97,7 +97,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Compare a range of two files. `sparse`: both have holes, which are worth looking for."""
+    """Compare a range of two files. `sparse` means that both have holes."""
 
     path: bytes
     name: bytes
@@ -108,7 +108,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
 
 
 class Extras(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
-    """Find what a directory of B has more than the large one of A."""
+    """Find the entries of a directory of B that A's large directory lacks."""
 
     path: bytes
     place: Place
@@ -116,7 +116,7 @@ class Extras(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
-    """Ask A for these names of a directory of B."""
+    """Look up names of a directory of B in A."""
 
     path: bytes
     names: bytes
@@ -125,7 +125,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
 
 
 class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """A pair of which one side has several names: which files they are, and what differs so far."""
+    """A pair in which one side has several names: its files, and the differences so far."""
 
     path: bytes
     a: tuple[int, int]
@@ -136,7 +136,7 @@ class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
 
 
 class Alone(msgspec.Struct, frozen=True, array_like=True, tag="o"):
-    """A file that one side has alone, for it may have moved. `told`: it is told if it has not."""
+    """A file of one side, which may have moved; with `told` it is reported otherwise."""
 
     side: int
     path: bytes
@@ -148,7 +148,7 @@ class Alone(msgspec.Struct, frozen=True, array_like=True, tag="o"):
 
 
 class Matched(msgspec.Struct, frozen=True, array_like=True, tag="m"):
-    """Paths for the list of an -o, each with its end; `unlisted` are those that contain it."""
+    """Paths for the list of an -o; `unlisted` counts paths that contain the terminator."""
 
     number: int
     paths: bytes

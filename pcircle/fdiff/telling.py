@@ -1,6 +1,6 @@
-"""An entry that differs, as it is told: its line, its actions, its counts, and the lists it is in.
+"""Reports of an entry: its line, its action, its counts, and its lists.
 
-Used by each thread for what it finds, and on rank 0 for what is known at the end only.
+Each thread reports its findings; rank 0 also reports results that are known only at the end.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _MOVED = "+Mf++++++++"
 
 
 class FirstFound(IntegrityError):
-    """The comparison ends with the first difference, as was asked for."""
+    """The comparison ends at the first difference, on request."""
 
 
 class Telling:
-    """One thread's. `first` is that of the rank's first thread."""
+    """The reports of one thread. `first` belongs to the rank's first thread."""
 
     def __init__(
         self, plan: DiffPlan, counters: Counters, rank: int, first: Actions | None = None
@@ -70,7 +70,7 @@ class Telling:
         self.matches_equal = any(matches(each, BOTH, 0) for each in plan.matches)
 
     def pair(self, path: bytes, mode: int, size: int, different: int) -> None:
-        """A pair, of which A's has this mode and size. Equal ones are in lists only."""
+        """Report a pair with A's mode and size; equal pairs only go into lists."""
         self._match(BOTH, path, different)
         if not different:
             return
@@ -86,7 +86,7 @@ class Telling:
         self._tell(action, path, mode, size, itemize(different, mode), field_names(different))
 
     def alone(self, side: int, path: bytes, mode: int, size: int = 0, *, told: bool = True) -> None:
-        """An entry of one side alone, which is `told` or but counted."""
+        """Count an entry of one side, and report it with `told`."""
         self._found = True
         self._match((ONLY_SRC, ONLY_DEST)[side], path, 0)
         if side:
@@ -98,7 +98,7 @@ class Telling:
             self._tell(action, path, mode, size, itemize_one_sided(side, mode), (why,))
 
     def moved(self, path: bytes, other: bytes, mode: int, size: int) -> None:
-        """A file of A that B has at another path."""
+        """Report a file of A that B has at another path."""
         self._counters.moved += 1
         line = f"{_MOVED} {show(path)} => {show(other)}\n"
         self._act("move", path, mode, size, line, ("moved", f"from {show(other)}"))
@@ -111,7 +111,7 @@ class Telling:
         self._act(action, path, mode, size, line, why)
 
     def _plan_name(self) -> str:
-        """The name of a root that is a file."""
+        """Return the name of a root that is a file."""
         return show(self._plan.roots[0].shown)
 
     def _act(
@@ -132,7 +132,7 @@ class Telling:
         return Matched(number, b"".join(listed), len(paths) - len(listed))
 
     def tell(self, context: Context[Any]) -> None:
-        """The item ends: have rank 0 told. FirstFound if that was all that is wanted."""
+        """Send all reports to rank 0, at the end of an item. FirstFound if one is enough."""
         self.actions.tell(context)
         lists, self._lists = self._lists, {}
         for number, paths in lists.items():

@@ -1,4 +1,4 @@
-"""Carrying out a plan of `-delete`: a removal of what it lists, and of nothing else."""
+"""Carrying out a plan of `-delete`: removing the entries of the plan, and no others."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from pcircle.walk.roots import Root
 
 
 class ApplyTask(RemoveTask):
-    """A rank's part, or a thread's."""
+    """The part of a rank or of a thread in a removal."""
 
     tool = "ffind"
 
 
 class ApplyConsole(ChangeConsole):
-    """Tells the user of the removal."""
+    """Reports the removal."""
 
     _program: ApplyProgram
 
     def summary(self, total: Counters) -> str:
-        """See `TreeConsole`."""
         done = "would be removed" if self._program.typed.dry_run else "removed"
         parts = [f"{plural(total.completed, 'entry', 'entries')} {done}"]
         others = {"kept": total.kept + total.left_out, "vanished": total.vanished}
@@ -35,7 +34,7 @@ class ApplyConsole(ChangeConsole):
 
 
 class ApplyProgram(ChangeProgram):
-    """`ffind --apply`, for the runtime. A search enters mounts, so what was found may lie there."""
+    """`ffind --apply`, for the runtime. A search enters mounts, so entries may lie in mounts."""
 
     name, said = "ffind", "deleted"
     plan_type, task_type, console_type = RemovalPlan, ApplyTask, ApplyConsole
@@ -55,5 +54,4 @@ class ApplyProgram(ChangeProgram):
         super().__init__(typed, paths, listed=True, enter_mounts=True)
 
     def roots(self) -> tuple[Root, ...]:
-        """See `TreeProgram`."""
         return self.read_plan().roots

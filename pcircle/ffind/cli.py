@@ -1,4 +1,4 @@
-"""The command line of ffind: what was typed. What it means is `pcircle.ffind.command`'s affair."""
+"""The options of ffind; `pcircle.ffind.command` interprets them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class FindParser(Parser):
     """Options, PATHs and the expression, in any order."""
 
     def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
-        """As of `Parser`; `tokens` are those of the expression."""
+        """Parse the options; `tokens` has the expression."""
         found = split(arguments, self._takes_value)
         typed = super().parse(found.suite, {**_BARE, **bare})
         typed.operands = found.paths
@@ -67,7 +67,7 @@ class FindParser(Parser):
         return typed
 
     def hint(self, unknown: str) -> str:
-        """As of `Parser`; primaries are no options."""
+        """Return a hint; primaries are not options."""
         name = unknown.removeprefix("--")
         if name in (TESTS | ACTIONS | dict.fromkeys(COMMANDS, 0)):
             return f"primaries have one dash: -{name}"
@@ -79,7 +79,7 @@ class FindParser(Parser):
 
 
 def parser() -> FindParser:
-    """The options of the command."""
+    """Return the parser of the command."""
     p = FindParser("ffind", USAGE, DESCRIPTION, EPILOG)
     p.add_argument("operands", nargs="*", metavar="PATH", help=argparse.SUPPRESS)
     add = p.add_argument_group("Search").add_argument
@@ -131,7 +131,7 @@ def _carry_out(typed: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code. Of many ranks the first one speaks."""
+    """Run the command and return the exit code; only the first rank speaks."""
     speaks = not launched().rank
     carry_out = logging("ffind", _carry_out, speaks=speaks)
     return run(parser, arguments, _BARE, carry_out, speaks=speaks)

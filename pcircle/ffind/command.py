@@ -1,4 +1,4 @@
-"""What a command line of ffind means, and running it."""
+"""The meaning of a command line of ffind, and the run with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CUTTING = ("quit", "limit", "exists")
 
 
 class FindProgram(ChangeProgram):
-    """ffind, for the runtime."""
+    """The program of ffind, for the runtime."""
 
     name = "ffind"
     plan_type, task_type, console_type = FindPlan, FindTask, FindConsole
@@ -58,11 +58,10 @@ class FindProgram(ChangeProgram):
         self.kept: Kept | None = None  # on rank 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """What ranks that are programs of their own are told: all but what is this one's."""
+        """Return the state for ranks that are fresh interpreters: only what is not local."""
         return {**vars(self), "sink": None, "first_task": None}
 
     def roots(self) -> tuple[Root, ...]:
-        """See `TreeProgram`."""
         parsed = self.parsed
         paths = self.paths
         if parsed.starts_from is not None:
@@ -79,7 +78,7 @@ class FindProgram(ChangeProgram):
         return roots
 
     def _kept_roots(self, paths: tuple[bytes, ...]) -> tuple[Root, ...]:
-        """The roots in an index. What is left closed makes of the search one after the other."""
+        """Return the roots in an index. Pruning makes the search sequential."""
         from pcircle.ffind.keeping import kept
 
         parsed = self.parsed
@@ -92,11 +91,10 @@ class FindProgram(ChangeProgram):
 
     @property
     def lists_completely(self) -> bool:
-        """See `TreeProgram`."""
         return not self.names.isdisjoint(_CHANGING)
 
     def outlives(self) -> bool:
-        """See `ToolProgram`: nothing is done, and all that is written is records."""
+        """Return whether nothing is changed, and all output consists of records."""
         typed = self.typed
         dry = typed.dry_run or typed.plan is not None
         acts = set(_RUNNING if dry else _CHANGING)
@@ -104,7 +102,6 @@ class FindProgram(ChangeProgram):
         return self.ends is not None and self.names.isdisjoint({*acts, *_CUTTING})
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """See `TreeProgram`."""
         parsed, typed = self.parsed, self.typed
         now = now_ns()
         resolver = Resolver(typed.words, parsed.settings.follow, now)
@@ -132,25 +129,22 @@ class FindProgram(ChangeProgram):
         return super().decided(roots, ranks) | more
 
     def opened(self) -> dict[str, Any]:
-        """See `TreeProgram`."""
         name = self.typed.plan
         around = () if name is None else _around(os.path.realpath(os.fsencode(name)))
         return super().opened() | {"around_plan": around}
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        """See `Program`."""
         task = self.first_task = super().task(plan, rank, size)
         return task
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """See `TreeProgram`."""
         super().begin(roots)
         for path in self.parsed.files:
             self.files.append(LogFile(open_log(path, "-fprint")))
 
 
 def _around(path: bytes) -> tuple[tuple[int, int], ...]:
-    """Device and inode of the directories that a file lies in."""
+    """Return device and inode of the directories above a file."""
     found = []
     while path != b"/":
         path = os.path.dirname(path)
@@ -160,14 +154,14 @@ def _around(path: bytes) -> tuple[tuple[int, int], ...]:
 
 
 def _midnight_ns(now: int) -> int:
-    """When today began, by the clock on the wall."""
+    """Return the start of the present day in local time."""
     second = now // _NS
     today = time.localtime(second)
     return (second - today.tm_sec - today.tm_min * 60 - today.tm_hour * 3600) * _NS
 
 
 def _is_wide() -> bool:
-    """Whether names are of characters in the user's locale, which is what patterns go by."""
+    """Return whether patterns work on characters, by the user's locale."""
     for variable in ("LC_ALL", "LC_CTYPE", "LANG"):
         if os.environ.get(variable):
             return os.environ[variable].lower().replace("-", "").endswith("utf8")
@@ -182,7 +176,7 @@ def _is_terminal() -> bool:
 
 
 def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
-    """UsageError for what can't be combined, or is not there yet."""
+    """Raise UsageError for combinations that are not permitted."""
     if typed.within is not None:
         _refuse_with_index(typed, parsed)
     for option in ("max_delete", "plan"):
@@ -214,7 +208,7 @@ def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
 
 
 def _refuse_with_index(typed: argparse.Namespace, parsed: Parsed) -> None:
-    """UsageError for what an index can't answer, or what would do nothing."""
+    """Raise UsageError for primaries that an index cannot answer, or that would do nothing."""
     from pcircle.ffind.keeping import is_live
 
     if parsed.settings.follow != "P":
@@ -232,7 +226,7 @@ def _refuse_with_index(typed: argparse.Namespace, parsed: Parsed) -> None:
 
 
 def needs_order(typed: argparse.Namespace) -> bool:
-    """Whether an order is by more than names."""
+    """Return whether the order uses more than names."""
     text = typed.by or "size" if typed.top is not None else typed.sort
     return any(each.lstrip("-") not in ("path", "name", "ext", "depth") for each in text.split(","))
 
@@ -242,7 +236,7 @@ def _said(words: Sequence[str], node: Node) -> str:
 
 
 def program_of(typed: argparse.Namespace) -> FindProgram | ApplyProgram:
-    """What a parsed command line asks for. UsageError if it makes no sense."""
+    """Return the program for a parsed command line. UsageError."""
     if typed.apply is not None:
         return ApplyProgram(typed)
     listed = typed.list_out is not None
@@ -262,5 +256,5 @@ def program_of(typed: argparse.Namespace) -> FindProgram | ApplyProgram:
 
 
 def find_typed(typed: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Carry out a parsed command line and return the exit code. UsageError."""
     return program_of(typed).run()

@@ -1,4 +1,4 @@
-"""Rank 0's side of a search: writes what all ranks find, in order if one is wanted."""
+"""The console of a search: writes the findings of all ranks, sorted on request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BLOCK_BYTES = 512
 
 
 class FindConsole(ChangeConsole):
-    """Tells the user of a search."""
+    """Reports a search."""
 
     def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
         super().__init__(program, log)
@@ -50,7 +50,6 @@ class FindConsole(ChangeConsole):
     # ---- what comes ------------------------------------------------------------
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        """See `TreeConsole`."""
         texts: list[bytes] = []
         others: list[Any] = []
         if self._ended:
@@ -77,7 +76,7 @@ class FindConsole(ChangeConsole):
             super().notice(source, others)
 
     def _unsaid(self, stream: int, text: bytes) -> bytes:
-        """What of a text for a stream was not written by a run that lost ranks."""
+        """Return the part of a text that no earlier run has written to the stream."""
         ends = self._find.ends or {}
         return self._fresh(f"stream {stream}", text, ends.get(stream, b"\n"))
 
@@ -95,7 +94,7 @@ class FindConsole(ChangeConsole):
             self._find.first_task.halted = True
 
     def _happened(self, event: int) -> None:
-        """The search ends here, or goes on until a limit is reached."""
+        """Handle an event: the search ends, or continues until a limit is reached."""
         if event == QUIT:
             self._ended = True
         else:
@@ -105,7 +104,7 @@ class FindConsole(ChangeConsole):
             self._halt()
 
     def _elsewhere(self, stream: int, text: bytes) -> None:
-        """Write to standard error or a file of -fprint."""
+        """Write to standard error or to a file of -fprint."""
         if stream < 0:
             if not self._find.options.silent and sys.stderr is not None:
                 with suppress(OSError, ValueError):
@@ -141,14 +140,12 @@ class FindConsole(ChangeConsole):
     # ---- the end ---------------------------------------------------------------
 
     def summary(self, total: Counters) -> str:
-        """See `TreeConsole`."""
         parts = [f"{plural(total.found, 'entry', 'entries')} searched"]
         if total.vanished:
             parts.append(f"{total.vanished:,} vanished")
         return ", ".join(parts)
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        """See `Console`."""
         total: Any = self.counters_type.total(outcome.counts)
         if not outcome.code:
             self._last(total)
@@ -169,7 +166,7 @@ class FindConsole(ChangeConsole):
         return code, reasons
 
     def _last(self, total: Counters) -> None:
-        """Write what is known at the end."""
+        """Write the output that is known only at the end."""
         for _, text in self._top:
             self._emit(text)
         if self._sorter is not None:
@@ -182,7 +179,7 @@ class FindConsole(ChangeConsole):
             self._emit(b"%d\n" % (blocks * _BLOCK_BYTES))
 
     def _linked_blocks(self) -> Iterator[int]:
-        """The blocks of hard-linked files, each once."""
+        """Return the blocks of hard-linked files, each file once."""
         last = b""
         for record in self._links.sorted() if self._links is not None else ():
             name, _, blocks = record.rpartition(b" ")

@@ -1,9 +1,9 @@
-"""What ffind does at each step of the walk: evaluates the expression for what is found.
+"""The visitor of ffind: evaluates the expression for each entry that the walk finds.
 
-Names are evaluated where their directory is read, all at once if nothing has to be looked up for
-them; else they may be handed out. A directory is evaluated by its name, before it is opened, so
-that -prune leaves it closed; where it has to be looked up anyway, that is done by opening it, which
-the walk does anyway (`_enters`). With -depth it is evaluated when it is left.
+Names are evaluated by the item that reads their directory if no look-ups are needed; otherwise they
+may be handed out. A directory is evaluated by its name before it is opened, so that -prune leaves
+it closed. If it must be looked up, opening it is the look-up (`_enters`). With -depth it is
+evaluated when the walk leaves it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_
 
 
 class _Own:
-    """Of a directory under way: its status, and whether it was evaluated before it was entered."""
+    """The state of an open directory: its status, and whether it was evaluated already."""
 
     __slots__ = ("is_done", "status")
 
@@ -49,14 +49,14 @@ class _Own:
 
 
 class Finder(SmallDirectories):
-    """The walk's view of a search."""
+    """The visitor of a search."""
 
     # ---- names -----------------------------------------------------------------
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`: what takes too long is handed back."""
+        """Evaluate names; hand back the remaining names if the batch takes too long."""
         counters, count = self.counters, len(names)
         if self._halted():
             counters.weight += where.weight * count
@@ -83,7 +83,7 @@ class Finder(SmallDirectories):
         counters.sized += count
 
     def _starts(self, where: Where, names: Names, fd: int) -> None:
-        """Evaluate a PATH that is no directory."""
+        """Evaluate a PATH that is not a directory."""
         counters = self.counters
         for name in names.all():
             entry = self._start_entry(where.root, fd, name, "")
@@ -102,7 +102,7 @@ class Finder(SmallDirectories):
     # ---- directories -----------------------------------------------------------
 
     def known(self, opened: Open[int], context: Context[Any]) -> int | None:
-        """See `Visitor`: when the search has ended, nothing is entered."""
+        """Return a result if the search has ended: no directory is entered."""
         if not self._halted():
             return None
         self.counters.scans_done += 1
@@ -111,7 +111,6 @@ class Finder(SmallDirectories):
         return 0
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """See `Visitor`."""
         self.counters.scans_done += 1
         self.counters.sized += 1
         opened.place = Place(source.identity)
@@ -137,7 +136,7 @@ class Finder(SmallDirectories):
     def _before(
         self, opened: Open[int], own: _Own, source: Lease, holder: Open[int] | None
     ) -> None:
-        """Evaluate a directory that was opened, before it is read."""
+        """Evaluate an open directory before it is read."""
         if self._halted():
             opened.entered = False
             return
@@ -160,7 +159,7 @@ class Finder(SmallDirectories):
     def _of_opened(
         self, opened: Open[int], own: _Own, source: Lease | None, holder: Open[int] | None
     ) -> Entry:
-        """The entry that a directory is, while the one that it lies in is held."""
+        """Return the entry of an open directory, while its parent is held."""
         if not opened.path:
             fd = (source or require(opened.leases)[0]).fd
             entry = self._start_entry(opened.root, fd, _HERE, "d")
@@ -172,7 +171,7 @@ class Finder(SmallDirectories):
         return entry
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """See `Visitor`: names are evaluated here, unless they have to be looked up."""
+        """Evaluate names that need no look-up; return the remaining blocks."""
         at_bottom = self._max is not None and depth_of(opened.path) + 1 >= self._max
         for block in blocks:
             if self._halted():
@@ -204,7 +203,7 @@ class Finder(SmallDirectories):
         block.files, block.links, block.specials = [], [], []
 
     def _directories(self, opened: Open[int], block: Block, fd: int, *, at_bottom: bool) -> None:
-        """Evaluate the directories in one; those that are not entered are done."""
+        """Evaluate subdirectories, and complete those that are not entered."""
         names = encoded(block.directories)
         plan = self._of_kind["d"]
         kept: list[bytes] = []
@@ -237,7 +236,7 @@ class Finder(SmallDirectories):
     def _pruning(
         self, opened: Open[int], plan: Compiled, names: list[bytes], fd: int
     ) -> list[bytes]:
-        """Evaluate directories; those that are not pruned."""
+        """Evaluate directories; return the ones that are not pruned."""
         chosen, prefix = names, self._prefix(opened.root, opened.path)
         for choose in plan.filters:
             chosen = choose(chosen, prefix)
@@ -257,7 +256,7 @@ class Finder(SmallDirectories):
         return [name for name in names if name not in pruned] if pruned else names
 
     def _follow(self, opened: Open[int], block: Block, fd: int) -> None:
-        """Put links to where what they lead to belongs; one that leads nowhere is itself."""
+        """Sort links by the kinds of their targets; a dangling link stands for itself."""
         links, block.links = block.links, []
         for name in links:
             try:
@@ -284,7 +283,6 @@ class Finder(SmallDirectories):
         self._settle(entry)
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
-        """See `Visitor`."""
         own = opened.own
         self.counters.left_out += opened.left_out
         if self._deep and not (own is not None and own.is_done) and not self._halted():
@@ -296,7 +294,7 @@ class Finder(SmallDirectories):
         return 0
 
     def _after(self, opened: Open[int], own: _Own | None) -> Entry | None:
-        """Evaluate a directory of which all is done; None if that is not wanted."""
+        """Evaluate a completed directory; None without -depth."""
         if depth_of(opened.path) < self._min:
             return None
         directories = self.task.directories
@@ -328,7 +326,7 @@ class Finder(SmallDirectories):
         return entry
 
     def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`: what can't be read is evaluated all the same."""
+        """Evaluate an unreadable directory all the same, and report it."""
         if opened.place is None:
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -359,7 +357,7 @@ class Finder(SmallDirectories):
             self._after(opened, own)
 
     def _evaluated_late(self, opened: Open[int], own: _Own) -> bool:
-        """Evaluate a directory that could not be opened or read; whether it is not to be read."""
+        """Evaluate a directory that could not be read; return whether it is pruned."""
         lease = None
         try:
             above = require(opened.above)
@@ -385,11 +383,10 @@ class Finder(SmallDirectories):
         return entry.pruned
 
     def lost(self, opened: Open[int]) -> int:
-        """See `Visitor`."""
         return 0
 
 
 def _emptied(block: Block) -> Block:
-    """A block without what is in it, which nobody is to see."""
+    """Return a block without its entries."""
     block.files, block.links, block.specials, block.directories = [], [], [], []
     return block

@@ -1,4 +1,4 @@
-"""What `--in` asks for: the index that is searched, and where each PATH begins in it."""
+"""`--in`: the index to search, and the position of each PATH in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LIVE_LETTERS = frozenset("YZFB")
 
 
 def is_live(node: Node) -> bool:
-    """Whether a primary asks for what no index has."""
+    """Return whether a primary needs data that an index does not have."""
     if node.name in ("exec", "execplus"):
         return bool(node.args[0])  # in the directory of the entry
     if node.name in ("newer_than_file", "newer_than_date"):
@@ -49,9 +49,9 @@ def is_live(node: Node) -> bool:
 
 
 def kept(name: str, paths: Sequence[bytes], *, in_order: bool) -> tuple[Kept, tuple[Root, ...]]:
-    """The index of a file, and the roots that PATHs are in it; without any all that it has.
+    """Return an index, and the roots of PATHs in it; all roots of the index without PATHs.
 
-    With `in_order` it is read by one after the other from its beginning. UsageError.
+    With `in_order` one rank reads it sequentially. UsageError.
     """
     named = path = os.path.abspath(os.fsencode(name))
     shown = show(os.fsencode(name))
@@ -94,7 +94,7 @@ def _found(
 
 
 def _about(ranges: Sequence[Range], root: int, path: bytes) -> list[Range]:
-    """The ranges that may have sections of a directory, and of what is below it."""
+    """Return the ranges that may have sections of a directory and of everything below it."""
     wanted = key(root, path)
     depth = len(wanted[1])
     found = []
@@ -107,7 +107,7 @@ def _about(ranges: Sequence[Range], root: int, path: bytes) -> list[Range]:
 
 
 def _start(index: Index, ranges: Sequence[Range], path: bytes) -> Start:
-    """Where a PATH is in an index. UsageError if it is not there."""
+    """Return the position of a PATH in an index. UsageError."""
     shown = show(path)
     if not path:
         raise UsageError("empty file name")

@@ -1,7 +1,7 @@
-"""A search of an index: the expression is evaluated for what that has, and no tree is looked at.
+"""A search of an index: the expression is evaluated for its sections, without a walk.
 
-An entry is looked up in the section at hand, and columns of status are the index's own. As a
-directory comes before all that is in it, what -prune leaves closed is one path at a time.
+Entries are looked up in the current section, and status columns are those of the index. A directory
+precedes its contents, so a pruned directory is one path at a time.
 """
 
 from __future__ import annotations
@@ -48,34 +48,34 @@ class _Where(msgspec.Struct, frozen=True):
 
 
 class _KnownColumns:
-    """The columns of names in the section at hand, as `Stats` has them."""
+    """The columns of names in the current section, in the form of `Stats`."""
 
     def __init__(self) -> None:
         self.section: Any = None
         self._places: Sequence[int] = ()
 
     def look(self, directory_fd: int, names: Sequence[bytes]) -> None:
-        """Names whose columns are asked for next."""
+        """Select the names of the next columns."""
         section = self.section
         is_all = len(names) == len(section.names)
         self._places = range(len(names)) if is_all else list(map(section.place, names))
 
     def column(self, name: str, start: int, stop: int) -> list[int]:
-        """A column of these names."""
+        """Return a column of the selected names."""
         column = self.section.column(name)
         return [column[place] for place in self._places[start:stop]]
 
     def times_ns(self, name: str, start: int, stop: int) -> list[int]:
-        """A time of theirs in nanoseconds."""
+        """Return times of the selected names in nanoseconds."""
         seconds, rest = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
         return [_NS * second + ns for second, ns in zip(seconds, rest, strict=True)]
 
     def close(self) -> None:
-        """There is nothing to be ended."""
+        """Release nothing."""
 
 
 class _KnownRows:
-    """All that is known of names in the section at hand, as `Ahead` has it."""
+    """The rows of names in the current section, in the form of `Ahead`."""
 
     is_known = True
 
@@ -83,19 +83,19 @@ class _KnownRows:
         self.section: Any = None
 
     def look(self, directory_fd: int, names: Sequence[bytes]) -> list[Row]:
-        """What is known of names."""
+        """Return the rows of names."""
         rows: list[Row] = self.section.rows(names)
         return rows
 
     def done(self, count: int) -> None:
-        """Nobody asks how long it took."""
+        """Ignore the time of look-ups."""
 
     def close(self) -> None:
-        """There is nothing to be ended."""
+        """Release nothing."""
 
 
 class _KnownEntry(Entry):
-    """An entry that is looked up in a section."""
+    """An entry in a section."""
 
     __slots__ = ("bare", "section")
 
@@ -129,13 +129,13 @@ class Searcher(Evaluator):
         self._device = 0
 
     def close(self) -> None:
-        """Nothing more is searched."""
+        """Close the index."""
         if self._index is not None:
             self._index.close()
             self._index = None
 
     def portion(self, item: Sections, context: Context[Any]) -> None:
-        """Search a range of sections. StoppedEarly if they can't be read."""
+        """Search a range of sections. StoppedEarly if they cannot be read."""
         self.begin(item, context)
         self._closed = None
         try:
@@ -176,7 +176,7 @@ class Searcher(Evaluator):
             self._failure(number, path, section)
 
     def _one(self, number: int, name: bytes, columns: Columns) -> None:
-        """A PATH that is no directory."""
+        """Evaluate a PATH that is not a directory."""
         if name not in columns.names:
             return
         entry: Any = self._start_entry(number, _NOTHING, name, "")
@@ -222,7 +222,7 @@ class Searcher(Evaluator):
             self._closed = section.path
 
     def _evaluated(self, entry: Entry, depth: int) -> None:
-        """Evaluate a directory; what is not to be entered is `pruned` then."""
+        """Evaluate a directory; it is `pruned` if it must not be entered."""
         is_excluded = self._excludes is not None and bool(self._excludes(entry))
         if depth >= self._min:
             self._evaluate_one(entry)
@@ -251,7 +251,7 @@ class Searcher(Evaluator):
             counters.special += self._do(where, others, "", _NOTHING)
 
     def _failure(self, number: int, path: bytes, section: Section) -> None:
-        """Something of the tree is not in the index: that is told where it is searched for."""
+        """Report entries of the tree that the index lacks."""
         name, doing, errno_ = section.failure()
         error = OSError(errno_, os.strerror(errno_))
         depth = depth_of(path) + 1

@@ -1,7 +1,7 @@
-"""Keys by which entries are put in order: bytes that compare as what they are made of does.
+"""Sort keys of entries: bytes whose order is the requested order.
 
-Paths compare byte by byte, as ``sort -z`` has it in the C locale. All keys end with the path, so
-that no two are equal.
+Paths are compared byte by byte, like ``sort -z`` in the C locale. All keys end with the path, so no
+two are equal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIELDS = (*_OF_NAME, *_OF_STATUS, *_OF_OWNER, "depth")
 
 
 def order_of(sort: str | None, top: str | None, by: str | None) -> Order | None:
-    """What --sort, --top and --by ask for. UsageError."""
+    """Return the order of --sort, --top and --by. UsageError."""
     if top is None:
         if by is not None:
             raise UsageError("--by requires --top")
@@ -70,7 +70,7 @@ def _fields(option: str, text: str) -> tuple[str, ...]:
 
 
 def ordered(order: Order, now_ns: int) -> Ordered:
-    """What makes the keys."""
+    """Return the maker of keys."""
     parts = [_part(field) for field in (*order.fields, "path")]
     return Ordered(lambda entry: b"".join([part(entry) for part in parts]), order.top)
 
@@ -115,7 +115,7 @@ def _text(name: str) -> Callable[[Entry], bytes]:
 
 
 def packed(key: bytes, text: bytes) -> bytes:
-    """A key and a text as a record without a slash, that compares as the key does."""
+    """Return a key and a text as a record without a slash, sorted by the key."""
     bare = _bare(text)
     return b"%b%b%0*d" % (_bare(key), bare, _DIGITS, len(bare))
 
@@ -125,7 +125,7 @@ def _bare(text: bytes) -> bytes:
 
 
 def text_of(record: bytes) -> bytes:
-    """The text of a record."""
+    """Return the text of a record."""
     end = len(record) - _DIGITS
     bare = record[end - int(record[end:]) : end]
     return bare.replace(b".\x02", b"/").replace(b".\x01", b".")

@@ -1,4 +1,4 @@
-"""What is to be found, decided once on rank 0, and what is counted."""
+"""The plan of a search, decided on rank 0, and its counters."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
@@ -8,7 +8,7 @@ from pcircle.tool.changing import ChangeCounters, ChangePlan
 
 
 class Sections(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """The sections of an index between two places, to be searched for what is below a PATH."""
+    """Search the sections of an index between two offsets for entries below a PATH."""
 
     start: int
     begin: int
@@ -25,7 +25,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The index that is searched in place of the file system, by its path and digest."""
+    """The index that is searched instead of the file system, by its path and digest."""
 
     path: bytes
     digest: bytes
@@ -34,20 +34,20 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):
-    """Fields to sort by, each with a `-` in front if downwards; of a `top` only so many."""
+    """The sort fields, with a leading `-` for descending order; with `top` only the first ones."""
 
     fields: tuple[str, ...]
     top: int | None = None
 
 
 class FindPlan(ChangePlan, frozen=True, kw_only=True):
-    """The expression, with all that it says of files and users looked up.
+    """The expression, with all files and users resolved.
 
-    `exclude` as of `Parsed`. `midnight_ns` is that of today, `wide` as of `Surroundings`, `quoted`
-    as of `Actions`. With `alone` one thread of rank 0 does everything, in its order. What is
-    found may be removed if it `removes`, and given to commands if it `runs` some. `around_plan` are
-    device and inode of the directories that the file of a plan lies in, which are no part of it.
-    With `kept` no tree is walked.
+    `exclude` is as in `Parsed`. `midnight_ns` is the start of today; `wide` is as in
+    `Surroundings`, `quoted` as in `Actions`. With `alone` one thread of rank 0 does everything in
+    order. `removes` means that entries may be removed, `runs` that commands are run. `around_plan`
+    has device and inode of the directories above the plan file, which is not removed. With `kept`
+    an index is searched, not a tree.
     """
 
     expression: Node
@@ -65,11 +65,12 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
 
 
 class Counters(ChangeCounters):
-    """Entries that were `matched` by -count or -exists, the `blocks` of -du, and `vanished` ones.
+    """Entries that were `matched` by -count or -exists, the `blocks` of -du, and `vanished`
+    entries.
 
-    `complaints` are troubles with directories that are counted otherwise, `commands_failed` ranks
-    on which a command of ``-exec … +`` failed. `kept` are those that were not looked at, as the
-    search had ended.
+    `complaints` are errors on directories that are also counted otherwise; `commands_failed` counts
+    ranks on which a command of ``-exec … +`` failed; `kept` counts entries after the end of the
+    search.
     """
 
     matched: int
@@ -80,10 +81,8 @@ class Counters(ChangeCounters):
 
     @property
     def settled(self) -> int:
-        """See `Measured`."""
         return self.completed + self.failed + self.kept + self.vanished
 
     @property
     def troubles(self) -> int:
-        """See `Measured`."""
         return self.failed + self.complaints + self.commands_failed

@@ -1,4 +1,4 @@
-"""What a search from a program comes to."""
+"""The result of a search from a program."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pcircle.tool.treetool import TreeReport
 
 
 class Found(NamedTuple):
-    """The `report`, as --json writes it, and the `text` that the command would have printed."""
+    """The `report`, as --json writes it, and the `text` that the command would print."""
 
     report: TreeReport
     text: bytes
 
     @property
     def paths(self) -> list[bytes]:
-        """The paths that -print0 has written, or -print where no name has a newline."""
+        """Return the paths that -print0 has written, or -print if no name has a newline."""
         end = b"\0" if b"\0" in self.text else b"\n"
         return self.text.split(end)[:-1]

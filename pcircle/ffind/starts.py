@@ -1,4 +1,4 @@
-"""Where a search begins: each PATH as it was typed, whatever it is. One that is not there fails."""
+"""The roots of a search: each PATH as typed, of any kind. A missing PATH is a failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMELESS = (b"", b".", b"..")
 
 
 def start_of(path: bytes, follow: str, *, removes: bool) -> Root:
-    """The root that a PATH is. With `removes` it is reached through what it lies in."""
+    """Return the root of a PATH. With `removes` it is reached through its parent directory."""
     if not path:
         raise UsageError("empty file name")
     try:
@@ -48,9 +48,9 @@ def _is_link(path: bytes) -> bool:
 
 
 def listed_starts(name: str, *, complete: bool) -> Iterator[bytes]:
-    """The PATHs that a file of -files0-from has, `-` being standard input. UsageError.
+    """Return the PATHs in a file of -files0-from; `-` is standard input. UsageError.
 
-    With `complete` the last one must end with NUL, or it may have been cut off.
+    With `complete` the last PATH must end with NUL, or it may be truncated.
     """
     shown = show(os.fsencode(name))
     try:

@@ -1,7 +1,8 @@
-"""A rank's part of a search: what is set up for it, and what is done when all is found.
+"""A rank's part of a search: its setup, and its end.
 
-The walk is one item, which waits for all others. When it is complete every rank is asked to run the
-commands that it has gathered and to send what it has kept; so nothing is left when the job ends.
+The walk is one item, which waits for all others. When it is complete, every rank receives an item:
+it runs the commands that it has gathered and sends its remaining output. So nothing is left when
+the job ends.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ _WITH_HELPERS = 4
 
 
 class Whole(msgspec.Struct, frozen=True, array_like=True, tag="w"):
-    """All of the search."""
+    """The whole search."""
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, tag="e"):
-    """The search is complete: do and send what the rank has kept."""
+    """The search is complete: finish the work of a rank."""
 
 
 class Halt(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """The search has ended early: leave the rest."""
+    """The search has ended early: skip the remaining work."""
 
 
 class _Ending(msgspec.Struct):
-    """What the walk has come to, while ranks end."""
+    """The result of the walk while ranks finish."""
 
     result: Any
 
@@ -70,7 +71,7 @@ class FindTask(
         Tree | Batch | Portion | Phase | Accesses | Sections | Whole | End | Halt, dict[int, int]
     ],
 ):
-    """A rank's part of a search, or a thread's."""
+    """The part of a rank, or of a thread, in a search."""
 
     tool = "ffind"
     doing = "look up"
@@ -79,7 +80,6 @@ class FindTask(
     plan: FindPlan
 
     def begin(self) -> None:
-        """See `TreeTask`."""
         super().begin()
         plan = self.plan
         self._identify = device_and_inode if plan.one_node else inode_alone
@@ -119,11 +119,10 @@ class FindTask(
 
     @property
     def rank_part(self) -> FindTask:
-        """The part of the rank's first thread."""
+        """Return the part of the rank's first thread."""
         return self if self.first is None else self.first
 
     def reach(self, *, is_first: bool) -> Directories:
-        """See `TreeTask`."""
         plan = self.plan
         if plan.alone:
             self.max_threads = 1
@@ -143,7 +142,6 @@ class FindTask(
         )
 
     def close(self) -> None:
-        """See `TreeTask`."""
         super().close()
         for part in self.parts:
             if part.searcher is not None:
@@ -153,17 +151,16 @@ class FindTask(
 
     @property
     def tests_access_times(self) -> bool:
-        """See `ChangeTask`."""
         return self.updates_directories or self.updates_links
 
     @property
     def updates_directories(self) -> bool:
-        """Whether access times of directories are tested, which the walk reads."""
+        """Return whether tests use access times of directories, which the walk updates."""
         return any(tests_access_time(node, "d") for node in self._expressions)
 
     @property
     def updates_links(self) -> bool:
-        """Whether access times of links are tested, and other tests may read links."""
+        """Return whether tests use access times of links, which other tests may update."""
         some = self._expressions
         return any(tests_access_time(node, "l") for node in some) and any(map(reads_links, some))
 
@@ -173,7 +170,7 @@ class FindTask(
         return [plan.expression] if plan.exclude is None else [plan.expression, plan.exclude]
 
     def flush(self, *, all_: bool = False) -> None:
-        """Send what there is to be sent."""
+        """Send the pending output."""
         if self.context is not None:
             for notice in self.output.take(all_=all_):
                 self.context.note([notice])
@@ -181,23 +178,22 @@ class FindTask(
     # ---- of actions ------------------------------------------------------------
 
     def removed(self, counters: Any) -> int:
-        """See `ChangeTask`."""
         return int(counters.matched)
 
     def due_once(self) -> None:
-        """Wait until something may be changed."""
+        """Wait until a change is permitted."""
         context = self.context
         self.due(1, (lambda: False) if context is None else context.is_stopping)
 
     def deleted(self, entry: Entry) -> None:
-        """An entry was removed, or would be."""
+        """Record a removal."""
         if entry.kind == "d":
             self.directories.forget(entry.root, entry.below)
         if self.acts is not None:
             self.acts.done("delete", entry.root, entry.below, entry.kind)
 
     def planned(self, entry: Entry) -> bool:
-        """Plan to remove an entry; false if it is the plan or what that lies in. OSError."""
+        """Plan a removal; return False for the plan file and its parents. OSError."""
         status = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=False)
         if self._of_plan and self._identify(status) in self._of_plan:
             return False
@@ -208,20 +204,18 @@ class FindTask(
         return True
 
     def listed(self, entry: Entry) -> None:
-        """An entry belongs into the list."""
+        """Add an entry to the list."""
         if self.acts is not None:
             self.acts.done("find", entry.root, entry.below, entry.letter())
 
     # ---- items -----------------------------------------------------------------
 
     def seed(self) -> Iterable[Any]:
-        """See `TreeTask`."""
         kept = self.plan.kept
         self._first_items = list(super().seed() if kept is None else kept.portions)
         return [Whole()]
 
     def process(self, item: Any, context: Context[Any]) -> Any:
-        """See `TreeTask`."""
         if isinstance(item, Whole):
             context.spawn(self._first_items)
             return None
@@ -241,7 +235,6 @@ class FindTask(
         return super().process(item, context)
 
     def join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
-        """See `TreeTask`."""
         if not isinstance(item, Whole):
             return super().join(item, own, merged, context)
         if isinstance(own, _Ending):
@@ -251,7 +244,7 @@ class FindTask(
         return _Ending(merged)
 
     def halt(self, context: Context[Any]) -> None:
-        """If the search has ended here, have all other ranks know."""
+        """If the search has ended here, notify all other ranks."""
         first = self.rank_part
         if first.halted and not first.told:
             first.told = True

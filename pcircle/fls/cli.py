@@ -1,4 +1,4 @@
-"""The command line of fls: what was typed. What it means is `pcircle.fls.command`'s affair."""
+"""The options of fls; `pcircle.fls.command` interprets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the options of fls mean, and running it with them."""
+"""The meaning of the options of fls, and the run with them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TIME_WORDS = {"modification": "mtime", "access": "atime", "use": "atime", "stat
 
 
 class Console(TreeConsole):
-    """Prints what was listed, when all of it is known or as it is found."""
+    """Prints entries, as they are found or after the last one is known."""
 
     has_bytes = False
     _program: ListProgram
@@ -50,14 +50,12 @@ class Console(TreeConsole):
             self.results = export.RowResults(self.note, *program.rows, self._rest)
 
     def text(self, notice: Any) -> bytes:
-        """See `TreeConsole`."""
         return self._printer.add(notice.packed) if isinstance(notice, Records) else b""
 
     def _rest(self) -> Iterator[bytes]:
         return export.together(self._printer.rest(), _WRITTEN_BYTES)
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        """See `Console`."""
         code, reasons = super().end(outcome)
         self.quiet = self.quiet or not self._says_end
         if self._program.collects:
@@ -73,19 +71,17 @@ class Console(TreeConsole):
         return code, reasons
 
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
-        """See `Console`."""
         try:
             return super().conclude(outcome)
         finally:
             self._printer.close()
 
     def summary(self, total: Counters) -> str:
-        """See `TreeConsole`."""
         return f"{plural(total.completed, 'entry', 'entries')} listed"
 
 
 class ListProgram(TreeProgram):
-    """fls, for the runtime. With `collects` rows are kept in `entries`, for a program."""
+    """The program of fls. With `collects` rows are kept in `entries`, for a caller."""
 
     name = "fls"
     plan_type, task_type, console_type = ListPlan, ListTask, Console
@@ -110,15 +106,14 @@ class ListProgram(TreeProgram):
 
     @property
     def lists_whole(self) -> bool:
-        """See `TreeProgram`."""
         return bool(self.typed.recursive)
 
     def outlives(self) -> bool:
-        """See `ToolProgram`: if nothing is printed before all is known."""
+        """Return whether no output precedes the end of the walk."""
         return bool(self._keys) or self.is_rows
 
     def roots(self) -> tuple[Root, ...]:
-        """See `TreeProgram`: directories in the order in which they are listed."""
+        """Return the roots, with directories in the order of the listing."""
         if self.rows is not None:
             check(self.rows[0])
         if self.typed.parquet is not None:
@@ -131,7 +126,7 @@ class ListProgram(TreeProgram):
         return tuple(found)
 
     def _root(self, path: bytes) -> Root:
-        """A PATH. A link to a directory is followed where ls does so. UsageError."""
+        """Return the root of a PATH; a link to a directory is followed as by ls. UsageError."""
         typed = self.typed
         is_itself = typed.directory or typed.classify or _is_long(typed) or self.is_rows
         try:
@@ -150,11 +145,10 @@ class ListProgram(TreeProgram):
 
     @property
     def is_rows(self) -> bool:
-        """Whether there is a row for each entry."""
+        """Return whether each entry is a row."""
         return self.rows is not None or self.collects
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """See `TreeProgram`."""
         typed = self.typed
         directories = tuple(root.shown for root in roots if not root.name)
         listed = typed.files_from is not None
@@ -174,7 +168,6 @@ class ListProgram(TreeProgram):
         }
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """See `TreeProgram`."""
         super().begin(roots)
         typed = self.typed
         if typed.json_lines is not None:
@@ -216,12 +209,11 @@ class ListProgram(TreeProgram):
         )
 
     def observer(self, plan: bytes) -> Observer[Any]:
-        """See `TreeProgram`."""
         self.plan = msgspec.msgpack.decode(plan, type=ListPlan)
         return super().observer(plan)
 
     def collected(self) -> export.ListReport | None:
-        """As `call`, with the entries, unless they are written to a file."""
+        """Run the tool and return the report with the entries, unless a file has them."""
         report: TreeReport | None = self.call()
         if report is None:
             return None
@@ -245,7 +237,7 @@ def _time_of(typed: argparse.Namespace) -> str:
 
 
 def _keys_of(typed: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
-    """What entries are sorted by, each with whether it descends. UsageError."""
+    """Return the sort fields, each with whether it descends. UsageError."""
     time = _time_of(typed)
     # As with ls, a time that is asked for and not shown is for the order.
     by = typed.by or ("-time" if typed.time is not None and not _is_long(typed) else "name")
@@ -265,9 +257,7 @@ def _keys_of(typed: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
 
 
 def program_of(typed: argparse.Namespace, *, collects: bool = False) -> ListProgram:
-    """What a parsed command line asks for, or a call, which `collects`. UsageError if it makes no
-    sense.
-    """
+    """Return the program of a parsed command line, or of a call that `collects`. UsageError."""
     given = [f"--{name}" for name in _FILES if getattr(typed, name) is not None]
     given += ["--total"] * typed.total
     if len(given) > 1:
@@ -297,5 +287,5 @@ def program_of(typed: argparse.Namespace, *, collects: bool = False) -> ListProg
 
 
 def list_typed(typed: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Carry out a parsed command line and return the exit code. UsageError."""
     return program_of(typed).run()

@@ -1,4 +1,4 @@
-"""Names as a listing shows them: escaped, coloured, with marks, links and where these lead."""
+"""Names in a listing: escaped, coloured, with type indicators and link targets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Extra = dict[int, dict[str, bytes]]
 
 
 class Decor:
-    """Decorates names as a form wants it."""
+    """Formats names as requested."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -45,11 +45,11 @@ class Decor:
         )
 
     def plain(self, names: Sequence[bytes]) -> list[bytes]:
-        """Names without more."""
+        """Return names without additions."""
         return [show(name).encode() for name in names] if self._form.escaped else list(names)
 
     def extra(self, looked: Looked, modes: list[int]) -> Extra:
-        """What takes calls of its own, of entries that have it, by their places."""
+        """Return properties that need further calls, by the places of entries."""
         found: Extra = {}
         has_links = self._links and any(map(stat.S_ISLNK, set(modes)))
 
@@ -103,7 +103,7 @@ class Decor:
         return found
 
     def names(self, looked: Looked, modes: list[int], extra: Extra) -> list[bytes]:
-        """The names of entries, with all that is asked for."""
+        """Return the names of entries with all additions."""
         form = self._form
         names = self.plain(looked.typed)
         if not (form.classify or form.colors or form.host or extra):

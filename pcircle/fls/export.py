@@ -1,4 +1,4 @@
-"""Rows in a file, whole or not at all: JSON, CSV and Parquet, made as they are written."""
+"""Rows in a file, written completely or not at all: JSON, CSV and Parquet, in pieces."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ import io, pyarrow, pyarrow.json, pyarrow.parquet
 pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), io.BytesIO())
 """
 _GROUP_BYTES = 8 << 20
-"""Of rows as text, in a group of rows of Parquet."""
+"""The size of the text of rows in a row group of Parquet."""
 
 
 class ListReport(TreeReport, frozen=True):
-    """The result for programs: that of all tools, and the entries in their order."""
+    """The result for programs: the common report, and the entries in order."""
 
     entries: tuple[Row, ...]
 
 
 class RowResults(Results):
-    """Where rows go, when the job has ended; `rows` gives them."""
+    """Writes rows when the job has ended; `rows` yields them."""
 
     def __init__(
         self,
@@ -45,14 +45,13 @@ class RowResults(Results):
         self._where, self._pieces, self._rows = where, pieces, rows
 
     def document(self, document: Any) -> None:
-        """See `Results`."""
         whole = self._pieces(self._rows(), document)
         where = "standard output" if self._where == "-" else self._where
         self.write(where, partial(jsonout.stream, whole, self._where))
 
 
 def as_json(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
-    """The document of JSON: entries first, which may be many, and then the report."""
+    """Return a JSON document: first the entries, then the report."""
     yield b'{"entries": ['
     gap = b"\n"
     for text in rows:
@@ -63,19 +62,19 @@ def as_json(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
 
 
 def as_csv(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
-    """CSV, with the names of the columns in the first line."""
+    """Return CSV, with column names in the first line."""
     yield ",".join(NAMES).encode() + b"\n"
     yield from rows
 
 
 def of_rows(rows: Iterable[bytes]) -> tuple[Row, ...]:
-    """Rows for programs."""
+    """Return rows for programs."""
     decode = msgspec.json.Decoder(Row).decode
     return tuple(decode(line) for text in rows for line in text.splitlines())
 
 
 class _Pieces:
-    """What a writer of Parquet has written so far, as it wants a file."""
+    """A file object that collects what the Parquet writer writes."""
 
     closed = False
 
@@ -84,29 +83,29 @@ class _Pieces:
         self._at = 0
 
     def write(self, data: bytes) -> int:
-        """More of it."""
+        """Add data."""
         self._some.append(bytes(data))
         self._at += len(data)
         return len(data)
 
     def tell(self) -> int:
-        """How much it is by now."""
+        """Return the number of bytes so far."""
         return self._at
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no data is buffered."""
 
     def close(self) -> None:
-        """It is complete."""
+        """Do nothing: the caller takes the data."""
 
     def taken(self) -> bytes:
-        """What was written since this was asked last."""
+        """Return the data since the last call."""
         some, self._some = self._some, []
         return b"".join(some)
 
 
 def check_arrow() -> None:
-    """UsageError if pyarrow can't be used."""
+    """Raise UsageError if pyarrow is not usable."""
     try:
         try_out("pyarrow", _TRIAL)
     except ImportError as error:
@@ -127,7 +126,7 @@ def _without_large_times(text: bytes) -> bytes:
 
 
 def as_parquet(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
-    """Parquet: a column for each field, in groups of some thousand rows."""
+    """Return Parquet: a column for each field, in groups of some thousand rows."""
     arrow, json, parquet = map(import_module, ("pyarrow", "pyarrow.json", "pyarrow.parquet"))
     schema = _schema(arrow)
     options = json.ParseOptions(
@@ -160,7 +159,7 @@ def _schema(arrow: Any) -> Any:
 
 
 def together(texts: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Texts joined to pieces of about this size."""
+    """Join texts to pieces of about this size."""
     some: list[bytes] = []
     held = 0
     for text in texts:

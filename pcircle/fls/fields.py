@@ -1,8 +1,7 @@
-"""The columns of a listing: what ls says of each entry, and how wide that is.
+"""The columns of a listing, in the format of ls, and their widths.
 
-One native call makes the listings of several directories. The columns of a very large directory
-travel instead, and rank 0 makes its lines: how wide they are is known when all its entries were
-looked up.
+One native call formats the listings of several directories. Of a very large directory the columns
+travel to rank 0, which formats the lines, because the widths are known only after the last look-up.
 """
 
 from __future__ import annotations
@@ -29,9 +28,11 @@ _BLOCKS = PLACE_OF["blocks"]
 
 
 class Widths(msgspec.Struct, array_like=True):
-    """How wide columns are, those of a device's two numbers, and which columns of names also have
-    numbers, which stand to the right. `blocks` are those of all entries; `heading` is the line
-    above them.
+    """The widths of columns.
+
+    They include the widths of the two numbers of devices, and the columns of names that also
+    contain numbers, which are right-aligned. `blocks` are those of all entries; `heading` is the
+    line above them.
     """
 
     columns: list[int]
@@ -42,7 +43,7 @@ class Widths(msgspec.Struct, array_like=True):
     heading: bytes = b""
 
     def add(self, other: Widths) -> None:
-        """The widths of both."""
+        """Extend the widths by other widths."""
         if not self.columns or not other.columns:
             self.columns = self.columns or other.columns
         self.columns = list(map(max, self.columns, other.columns or self.columns))
@@ -96,7 +97,7 @@ class Fields:
     # ---- columns ---------------------------------------------------------------
 
     def of(self, looked: Looked) -> tuple[list[tuple[bytes, ...]], Widths]:
-        """The columns of entries as rows, with the name as the last, and widths of the others."""
+        """Return the columns of entries as rows, with the name last, and the other widths."""
         if looked.stats is None:
             return [(name,) for name in self._decor.plain(looked.typed)], Widths([])
         modes = looked.column("mode")
@@ -117,11 +118,10 @@ class Fields:
         *,
         whole: bool = True,
     ) -> list[bytes]:
-        """Return the text of several listings, which have so many entries (`counts`) each.
+        """Return the text of several listings, with `counts` entries each.
 
-        Entries are taken in an `order` of their places. The text of a directory that is listed
-        `whole` begins with its blocks. `names` are all names, each ended by a NUL, if they are at
-        hand and `are_plain`.
+        `order` has the places of the entries. The text of a directory that is listed `whole` begins
+        with its blocks. `names` has all names, NUL-terminated, if they are at hand and `are_plain`.
         """
         form, fields, table = self._form, list[Any](), b""
         if looked.stats is None:
@@ -144,7 +144,7 @@ class Fields:
         return [self._in_columns(text, total >= 0) for text in found] if form.columns else found
 
     def _adjusted(self, looked: Looked, modes: list[int], extra: Extra) -> list[list[bytes]]:
-        """Return the columns of entries of which some are not as their status is."""
+        """Return the columns of entries, some of which are not formatted from their status."""
         made, widths = self._made(looked, modes, extra)
         if widths.minor:
             rows = self._with_devices(zip(*made, strict=True), widths.minor)
@@ -152,7 +152,7 @@ class Fields:
         return made
 
     def _in_columns(self, text: bytes, has_total: bool) -> bytes:
-        """Return a listing with its names side by side."""
+        """Return a listing with names side by side."""
         lines = text.split(self._form.end)[:-1]
         head = [line + self._form.end for line in lines[:has_total]]
         return b"".join((*head, self.text(lines[has_total:])))
@@ -160,7 +160,7 @@ class Fields:
     def _made(
         self, looked: Looked, modes: list[int], extra: Extra
     ) -> tuple[list[list[bytes]], Widths]:
-        """The columns of entries, and widths, but not of the columns."""
+        """Return the columns of entries, and widths other than of the columns."""
         widths = Widths([])
         made = [self._column(name, looked, extra) for name in self._columns]
         for number, (name, column) in enumerate(zip(self._columns, made, strict=True)):
@@ -176,7 +176,7 @@ class Fields:
         return made, widths
 
     def _column(self, name: str, looked: Looked, extra: Extra) -> list[bytes]:
-        """A column of entries."""
+        """Return a column of entries."""
         if name == "time":
             time = self._form.time
             return self._times.texts(looked.column(time), looked.column(f"{time}_ns"))
@@ -187,7 +187,7 @@ class Fields:
         return list(map(change or b"%d".__mod__, looked.column(COLUMNS[place])))
 
     def space(self, blocks: int) -> bytes:
-        """So many blocks of 512 bytes in KiB, or for people."""
+        """Return blocks of 512 bytes in KiB, or in human-readable form."""
         return human(blocks * _BLOCK_BYTES) if self._form.human else b"%d" % (-(-blocks // 2))
 
     def _put_unknown(self, made: list[list[bytes]], place: int, kind: bytes) -> None:
@@ -201,7 +201,7 @@ class Fields:
     # ---- lines -----------------------------------------------------------------
 
     def lines(self, rows: Rows, widths: Widths) -> list[bytes]:
-        """The lines of entries, without their ends."""
+        """Return the lines of entries, without newlines."""
         if len(self._columns) == 0:
             return [row[-1] for row in rows]
         wide = list(widths.columns)
@@ -240,41 +240,41 @@ class Fields:
             yield changed
 
     def text(self, lines: Sequence[bytes]) -> bytes:
-        """Lines as they are printed, in columns if that is so."""
+        """Return lines for output, in columns on request."""
         if self._form.columns and lines:
             return in_columns(lines, self._form.columns)
         return self._form.end.join([*lines, b""])
 
     def total(self, blocks: int) -> bytes:
-        """The line of a directory's blocks, if there is one."""
+        """Return the line of a directory's blocks, if there is one."""
         form = self._form
         return b"total %b%b" % (self.space(blocks), form.end) if form.has_total else b""
 
     @property
     def are_plain(self) -> bool:
-        """Return whether names of regular files are shown as they are."""
+        """Return whether names of regular files are printed without additions."""
         form = self._form
         return not (form.escaped or form.classify or form.colors or form.host)
 
     def shown(self, names: Sequence[bytes]) -> list[bytes]:
-        """Names as they are shown."""
+        """Return names for output."""
         return self._decor.plain(names)
 
 
 def _part(align: int, width: int) -> bytes:
-    """A column of a template."""
+    """Return a column of a template."""
     return b"%b" if align == AS_IS else b"%%%b%db" % (b"" if align == RIGHT else b"-", width)
 
 
 def _are_special(modes: list[int], extra: Extra) -> bool:
-    """Return whether what is shown of some entries is not in their status."""
+    """Return whether some entries need more than their status."""
     if any("mark" in more for more in extra.values()):
         return True
     return any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes))
 
 
 def _put_devices(column: list[bytes], looked: Looked, modes: list[int], widths: Widths) -> None:
-    """Put the numbers of devices in the place of their sizes."""
+    """Replace the sizes of devices by their numbers."""
     if not _are_special(modes, {}):
         return
     devices = looked.column("rdev")

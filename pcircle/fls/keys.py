@@ -1,8 +1,8 @@
-"""What entries are sorted by, as bytes that are in that order: so they may be sorted anywhere.
+"""Sort keys of entries: bytes whose order is the order of the listing.
 
-A key has neither NUL nor slash, which keep keys apart where directories are sorted by those of
-all that they lie in. Where text is to descend, its bytes are turned round; what ends it is then
-the largest of all, and for that the two smallest share their first byte.
+A key contains neither NUL nor slash, which separate the keys of all parent directories. For
+descending text the bytes are complemented; its terminator must then be the largest of all, so the
+two smallest bytes share their first byte.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> bytes:
-    """A letter as of ``find -type``."""
+    """Return a letter of ``find -type``."""
     return _KINDS.get(stat.S_IFMT(mode), b"?")
 
 
 def turned(text: bytes) -> bytes:
-    """A text of the opposite order, also of those that it begins."""
+    """Return a text with the opposite order, also for its prefixes."""
     return text.translate(_TURN).replace(b"\0", b"\1\1").replace(b"/", b"\1\2") + b"\xff"
 
 
 class Keys:
-    """Keys of names by so many fields; those of one with its name are never equal."""
+    """Makes keys from sort fields; keys that include the name are never equal."""
 
     def __init__(self, keys: Sequence[tuple[str, bool]], *, directories_first: bool) -> None:
         self._first = directories_first
@@ -57,9 +57,9 @@ class Keys:
     def of(
         self, names: Sequence[bytes], stats: Stats | None, led: Mapping[int, int]
     ) -> Sequence[bytes]:
-        """Keys of names that were looked up, which is not needed for names alone.
+        """Return the keys of names, which must be looked up unless only names count.
 
-        `led` are the modes of what links lead to: one to a directory counts as such.
+        `led` has the modes of link targets: a link to a directory counts as a directory.
         """
         last = list(map(turned, names)) if self.turns else names
         if stats is None or self.of_names_alone:
@@ -75,7 +75,7 @@ class Keys:
         return list(map(b"".join, zip(*parts, last, strict=True)))
 
     def of_directory(self, name: bytes, status: os.stat_result | None) -> bytes:
-        """The same for a directory whose status is known, or not needed."""
+        """Return the key of a directory whose status is known, or not needed."""
         last = turned(name) if self.turns else name
         if self.of_names_alone:
             return last

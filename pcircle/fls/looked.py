@@ -1,4 +1,4 @@
-"""Names that were looked up together."""
+"""Batches of names that were looked up together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from pcircle.guards import require
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """Names of a directory, and if they were looked up columns of `stats`, but of those that
-    `failed`.
+    """Names of a directory, with columns of `stats` if they were looked up, except `failed` ones.
 
-    `typed` is how they are shown, `kinds` are letters as of ls for those that failed, `shown` is
-    the path of the directory, empty for PATHs themselves. The first so many are the directory
-    `itself`, as ``.`` and ``..``. `led` are the modes of what links lead to, if that is asked for.
+    `typed` are the printed names, `kinds` letters of ls for names that failed, `shown` is the path
+    of the directory, empty for PATHs. The first names are the directory `itself`: ``.`` and ``..``.
+    `led` has the modes of link targets, on request.
     """
 
     names: Sequence[bytes]
@@ -30,12 +29,12 @@ class Looked(msgspec.Struct, frozen=True):
     led: dict[int, int]
 
     def column(self, name: str) -> list[int]:
-        """A column of numbers."""
+        """Return a column of numbers."""
         return require(self.stats).column(name, 0, len(self.names))
 
 
 def known(column: list[int], failed: dict[int, OSError]) -> list[int]:
-    """A column without what is not known."""
+    """Return a column without failed entries."""
     if not failed:
         return column
     return [value for place, value in enumerate(column) if place not in failed]

@@ -1,4 +1,4 @@
-"""What is to be listed and how, decided once on rank 0, and what ranks tell of it."""
+"""The plan of a listing, decided on rank 0, and the notices of ranks."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
@@ -8,12 +8,12 @@ from pcircle.tool.trees import TreeCounters, TreePlan
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown of an entry, and how.
+    """The contents and the format of entries.
 
-    `shape` is ``lines``, ``json`` (rows), ``csv`` or ``total``. `hidden` names are shown with 1,
-    and ``.`` and ``..`` with 2. Names are shown in `columns` of a line of so many, 0: one a line;
-    `escaped` where people read them. `colors` are as in LS_COLORS, `host` is that of links to
-    files; both are empty where there are none.
+    `shape` is ``lines``, ``json`` (rows), ``csv`` or ``total``. `hidden` includes dot files with 1,
+    and ``.`` and ``..`` with 2. `columns` is the width of lines with several names, 0 for one name
+    per line; names are `escaped` for people. `colors` is as in LS_COLORS, `host` the host of links
+    to files; both may be empty.
     """
 
     shape: str = "lines"
@@ -40,12 +40,12 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_rows(self) -> bool:
-        """Whether programs read it."""
+        """Return whether the output is for programs."""
         return self.shape in ("json", "csv")
 
     @property
     def follows(self) -> bool:
-        """Whether what links lead to is looked at: for colours, if they tell of it."""
+        """Return whether link targets are looked up, for colours."""
         words = self.colors.split(":")
         return (
             self.classify
@@ -55,20 +55,22 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_alike(self) -> bool:
-        """Whether a file's line needs nothing but its name and its status."""
+        """Return whether a file's line needs only its name and status."""
         return not (self.acl or self.xattr or self.context or self.host)
 
     @property
     def has_total(self) -> bool:
-        """Whether a directory's blocks are told."""
+        """Return whether the output has totals of directories' blocks."""
         return self.long or self.blocks
 
 
 class ListPlan(TreePlan, frozen=True, kw_only=True):
-    """What is listed. `keys` are what entries are sorted by, each with whether it descends; none:
-    as they are found. Where directories have headings it is `headed`; sums are told of those in
-    PATHs as well if it is `deep`. `directories` are PATHs beside others that are none. `acts` is
-    what is reported of each entry, and the `ranks` have equal shares of `operations_per_s`.
+    """The plan of a listing.
+
+    `keys` are the sort fields, each with whether it descends; without any, entries are in the order
+    in which they are found. Directories are `headed` by their paths. With `deep`, totals include
+    subdirectories of PATHs. `directories` are PATHs next to PATHs of other kinds. `acts` is the
+    requested output of actions, and the `ranks` have equal shares of `operations_per_s`.
     """
 
     form: Form
@@ -84,7 +86,7 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
 
     @property
     def looks_up(self) -> bool:
-        """Whether more of an entry is wanted than its name, and whether it is a directory."""
+        """Return whether entries must be looked up."""
         form = self.form
         asked = form.has_total or form.inode or form.classify or form.colors or form.acl
         others = (
@@ -99,10 +101,10 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
 
 
 class Records(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """Some records for rank 0: see `pcircle.fls.records`."""
+    """Records for rank 0, see `pcircle.fls.records`."""
 
     packed: tuple[bytes, ...]
 
 
 class Counters(TreeCounters):
-    """Counts of entries that were listed."""
+    """The counters of a listing."""

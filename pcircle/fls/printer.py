@@ -1,4 +1,4 @@
-"""Rank 0's side of a listing: records are sorted, on disk if they are many, and become text."""
+"""The printer of rank 0: sorts records, on disk if there are many, and formats them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from pcircle.ui.listing import Times, human
 
 _AT_ONCE = 64  # directories, perhaps some ten kilobytes each
 _TOGETHER = 4096
-"""Lines that are made at once; more names of a directory are not put in columns."""
+"""The number of lines that are formatted together; larger directories are not printed in columns.
+"""
 
 
 class _Sums(msgspec.Struct, frozen=True):
-    """Of a directory, with all that is below it as far as that is known."""
+    """The sums of a directory, with subdirectories as far as known."""
 
     place: bytes
     shown: bytes
@@ -39,13 +40,13 @@ class _Sums(msgspec.Struct, frozen=True):
     newest_ns: int = MIN_NS
 
     def plus(self, other: _Sums) -> _Sums:
-        """Both, as this one."""
+        """Return the sum of two sums."""
         more = (self.entries + other.entries, self.size + other.size, self.blocks + other.blocks)
         return _Sums(self.place, self.shown, *more, max(self.newest_ns, other.newest_ns))
 
 
 class Printer:
-    """Takes records as they come. What is not sorted is text at once."""
+    """Receives records; unsorted output is printed at once."""
 
     def __init__(self, plan: ListPlan) -> None:
         self._plan, self._form = plan, plan.form
@@ -55,7 +56,7 @@ class Printer:
         self._is_first = True
 
     def add(self, packed: Sequence[bytes]) -> bytes:
-        """Keep records; what is to be printed of them now. StoppedEarly without the space."""
+        """Keep records; return the text to print now. StoppedEarly without space."""
         if self._sorter is None:
             return self._apart(packed)
         try:
@@ -65,7 +66,7 @@ class Printer:
         return b""
 
     def rest(self) -> Iterator[bytes]:
-        """The text of all records that were kept, in order. StoppedEarly."""
+        """Return the text of all kept records in order. StoppedEarly."""
         if self._sorter is None:
             return
         try:
@@ -80,21 +81,21 @@ class Printer:
             raise unsorted(error) from error
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         if self._sorter is not None:
             self._sorter.close()
 
     def _apart(self, packed: Sequence[bytes]) -> bytes:
-        """The text of directories, below what is above each."""
+        """Return the text of directories with separating lines."""
         return b"".join([self._gap(each) + read_directories([each]) for each in packed])
 
     def _gap(self, packed: bytes) -> bytes:
-        """What is above a directory's record: an empty line, if something is above that."""
+        """Return the empty line above a directory, except above the first one."""
         is_first, self._is_first = self._is_first, False
         return b"\n" * (self._plan.headed and not is_first and not packed.startswith(OPERANDS))
 
     def _directories(self, records: Iterator[bytes]) -> Iterator[bytes]:
-        """The text of all directories, of which PATHs themselves are none that is done."""
+        """Return the text of all directories except PATHs themselves."""
         between = b"\n" * self._plan.headed
         for tag, group in groupby(records, tag_of):
             if tag == DIRECTORY:
@@ -105,7 +106,7 @@ class Printer:
                     yield from self._wide(place, entries)
 
     def _wide(self, place: bytes, entries: Iterator[bytes]) -> Iterator[bytes]:
-        """The text of a directory that is no record by itself, or of PATHs."""
+        """Return the text of a directory that consists of many records, or of PATHs."""
         widths = Widths([])
         for packed in entries:
             found = read(packed)
@@ -130,7 +131,7 @@ class Printer:
     # ---- sums ------------------------------------------------------------------
 
     def _totals(self, records: Iterable[Record]) -> Iterator[bytes]:
-        """A line for each directory, below those of what is in it, as of du."""
+        """Return a line for each directory, after the lines of its subdirectories, as by du."""
         above: list[_Sums] = []
         for found in records:
             numbers, shown = found.text.split(b" ", 4)[:4], found.text.split(b" ", 4)[4]
@@ -171,5 +172,5 @@ def _is_below(place: bytes, above: bytes) -> bool:
 
 
 def unsorted(error: OSError) -> StoppedEarly:
-    """What ends a job whose findings don't fit into memory, nor where temporary files go."""
+    """Return the error for results that fit neither into memory nor into temporary files."""
     return StoppedEarly(f"cannot write temporary files: {error.strerror}")

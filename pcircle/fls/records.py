@@ -1,8 +1,8 @@
-"""What ranks find, as records that are sorted as they are: a place, text and a letter.
+"""The findings of ranks as records that sort as bytes: a place, text and a letter.
 
-The place is that of a directory, which is the keys of all that it lies in, and of an entry in it,
-which is its key, or nothing for what holds of the directory as a whole and so comes first. NULs
-keep these apart. The letter tells directories that are done from all else.
+A place consists of the keys of all parent directories, and of the key of the entry, or nothing for
+a record about the directory as a whole, which comes first. NULs separate the keys. The letter marks
+complete directories.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from operator import itemgetter
 from typing import NamedTuple
 
 OPERANDS = b"0"
-"""The place of PATHs that are listed themselves, before all directories: no other begins so."""
+"""The place of PATHs that are not directories, which precedes all directories."""
 DIRECTORY = ord("d")
 tag_of: Callable[[bytes], int] = itemgetter(-1)
-"""The letter of a record: `DIRECTORY` or another one."""
+"""Return the letter of a record: `DIRECTORY` or another one."""
 _DIRECTORY = b"%b\0\0\0%b%bd"
 
 
 class Record(NamedTuple):
-    """A record, read again."""
+    """A decoded record."""
 
     place: bytes
     key: bytes
@@ -28,22 +28,22 @@ class Record(NamedTuple):
 
 
 def root_place(number: int) -> bytes:
-    """The place of a PATH that is a directory, of this number."""
+    """Return the place of a PATH that is a directory, by its number."""
     return b"1%08x" % number
 
 
 def place_in(place: bytes, key: bytes) -> bytes:
-    """The place of a directory that has this key in another one."""
+    """Return the place of a directory by its key in its parent."""
     return place + b"\0" + key
 
 
 def record(place: bytes, text: bytes, key: bytes = b"") -> bytes:
-    """A record of the entry with this key in a directory, or of what holds of all entries."""
+    """Return a record of the entry with this key, or of a directory as a whole."""
     return b"%b\0\0%b\0%be" % (place, key, text)
 
 
 def read(packed: bytes) -> Record:
-    """The record that was made so."""
+    """Decode a record."""
     at = packed.index(b"\0\0")
     end = packed.index(b"\0", at + 2)
     return Record(packed[:at], packed[at + 2 : end], packed[end + 1 : -1])
@@ -52,15 +52,15 @@ def read(packed: bytes) -> Record:
 def directories(
     places: Iterable[bytes], headings: Iterable[bytes], texts: Iterable[bytes]
 ) -> list[bytes]:
-    """The records of directories, or of parts of them: the lines above them, and their texts."""
+    """Return the records of directories, or of parts of them: headings and texts."""
     return list(map(_DIRECTORY.__mod__, zip(places, headings, texts, strict=True)))
 
 
 def read_directories(packed: Iterable[bytes], between: bytes = b"") -> bytes:
-    """Return the text of directories' records, with something `between` them."""
+    """Return the text of directory records, with `between` as separator."""
     return between.join([each[each.index(b"\0\0\0") + 3 : -1] for each in packed])
 
 
 def place_of(packed: bytes) -> bytes:
-    """The place of a record."""
+    """Return the place of a record."""
     return packed[: packed.index(b"\0\0")]

@@ -1,4 +1,4 @@
-"""Entries for programs: a row each, as a line of JSON or of CSV."""
+"""Entries for programs: one row each, as a line of JSON or CSV."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _LUSTRE = b"lustre"
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entry. A name that is not UTF-8 is in `path_b64`, and so is such a target of a link.
+    """An entry. A name that is not UTF-8 is in `path_b64`, and so is such a link target.
 
-    `kind` is a letter as of ``find -type``, times are nanoseconds since the epoch, `blocks` of 512
-    bytes. `acl`, `context` and `signature` are there if they were asked for, `stripe_count`,
-    `stripe_bytes` and `pool` on Lustre.
+    `kind` is a letter of ``find -type``, times are nanoseconds since the epoch, `blocks` have 512
+    bytes. `acl`, `context` and `signature` are present on request, `stripe_count`, `stripe_bytes`
+    and `pool` on Lustre.
     """
 
     path: str | None
@@ -69,7 +69,7 @@ _MARKED = re.compile('[,"\r\n]').search
 
 
 def coded(name: bytes) -> tuple[str | None, str | None]:
-    """A name as text, or if it is not UTF-8 as base64."""
+    """Return a name as text, or in base64 if it is not UTF-8."""
     try:
         return name.decode(), None
     except UnicodeDecodeError:
@@ -89,7 +89,7 @@ class _Texts(dict[int, str]):
 
 
 class Rows:
-    """Makes rows of one form, each with its end. An entry that can't be read is `failed`."""
+    """Makes rows with terminators. An entry that cannot be read is `failed`."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -101,7 +101,7 @@ class Rows:
         self._signer: Any = None
 
     def of(self, looked: Looked) -> list[bytes]:
-        """The rows of those that could be looked up, in their order; nothing for the others."""
+        """Return the rows of looked up entries in order, without failed ones."""
         stats, count = require(looked.stats), len(looked.names)
         columns = [
             looked.column(name)
@@ -148,7 +148,7 @@ class Rows:
         return self._encode(row) + b"\n"
 
     def _more(self, looked: Looked, name: bytes, mode: int, device: int) -> dict[str, Any]:
-        """What takes calls of its own. OSError if a file can't be read that is to be."""
+        """Return fields that need further calls. OSError if a file cannot be read."""
         form, more = self._form, dict[str, Any]()
         path = b"/proc/self/fd/%d/%b" % (looked.fd, name)
         if stat.S_ISLNK(mode):
@@ -174,7 +174,7 @@ class Rows:
         return more
 
     def _signature(self, name: bytes, directory_fd: int) -> str:
-        """The signature of a file, as of fsum. OSError, also if the job ends meanwhile."""
+        """Return the signature of a file, as by fsum. OSError, also if the job ends."""
         from pcircle.signature import Signer, format_signature  # few want it
         from pcircle.signature.algorithms import DEFAULT
 
@@ -199,7 +199,7 @@ def _text(name: str) -> str:
 
 
 def layout_of(path: bytes) -> dict[str, Any]:
-    """What a Lustre layout says of a file: of its last component with data if it has several."""
+    """Return the Lustre layout of a file: of its last component with data."""
     with suppress(OSError, ValueError, IndexError):  # it tells of none, or of none known
         value = lustre.read_layout(path)
         if value is not None:
@@ -219,7 +219,7 @@ _NUMBERS = ",".join(["%d"] * 4 + ["%s"] * 2 + ["%d"] * 9)
 
 
 def csv_line(row: Row) -> bytes:
-    """A row as CSV; attributes are joined by spaces, which are escaped in them."""
+    """Return a row as CSV; attributes are separated by spaces, with spaces escaped."""
     numbers = _NUMBERS % (
         *(row.mode, row.links, row.uid, row.gid, _quoted(row.owner), _quoted(row.group)),
         *(row.size, row.blocks, row.block_size, row.inode, row.device, row.rdev),

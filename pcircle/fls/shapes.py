@@ -1,4 +1,4 @@
-"""How lines are put on a terminal: in columns, as ls does it."""
+"""The layout of names on a terminal, in columns as by ls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ESCAPES = re.compile(rb"\x1b\[[0-9;]*m|\x1b\]8;;.*?\x07")
 
 
 def width_of(line: bytes) -> int:
-    """How many columns of a terminal a line takes."""
+    """Return the number of terminal columns of a line."""
     if b"\x1b" in line:
         line = _ESCAPES.sub(b"", line)
     if line.isascii():
@@ -25,7 +25,7 @@ def width_of(line: bytes) -> int:
 
 
 def in_columns(lines: Sequence[bytes], terminal: int) -> bytes:
-    """Lines side by side, in as many columns as fit, read from top to bottom."""
+    """Return lines side by side in as many columns as fit, ordered top to bottom."""
     widths = list(map(width_of, lines))
     count = len(lines)
     for columns in range(min(count, max(1, terminal // _LEAST)), 0, -1):

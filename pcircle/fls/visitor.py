@@ -1,7 +1,8 @@
-"""What fls does at each step of the walk: looks names up, and makes records of what it finds.
+"""The visitor of fls: looks up names and makes records of them.
 
-A directory of few names is done whole, by the item that reads it, and is one record: its text, in
-order. Of a larger one batches of names are looked up by whoever is free, and each name is a record.
+A directory with few names is processed by the item that reads it, and is one record: its text, in
+order. The names of a larger directory are looked up in batches by any rank, and each name is a
+record.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from pcircle.walk.walker import Walker
 from pcircle.workers.throttle import BURST_S, Throttle
 
 MAX_WHOLE = 4096
-"""Names of a directory that is done whole."""
+"""The largest number of names of a directory that is processed as a whole."""
 _ITSELF = (b".", b"..")
 _FEW = 256  # names
 _HERE = -100  # AT_FDCWD
@@ -48,7 +49,7 @@ _NAMES_ALONE = ("files", "links", "specials", "directories")
 
 
 class ListVisitor(EntryVisitor):
-    """One worker thread's."""
+    """The visitor of one worker thread."""
 
     batch_names: ClassVar[int] = 2 * CAPACITY
 
@@ -73,7 +74,7 @@ class ListVisitor(EntryVisitor):
         self.does_bare = is_plain and plan.recursive and plan.form.hidden < len(_ITSELF)
 
     def _shown(self, where: Where) -> bytes:
-        """The path of a directory as the user knows it; nothing for where PATHs are."""
+        """Return the printed path of a directory; empty for the place of PATHs."""
         if where.path == HOLDER:
             return b""
         shown = self._plan.roots[where.root].shown
@@ -84,11 +85,10 @@ class ListVisitor(EntryVisitor):
     # ---- directories -----------------------------------------------------------
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._context = context
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """See `Visitor`. What is in it is sorted by the place of the directory."""
+        """Open a directory; its contents are sorted by its place."""
         super().enter(opened, source, holder)
         status = source.opened.status
         if holder is None:
@@ -142,9 +142,9 @@ class ListVisitor(EntryVisitor):
         return rest
 
     def _bodies(self, some: DirectoryBatch, fd: int, shown: bytes) -> list[bytes] | None:
-        """The text of each of some directories of files; None if something is wrong with one.
+        """Return the text of several directories of files; None if an entry has failed.
 
-        Nothing is asked of these files but their status.
+        The format needs only the status of these files.
         """
         names, counts = some.inside, some.counts
         stats = self._stats if self._looks_up and names else None
@@ -189,9 +189,9 @@ class ListVisitor(EntryVisitor):
         return below
 
     def _few(self, source: Lease) -> tuple[list[bytes], list[bytes]] | None:
-        """The names of a directory and, if nothing is looked up, those that are directories.
+        """Return the names of a directory and, without look-ups, its subdirectories.
 
-        None if there are many.
+        None if there are many names.
         """
         found = names_and_kinds(source.fd, MAX_WHOLE, asks=not self._looks_up)
         if found is None or (not self._looks_up and 0 in found[1]):
@@ -206,10 +206,7 @@ class ListVisitor(EntryVisitor):
         return names if self._form.hidden else [name for name in names if name[:1] != b"."]
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """See `Visitor`: of a large directory, or one of which some is chosen.
-
-        Directories that are not entered are looked up with the rest, and others here.
-        """
+        """Look up directories that are not entered, of a large or filtered directory."""
         itself = _ITSELF if self._form.hidden > 1 and opened.only is None else ()
         if opened.only is None:
             self._keep_widths(opened.ancestors, Widths([], heading=self._heading(opened)))
@@ -234,7 +231,7 @@ class ListVisitor(EntryVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`: names of a large directory, or a PATH."""
+        """Process names of a large directory, or a PATH."""
         every = names.all()
         for at in range(0, len(every), CAPACITY):
             if at and context.is_stopping():
@@ -247,7 +244,7 @@ class ListVisitor(EntryVisitor):
             self._keep_entries(where, looked, context)
 
     def operands(self) -> None:
-        """Columns are as wide as directories among the PATHs want it, too, as with ls."""
+        """Widen the columns of PATHs for directories among them, as ls does."""
         some = self._plan.directories
         for at in range(0, len(some), CAPACITY):
             names = some[at : at + CAPACITY]
@@ -264,7 +261,7 @@ class ListVisitor(EntryVisitor):
         context: Context[Any] | None,
         itself: int,
     ) -> Looked:
-        """Have names looked up, if need be. With a context those that can't be fail."""
+        """Look up names if necessary; with a context, report failures."""
         shown, typed, failed = b"", names, dict[int, OSError]()
         if where is not None:
             shown = self._shown(where)
@@ -294,7 +291,7 @@ class ListVisitor(EntryVisitor):
         return looked
 
     def _count(self, looked: Looked) -> list[bytes]:
-        """Count what was looked up; directories are returned instead."""
+        """Count looked up names; return the directories among them."""
         counters, count = self.counters, len(looked.names) - looked.itself
         counters.sized += count
         if looked.stats is None:
@@ -324,7 +321,7 @@ class ListVisitor(EntryVisitor):
     # ---- records ----------------------------------------------------------
 
     def _tell(self, where: Where, looked: Looked) -> None:
-        """Have rank 0 told of names that were looked up, each by itself."""
+        """Send a record for each looked up name to rank 0."""
         acts = require(self._acts)
         modes = [] if looked.stats is None else looked.column("mode")
         path = b"" if self._plan.roots[where.root].name else where.path
@@ -339,7 +336,6 @@ class ListVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """See `EntryVisitor`."""
         super().fail(root, path, doing, error, context)
         if self._acts is not None:
             path = b"" if self._plan.roots[root].name else path
@@ -353,7 +349,7 @@ class ListVisitor(EntryVisitor):
         *,
         whole: bool = False,
     ) -> None:
-        """Keep entries: all of a directory that is done `whole`, or some, each by itself."""
+        """Keep entries: all of a directory with `whole`, else some."""
         if self._acts is not None:
             self._tell(where, looked)
         if self._form.shape == "total":
@@ -382,7 +378,7 @@ class ListVisitor(EntryVisitor):
         self._keep(*directories((place,), (heading,), (text,)))
 
     def _made_rows(self, where: Where, looked: Looked, context: Context[Any] | None) -> list[bytes]:
-        """Return the rows of names that were looked up, as programs read them."""
+        """Return the rows of looked up names, for programs."""
         made = require(self._rows)
         if context is not None:
             made.is_stopping = context.is_stopping
@@ -403,7 +399,7 @@ class ListVisitor(EntryVisitor):
             self._keep(record(place, msgspec.msgpack.encode(widths)))
 
     def _add_sums(self, where: Where, looked: Looked) -> None:
-        """What is in a directory and is none counts for it."""
+        """Add entries other than directories to the sums of their directory."""
         columns = map(looked.column, ("mode", "size", "blocks"))
         times = require(looked.stats).times_ns("mtime", 0, len(looked.names))
         rows = [
@@ -445,12 +441,12 @@ class ListVisitor(EntryVisitor):
         self._kept_bytes += sum(map(len, packed))
 
     def _flush_much(self) -> None:
-        """Have rank 0 told if there is much: a directory may hold any number of directories."""
+        """Send records if there are many: a directory may hold any number of directories."""
         if self._kept_bytes > _MUCH_BYTES and self._context is not None:
             self._flush(self._context)
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`: rank 0 is told."""
+        """Send all records to rank 0."""
         self._flush(context)
         if self._acts is not None:
             self._acts.tell(context)
@@ -470,9 +466,9 @@ class ListVisitor(EntryVisitor):
 
 
 def _kinds(fd: int) -> dict[bytes, bytes]:
-    """Letters for the names of a directory, as of ls where it can't look them up.
+    """Return letters for the names of a directory, as ls prints them without look-ups.
 
-    None for those that can't be found out either.
+    None for unknown kinds.
     """
     kinds = {}
     with suppress(OSError), os.scandir(to_scan(rewound(fd))) as entries:
@@ -484,14 +480,13 @@ def _kinds(fd: int) -> dict[bytes, bytes]:
 
 
 class ListTask(TreeTask):
-    """A rank's part, or a thread's. Look-ups of one overlap where they take long."""
+    """The part of a rank, or of a thread. Slow look-ups of a thread overlap."""
 
     notice_type = Failure | Lines | Records
     counters_type, visitor_type = Counters, ListVisitor
     plan: ListPlan
 
     def begin(self) -> None:
-        """See `TreeTask`."""
         plan, first = self.plan, self.first
         self.acts: Actions | None = None
         if plan.acts.any:
@@ -510,16 +505,14 @@ class ListTask(TreeTask):
 
     @property
     def is_at_will(self) -> bool:
-        """See `TreeTask`."""
         return self._throttle is None and super().is_at_will
 
     def pace(self, count: int, stop: Callable[[], bool]) -> None:
-        """See `TreeTask`: an entry is an operation."""
+        """Wait for the rate limit: an entry is an operation."""
         if self._throttle is not None:
             self._throttle.take(count, stop)
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
-        """See `TreeTask`."""
         self._visitor: Any = visitor
         return super().walker(visitor)
 
@@ -528,7 +521,6 @@ class ListTask(TreeTask):
         return super().seed()
 
     def close(self) -> None:
-        """See `TreeTask`."""
         for part in self.parts:
             part.stats.close()
         super().close()

@@ -1,1 +1,1 @@
-"""An entry's owner, mode and lists: what they are to be, and the calls that make them so."""
+"""Owner, mode and access control lists of an entry: the new state, and the calls to reach it."""

@@ -1,10 +1,10 @@
-"""The calls that change an entry: never through a link, by its name or by a descriptor.
+"""The calls that change an entry: never through a link, by name or by descriptor.
 
-`chmod` follows links, and has no flag against it before Linux 6.6, whose `fchmodat2` has one, see
-`native.change_names`. Elsewhere, and where what is done depends on what an entry is, it is opened
-for its path alone: what was looked at is then what is changed, whoever exchanges the name
-meanwhile. By such a descriptor an entry is changed through `/proc/self/fd`, which leads to itself,
-be it a link.
+`chmod` follows links; Linux 6.6 has `fchmodat2`, which need not, see `native.change_names`. On
+older kernels, and where the change depends on the present state, the entry is opened for its path
+alone (O_PATH): the entry that was examined is then the one that is changed, even if its name is
+exchanged. Such a descriptor is changed through `/proc/self/fd`, which leads to the entry itself,
+also to a link.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pcircle.fs import native
 from pcircle.fs.trouble import Changed
 
 Target = int | bytes
-"""An open file, or the path of `/proc/self/fd` of one that is open for its path alone."""
+"""An open file, or the `/proc/self/fd` path of a file that is open for its path alone."""
 
 NEVER = 1 << 62
-"""A time that does not come, for native functions."""
+"""A deadline that never comes, for native functions."""
 
 _AT_FDCWD = -100
 _TOO_LONG = b"x" * 5000  # for a path
 _FLAGS = os.O_PATH | os.O_CLOEXEC
 ITSELF = _FLAGS | os.O_NOFOLLOW
-"""How an entry is opened for its path alone."""
+"""Flags to open an entry for its path alone."""
 _IS_LINK = "it is a symbolic link now"
 _READ_SEARCH, _OVERRIDE = 2, 1  # bits of CapEff
 
@@ -38,7 +38,10 @@ _READ_SEARCH, _OVERRIDE = 2, 1  # bits of CapEff
 def held(
     name: bytes, directory_fd: int, *, follow: bool = False
 ) -> Iterator[tuple[bytes, os.stat_result]]:
-    """An entry as a target, and its status; with `follow` what a link leads to. OSError."""
+    """Open an entry for its path; yield its target and status.
+
+    With `follow`, of a link's target. OSError.
+    """
     flags = _FLAGS if follow else ITSELF
     fd = os.open(name, flags, dir_fd=directory_fd)
     try:
@@ -48,7 +51,7 @@ def held(
 
 
 def is_link(name: bytes, directory_fd: int) -> bool:
-    """Whether a name is that of a symbolic link, wherever it leads."""
+    """Return whether a name is a symbolic link."""
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except OSError:
@@ -57,12 +60,12 @@ def is_link(name: bytes, directory_fd: int) -> bool:
 
 
 def target_of(path_fd: int) -> bytes:
-    """What leads to a file that is open for its path alone."""
+    """Return the path of a file that is open for its path alone."""
     return b"/proc/self/fd/%d" % path_fd
 
 
 def change_mode(name: bytes, mode: int, directory_fd: int) -> None:
-    """Give the entry of a name in a directory a mode. OSError; Changed of a link."""
+    """Change the mode of a name in a directory. OSError; Changed for a link."""
     if not sets_modes_by_name():
         _by_path(name, mode, directory_fd)
         return
@@ -92,7 +95,7 @@ def _by_path(name: bytes, mode: int, directory_fd: int) -> None:
 
 
 def ignores_modes() -> bool:
-    """Whether this process may list and search any directory, whatever its mode."""
+    """Return whether this process may list and search any directory, whatever its mode."""
     try:
         with open("/proc/self/status", "rb") as lines:
             found = next(line for line in lines if line.startswith(b"CapEff:"))
@@ -102,9 +105,9 @@ def ignores_modes() -> bool:
 
 
 def access_of(uid: int, gid: int, mode: int) -> int:
-    """What this process may do with a directory if it had this owner, group and mode: rwx.
+    """Return the rights of this process on a directory with this owner, group and mode: rwx.
 
-    Access control lists and capabilities apart.
+    Access control lists and capabilities are not considered.
     """
     if os.geteuid() == uid:
         return mode >> 6 & 7

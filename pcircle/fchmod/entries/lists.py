@@ -1,9 +1,9 @@
-"""Access control lists as `setfacl` has them in text, and what its options make of a list.
+"""Access control lists in the text form of `setfacl`, and its edits.
 
-An edit is an entry of such a text: a tag, whom it names, and rights; of one that is to be removed
-the rights are missing. `edited` does to a list what `setfacl -m` and `-x` do: rights of `X` count
-where a right to execute is there or the entry is a directory, and the mask becomes what the
-entries that it limits have together, unless it was given itself.
+An edit is an entry of the text: a tag, a name, and rights; an entry to remove has no rights.
+`edited` changes a list as `setfacl -m` and `-x` do: rights `X` apply if an execute right exists or
+the entry is a directory, and the mask becomes the union of the entries that it limits, unless it is
+given.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -23,11 +23,11 @@ _LIMITED = (USER, OWNING_GROUP, GROUP)
 _BASE = (OWNER, OWNING_GROUP, OTHER)
 
 Entries = dict[tuple[int, int], int]
-"""Rights by tag and the number of whom it names, `NOBODY` where it names none."""
+"""Rights by tag and number; the number is `NOBODY` for tags without a name."""
 
 
 class Edit(msgspec.Struct, frozen=True, array_like=True):
-    """An entry that is set; with `removes` one that goes. `searches` tells of an `X`."""
+    """An entry to set, or with `removes` to remove. `searches` means that it has an `X`."""
 
     tag: int
     number: int
@@ -44,10 +44,10 @@ def read_edits(
     removes: bool = False,
     default: bool = False,
 ) -> tuple[Edit, ...]:
-    """The entries of a text as of `setfacl -m` or, if it `removes`, `-x`. ValueError.
+    """Parse the text of `setfacl -m` or, with `removes`, of `-x`. ValueError.
 
-    `number_of` finds a user ("u") or a group ("g") by name. With `default` all are of default
-    lists, as with `-d`; else those that say so.
+    `number_of` finds a user ("u") or a group ("g") by name. With `default` all entries are of
+    default lists, as with `-d`; otherwise only those with that prefix.
     """
     words = [word.strip() for word in text.replace("\n", ",").split(",")]
     found = tuple(_edit(word, number_of, removes, default) for word in words if word)
@@ -96,15 +96,15 @@ def _rights(text: str, whole: str) -> tuple[int, bool]:
 
 
 def minimal(mode: int) -> Entries:
-    """The list that a mode alone is."""
+    """Return the list that is equivalent to a mode."""
     bits = ((OWNER, mode >> 6), (OWNING_GROUP, mode >> 3), (OTHER, mode))
     return {(tag, NOBODY): right & 7 for tag, right in bits}
 
 
 def entries(access: bytes | None, mode: int) -> Entries:
-    """The entries of an access list, or of a mode where there is none.
+    """Return the entries of an access list, or of a mode without a list.
 
-    The mode counts, as `chmod` would change the list.
+    The mode prevails, because `chmod` would change the list.
     """
     if access is None:
         return minimal(mode)
@@ -116,7 +116,7 @@ def entries(access: bytes | None, mode: int) -> Entries:
 
 
 def edited(found: Entries, edits: Sequence[Edit], *, is_directory: bool) -> Entries:
-    """A list after these edits. ValueError if it would make no sense."""
+    """Return a list after edits. ValueError if the result is invalid."""
     found = dict(found)
     for edit in edits:
         key = edit.tag, edit.number
@@ -145,26 +145,26 @@ def _together(rights: Sequence[int]) -> int:
 
 
 def without_names(found: Entries) -> Entries:
-    """A list as of `setfacl -b`: what the owning group really has, it keeps."""
+    """Return a list as by `setfacl -b`: the owning group keeps its effective rights."""
     bare = {(tag, NOBODY): found[tag, NOBODY] for tag in _BASE}
     bare[OWNING_GROUP, NOBODY] &= found.get((MASK, NOBODY), 7)
     return bare
 
 
 def bits_of(found: Entries) -> int:
-    """The nine bits of the mode that goes with a list."""
+    """Return the nine mode bits of a list."""
     group = found.get((MASK, NOBODY), found[OWNING_GROUP, NOBODY])
     return found[OWNER, NOBODY] << 6 | group << 3 | found[OTHER, NOBODY]
 
 
 def as_access(found: Entries) -> bytes | None:
-    """A list as the kernel has it; None if the mode alone says the same."""
+    """Return a list in kernel form; None if the mode is equivalent."""
     if all(tag in _BASE for tag, _ in found):
         return None
     return as_default(found)
 
 
 def as_default(found: Entries) -> bytes:
-    """The same of a default list, which is one in any case."""
+    """Return a default list in kernel form."""
     order: list[Any] = sorted(found.items())
     return packed((tag, right, number) for (tag, number), right in order)

@@ -1,7 +1,7 @@
-"""Modes or owners of many files, looked up and changed a block at a time by native functions.
+"""Changes of modes or owners of many files, a block at a time, by native functions.
 
-It is for plain files alone, of which nothing else is to be known: the others, and those that fail,
-are left to who looks at one entry after the other.
+Only plain files are changed, of which nothing else must be known. Other entries, and failures, are
+left to the code that processes single entries.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.trouble import Changed
 
 Directory = int | list[int]
-"""The descriptor of one that names are in, or of each name that of its own."""
+"""The descriptor of the directory of all names, or of each name."""
 
 __all__ = ["CAPACITY", "Quick"]
 
 
 class Quick:
-    """Changes files, for one thread; `mode_of` finds the new bits of a whole mode.
+    """Changes files for one thread; `mode_of` computes the new bits of a mode.
 
-    With an `owner` and group, of which one may be None, they get these, and their modes are what
-    the kernel leaves of them.
+    With an `owner` and group, of which one may be None, files get these, and the kernel decides
+    which mode bits remain.
     """
 
     def __init__(
@@ -40,15 +40,13 @@ class Quick:
         self._looks_first = False
 
     def look(self, directory_fd: Directory, names: Sequence[bytes]) -> bool:
-        """Look up at most `CAPACITY` names; whether all are files that have one name each."""
+        """Look up at most `CAPACITY` names; return whether all are files with one name."""
         return not any(self.odd(directory_fd, names))
 
     def odd(
         self, directory_fd: Directory, names: Sequence[bytes]
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """Look up at most `CAPACITY` names; the places of files that have other names as well, and
-        of what is no file, or could not be looked up.
-        """
+        """Look up names; return the places of hard-linked files, and of other kinds or failures."""
         try:
             self._stats.look(directory_fd, names)
         except Failed as failed:
@@ -56,9 +54,7 @@ class Quick:
         return self._odd(len(names))
 
     def change_all(self, some: DirectoryBatch, apart: set[int]) -> tuple[int, list[int]]:
-        """As `change`, of files in open directories that were looked up, but those in places
-        that are `apart`.
-        """
+        """Change looked up files in open directories, except places in `apart`; see `change`."""
         names = some.inside
         fds = list(chain.from_iterable(map(repeat, some.fds, some.counts)))
         self._stats.put(some.table)
@@ -85,9 +81,7 @@ class Quick:
     def change(
         self, directory_fd: Directory, names: Sequence[bytes], odd: Collection[int] = ()
     ) -> tuple[int, list[int]]:
-        """Change those that were looked up, but not those in some places: how many, and the places
-        of those that could not be.
-        """
+        """Change files except in some places; return the number, and the places that failed."""
         count = len(names)
         if self._owner is not None:
             return self._give(directory_fd, names, odd, *self._owner)
@@ -108,11 +102,11 @@ class Quick:
     def change_held(
         self, directory_fd: int, names: Sequence[bytes], modes: Sequence[int] = ()
     ) -> tuple[int, list[bytes]]:
-        """The same of modes, of names that others may exchange.
+        """Change the modes of names that other users may exchange.
 
-        What is opened decides, and is changed. That takes four calls, so where few files have
-        changed names are looked up first, unless their `modes` are known. Those that are no plain
-        files are not changed, either.
+        The opened file decides, and is changed. That takes four calls, so if few files may need
+        changes, names are looked up first, unless their `modes` are known. Other kinds are not
+        changed.
         """
         if not names:
             return 0, []
@@ -137,7 +131,7 @@ class Quick:
         return changed, failed
 
     def _change_opened(self, directory_fd: int, name: bytes) -> bool:
-        """Change one file, whatever has its name; whether there was something to. OSError."""
+        """Change one file, whatever has its name; return whether it differed. OSError."""
         fd = os.open(name, ITSELF, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)
@@ -165,7 +159,7 @@ class Quick:
         uid: int | None,
         gid: int | None,
     ) -> tuple[int, list[int]]:
-        """The same of owners."""
+        """Change the owners of looked up files; see `change`."""
         count = len(names)
         uids, gids = self._stats.column("uid", 0, count), self._stats.column("gid", 0, count)
         places = [
@@ -180,7 +174,7 @@ class Quick:
 def _change(
     fd: Directory, names: Sequence[bytes], places: Sequence[int], mode: int, uid: int, gid: int
 ) -> tuple[int, list[int]]:
-    """Give those in some places a mode, user and group: how many, and the places of the others."""
+    """Change mode, user and group of some places; return the number, and the places that failed."""
     if len(places) < len(names):
         names = [names[place] for place in places]
         fd = fd if isinstance(fd, int) else [fd[place] for place in places]

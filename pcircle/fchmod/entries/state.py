@@ -1,8 +1,8 @@
-"""What these tools change of an entry: owner, group, mode and access control lists; told, and kept.
+"""The state of an entry that these tools change: owner, group, mode and access control lists.
 
-A *state* is all of that at one moment. To change an entry is to bring it from one state to another
-(`apply`), with the least calls and in an order that opens nothing to anybody meanwhile; what an
-entry was is a state, too, and `--undo` keeps it as text, the *mark* of `pcircle.tool.planned`.
+A *state* is all of these at one moment. To change an entry is to bring it from one state to another
+(`apply`), with the fewest calls, and in an order that grants no additional rights in between. The
+old state is kept as text for `--undo`: the *mark* of `pcircle.tool.planned`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MAX_ID, _MAX_MODE = (1 << 32) - 2, 0o7777
 
 
 class State(NamedTuple):
-    """`access` and `default` are lists as the kernel has them, None where there is none.
+    """The state of an entry. `access` and `default` are lists in kernel form, or None.
 
-    Where `with_lists` is not set they are not known, and not to be touched.
+    Without `with_lists` the lists are unknown and stay unchanged.
     """
 
     uid: int
@@ -38,7 +38,7 @@ class State(NamedTuple):
 
 
 def state_of(status: os.stat_result, target: Target | None = None) -> State:
-    """The state of an entry; its lists are read from the `target`. OSError."""
+    """Return the state of an entry; its lists are read from the `target`. OSError."""
     mode = stat.S_IMODE(status.st_mode)
     if target is None or stat.S_ISLNK(status.st_mode):
         return State(status.st_uid, status.st_gid, mode)
@@ -49,7 +49,7 @@ def state_of(status: os.stat_result, target: Target | None = None) -> State:
 
 
 def with_set_id_cleared(mode: int) -> int:
-    """The mode of a regular file after its owner has changed, as the kernel leaves it."""
+    """Return the mode of a regular file after a change of owner, as the kernel leaves it."""
     if mode & stat.S_IXGRP:
         mode &= ~stat.S_ISGID
     return mode & ~stat.S_ISUID
@@ -60,10 +60,9 @@ def apply(
 ) -> None:
     """Bring an entry from one state to another. OSError.
 
-    The `owner`, and the `bits` of the mode, are set also where they are the same.
-
-    The owner first, since that clears set-id bits; whom a change of the owner could give more than
-    both states do gets less before.
+    The `owner`, and the `bits` of the mode, are set even if they are the same. The owner changes
+    first, because that clears set-id bits; before that, rights are withdrawn that the change of
+    owner would grant in excess of both states.
     """
     mode = old.mode
     owns = (new.uid, new.gid) != (old.uid, old.gid)
@@ -96,7 +95,7 @@ def apply(
 
 
 def mark_of(status: os.stat_result, old: State) -> bytes:
-    """What an entry was, to be restored: its kind and inode, to know it by, and its state."""
+    """Return the mark of an entry: its kind and inode, and its state, for restoring it."""
     kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?").encode()
     lists = [_UNTOUCHED, _UNTOUCHED]
     if old.with_lists:
@@ -112,7 +111,7 @@ def _number(digits: bytes) -> int:
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """A mark that was read: the kind and inode that an entry must have, and what it was."""
+    """A parsed mark: the required kind and inode, and the state to restore."""
 
     kind: str
     inode: int
@@ -120,7 +119,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def read_mark(mark: bytes) -> Restored:
-    """What `mark_of` has made. ValueError if it is something else."""
+    """Parse a mark of `mark_of`. ValueError."""
     fields = mark.split(b",")
     if len(fields) != _FIELDS:
         raise ValueError("not a state")
@@ -138,5 +137,5 @@ def read_mark(mark: bytes) -> Restored:
 
 
 def check_mark(root: int, mark: bytes) -> None:
-    """Raise ValueError if an entry of a record has a mark that is none of `mark_of`."""
+    """Raise ValueError if a mark in a record is invalid."""
     read_mark(mark)

@@ -1,4 +1,4 @@
-"""What is wanted of entries, as it travels in the plan."""
+"""The requested change of entries, as part of the plan."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from typing import Literal
@@ -10,13 +10,13 @@ from pcircle.owners import Rule
 
 
 class Wish(msgspec.Struct, frozen=True, array_like=True):
-    """What an entry is to be, apart from what it was.
+    """The request, independent of the present state of an entry.
 
-    `directory_mode` and `other_mode` are modes as they were typed, None where they are to stay, and
-    `umask` counts for them. `uid` and `gid` are set unless they are None; `users` and `groups` map
-    what is there. Only entries of `from_uid` and `from_gid` are meant. `edits` are of access
-    control lists; `no_lists`: all of these go. `set_id` tells what becomes of the set-id bits of a
-    file that gets another owner: they are cleared, kept, or cleared of all files.
+    `directory_mode` and `other_mode` are modes as typed, None to keep them, and `umask` applies to
+    them. `uid` and `gid` are set unless None; `users` and `groups` map present ids. Only entries of
+    `from_uid` and `from_gid` are changed. `edits` change access control lists; `no_lists` removes
+    them. `set_id` tells whether set-id bits of a file that changes owner are cleared, kept, or
+    cleared of all files.
     """
 
     directory_mode: str | None = None
@@ -34,12 +34,12 @@ class Wish(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def owns(self) -> bool:
-        """Whether owners or groups may change."""
+        """Return whether owners or groups may change."""
         return self.uid is not None or self.gid is not None or bool(self.users or self.groups)
 
     @property
     def sets_owner_alone(self) -> bool:
-        """Whether each entry gets the same owner or group, and nothing else."""
+        """Return whether each entry gets the same owner or group, and nothing else."""
         modes = self.directory_mode is not None or self.other_mode is not None
         fixed = self.uid is not None or self.gid is not None
         maps = bool(self.users or self.groups)
@@ -47,5 +47,5 @@ class Wish(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def lists(self) -> bool:
-        """Whether access control lists may change."""
+        """Return whether access control lists may change."""
         return bool(self.edits) or self.no_lists

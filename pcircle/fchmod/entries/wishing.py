@@ -1,7 +1,7 @@
-"""What becomes of an entry: from its state the one that it is to have, without any call.
+"""The new state of an entry, computed from its present state without any call.
 
-Owner and group first, then the set-id bits as the change of the owner leaves them, then the mode,
-then the lists: as `chown`, `chmod` and `setfacl`, one after the other, would do it.
+Owner and group first, then set-id bits as the change of owner leaves them, then the mode, then the
+lists: the result of `chown`, `chmod` and `setfacl`, one after the other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NameOf = Callable[[int], str]
 
 
 class Map:
-    """A map of ids; `unmapped` are those of which it says nothing, with how often they came."""
+    """A map of ids; `unmapped` counts ids without a rule."""
 
     def __init__(self, rules: Sequence[Rule], name_of: NameOf) -> None:
         self._rules = rules
@@ -40,7 +40,7 @@ class Map:
         self.unmapped: Counter[int] = Counter()
 
     def __call__(self, number: int) -> int:
-        """What an id becomes."""
+        """Return the new id."""
         if not self._rules:
             return number
         to = self._found(number)
@@ -51,7 +51,7 @@ class Map:
 
 
 class Wisher:
-    """Finds what entries are to be, for one thread."""
+    """Computes new states, for one thread."""
 
     def __init__(
         self, wish: Wish, user_of: NameOf, group_of: NameOf, *, force: bool = False
@@ -73,12 +73,12 @@ class Wisher:
         self.is_one = _is_one(wish)
 
     def is_meant(self, uid: int, gid: int) -> bool:
-        """Whether `--from` wants an entry."""
+        """Return whether `--from` selects an entry."""
         wish = self._wish
         return wish.from_uid in (None, uid) and wish.from_gid in (None, gid)
 
     def mode(self, whole: int) -> int:
-        """The permission bits that an entry with this whole mode gets, all else being the same."""
+        """Return the new permission bits for a whole mode, if nothing else changes."""
         known = self._modes.get(whole)
         if known is None:
             is_directory = stat.S_ISDIR(whole)
@@ -94,7 +94,7 @@ class Wisher:
         return mode if change is None else change.of(mode, is_directory=is_directory)
 
     def of(self, kind: int, old: State) -> State:
-        """The state that an entry of this kind gets. Trouble if a list would make no sense."""
+        """Return the new state of an entry of this kind. Trouble if a list would be invalid."""
         wish = self._wish
         uid = self.users(old.uid) if wish.uid is None else wish.uid
         gid = self.groups(old.gid) if wish.gid is None else wish.gid
@@ -133,7 +133,7 @@ class Wisher:
 
 
 def _is_one(wish: Wish) -> bool:
-    """Whether all entries get the same mode, or keep theirs, whatever it was."""
+    """Return whether all entries get the same mode, or keep theirs."""
     mode = wish.other_mode
     if mode != wish.directory_mode:
         return False
@@ -150,5 +150,5 @@ def _base(found: Entries) -> Entries:
 
 
 def _as_they_are(value: bytes) -> Entries:
-    """The entries of a default list, which no mode changes."""
+    """Return the entries of a default list, which no mode changes."""
     return {(tag, number): right for tag, right, number in entries_of(value)}

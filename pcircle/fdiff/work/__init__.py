@@ -1,1 +1,1 @@
-"""The walk of a comparison: of both sides, of what one side has alone, and of large files."""
+"""The walk of a comparison: of both sides, of entries of one side, and of large files."""

@@ -1,4 +1,4 @@
-"""What one side has alone: told, counted, kept as a possible move, and gone through if wanted."""
+"""Entries of one side: reported, counted, kept as possible moves, and walked on request."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 KINDS: Final = ("files", "links", "specials", "directories")
-"""Those of a `Block`."""
+"""The kinds of a `Block`."""
 _MODES: Final = {"files": stat.S_IFREG, "links": stat.S_IFLNK, "directories": stat.S_IFDIR}
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _READ_BYTES = 1 << 20
 
 
 class Within(Protocol):
-    """A directory that entries are in, as an `Open`, a `Batch` and an `Ask` have it."""
+    """A parent directory, in the form of an `Open`, a `Batch` and an `Ask`."""
 
     @property
     def path(self) -> bytes: ...
@@ -43,7 +43,7 @@ class Within(Protocol):
 
 
 class Lone:
-    """One thread's. `fail` is told of a side, a path and an error."""
+    """Processes entries of one side for one thread. `fail` receives a side, a path and an error."""
 
     def __init__(self, plan: DiffPlan, counters: Any, telling: Telling, fail: Any) -> None:
         self._plan = plan
@@ -62,9 +62,10 @@ class Lone:
         *,
         inside: bool = False,
     ) -> None:
-        """Entries of an open directory that a side has alone, by kinds.
+        """Process entries of one side in an open directory, by kind.
 
-        `inside`: so is the directory. Those that are directories are not, and gone through.
+        With `inside` the directory itself is of one side; its subdirectories are then walked, not
+        reported here.
         """
         told = self._plan.each or not inside
         for kind, names in found.items():
@@ -107,7 +108,7 @@ class Lone:
     def _keep(
         self, side: int, path: bytes, name: bytes, fd: int, context: Context[Any], *, told: bool
     ) -> None:
-        """A file that may be the other side's at another path: that is known in the end."""
+        """Keep a file that may have moved, which is decided at the end."""
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         digest = b""
         if self._plan.by_content and status.st_size:
@@ -134,7 +135,7 @@ class Lone:
     def enter(
         self, side: int, within: Within, names: Sequence[bytes], context: Context[Any]
     ) -> None:
-        """Have directories of one side gone through, if that is wanted; else they are done."""
+        """Walk directories of one side if requested, or complete them."""
         if not names:
             return
         if not self._plan.enters or (side and self._plan.one_sided):
@@ -148,7 +149,7 @@ class Lone:
 
 
 class AloneVisitor(EntryVisitor):
-    """One worker thread's, in directories of one side."""
+    """The visitor of one worker thread in directories of one side."""
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)
@@ -159,17 +160,16 @@ class AloneVisitor(EntryVisitor):
     in_place = True
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._context = context
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`: rank 0 is told."""
+        """Send all reports to rank 0."""
         self._telling.tell(context)
 
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """See `EntryVisitor`: by the number of its side."""
+        """Report a failure with the number of its side."""
         self._fail_side(root - ONLY_A, path, doing, error, context)
 
     def _fail_side(
@@ -180,7 +180,7 @@ class AloneVisitor(EntryVisitor):
         context.note([failure_of(root, side, path, doing, error)])
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Any) -> Iterator[Block]:
-        """See `Visitor`: the directories of a directory are told as they are found."""
+        """Report subdirectories as they are found."""
         for block in blocks:
             found = {"directories": encoded(block.directories)}
             context = require(self._context)
@@ -191,7 +191,6 @@ class AloneVisitor(EntryVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`."""
         found = {kind: getattr(names, kind) for kind in KINDS if kind != "directories"}
         self.counters.weight += where.weight * len(names)
         self._lone.tell(where.root - ONLY_A, where, found, fds[0], context, inside=True)

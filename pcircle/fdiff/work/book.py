@@ -1,4 +1,4 @@
-"""What a manifest has alone, as a side of a comparison."""
+"""Entries that only a manifest has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pcircle.signature.manifest import ManifestEntry
 
 
 class Alone:
-    """Tells of what a manifest has alone, with what is below if that is wanted."""
+    """Reports entries that only a manifest has, with everything below on request."""
 
     def __init__(self, book: ManifestReader, side: int, telling: Telling, counters: Any) -> None:
         self._book = book
@@ -22,7 +22,7 @@ class Alone:
     def tell(
         self, above: bytes, entry: ManifestEntry, *, told: bool, enters: bool, each: bool
     ) -> int:
-        """An entry of the directory `above`; returns how many were told or counted."""
+        """Report an entry of the directory `above`; return the number of entries."""
         paths, count = [(above, entry, told)], 0
         while paths:
             holder, entry, is_told = paths.pop()
@@ -34,6 +34,6 @@ class Alone:
         return count
 
     def below(self, path: bytes, *, each: bool) -> int:
-        """All that is below a directory, told if `each` entry is; how many they were."""
+        """Count everything below a directory, reported with `each`; return the number."""
         entries = self._book.section(path)
         return sum(self.tell(path, e, told=each, enters=True, each=each) for e in entries)

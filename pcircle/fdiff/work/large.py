@@ -1,7 +1,7 @@
-"""Large files: compared by their chunks, which many ranks may read at once.
+"""Large files, compared in chunks that several ranks can read at once.
 
-The item of a file reads its first megabyte itself: files that differ mostly do so there, and then
-nothing is handed out. The join of the item tells what was found.
+The item of a file reads its first megabyte itself: files that differ mostly differ there, and then
+nothing is handed out. The item's join reports the result.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _LARGEST_CHUNK_BYTES = 256 << 20
 _CHUNKS_PER_RANK = 32
 _CHUNK_S = 0.25
 UNLIKE = -1
-"""Of what a chunk comes to, by slot: how many differ. Below that: how many had which error."""
+"""The slot of the number of differing chunks; lower slots are error codes."""
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A pair between its first chunk and its last."""
+    """A pair between its first and its last chunk."""
 
     pair: Pair
     different: int
 
 
 class LargeFiles:
-    """The work on large files of one worker thread's `task`, of a job of so many ranks."""
+    """Compares large files for one worker thread's `task`, in a job of `size` ranks."""
 
     def __init__(self, task: Any, pairs: Pairs, ranks: int) -> None:
         self._task = task
@@ -65,7 +65,7 @@ class LargeFiles:
             yield other, fds, statuses
 
     def begin(self, item: Large, context: Context[Any]) -> Begun | None:
-        """Cut a pair into chunks; None if it is done, or has failed."""
+        """Divide a pair into chunks; None if it is complete, or has failed."""
         path = b"" if item.path == HOLDER else join_path(item.path, item.name)
         self._counters.sized += 1
         try:
@@ -92,7 +92,7 @@ class LargeFiles:
         statuses: tuple[os.stat_result, os.stat_result],
         context: Context[Any],
     ) -> None:
-        """Make chunks of all that is data on either side behind what was read."""
+        """Spawn chunks of all data on either side after the part that was read."""
         size = statuses[0].st_size
         self._counters.bytes_found += size
         self._counters.bytes_done += min(size, _FIRST_BYTES)
@@ -107,7 +107,7 @@ class LargeFiles:
             context.spawn([Chunk(item.path, item.name, item.place, offset, length, sparse)])
 
     def chunk(self, item: Chunk, context: Context[Any]) -> dict[int, int]:
-        """Compare a range; what takes long is handed back in two parts."""
+        """Compare a range; hand back the remaining range in two parts if it takes long."""
         until_s = time.monotonic() + _CHUNK_S
         at, end = item.offset, item.offset + item.length
         try:
@@ -132,7 +132,7 @@ class LargeFiles:
         return {}
 
     def complete(self, begun: Begun, merged: dict[int, int], context: Context[Any]) -> None:
-        """All chunks are compared: tell of the pair."""
+        """Report a pair after all of its chunks."""
         code = min(merged, default=0)
         if code < UNLIKE and not merged.get(UNLIKE):
             self._pairs.fail(begun.pair.path, "compare", _error_of(code), context)
@@ -142,7 +142,7 @@ class LargeFiles:
 
 
 def _code_of(error: OSError) -> int:
-    """An error as a number: what it is and which side it is of."""
+    """Encode an error and its side as a number."""
     return -2 - 2 * (error.errno or 0) - error_side(error)
 
 

@@ -1,7 +1,7 @@
-"""A tree against a manifest, and a manifest against another one.
+"""A tree compared with a manifest, and two manifests compared with each other.
 
-The tree is walked by all ranks, and each finds what it looks at in the manifest by itself. Two
-manifests are read side by side on rank 0, directory by directory.
+All ranks walk the tree, and each finds its entries in the manifest. Rank 0 reads two manifests side
+by side, directory by directory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KINDS = ("files", "links", "specials", "directories")
 
 
 class ManifestVisitor(EntryVisitor):
-    """One worker thread's: the tree is side `plan.tree_side`, the manifest the other one."""
+    """The visitor of one thread: the tree is side `plan.tree_side`, the manifest the other."""
 
     batch_names: ClassVar[int] = CAPACITY
 
@@ -67,21 +67,18 @@ class ManifestVisitor(EntryVisitor):
         self._ignores_book = plan.one_sided and self._side == 0
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._context = context
 
     def resume(self, base: Open[int], context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._context = context
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`: rank 0 is told."""
+        """Send all reports to rank 0."""
         self._telling.tell(context)
 
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """See `EntryVisitor`."""
         self.counters.failed += 1
         shown = self._plan.roots[ONLY_A + self._side]
         context.note([failure_of(shown, self._side, path, doing, error)])
@@ -89,7 +86,7 @@ class ManifestVisitor(EntryVisitor):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """See `Visitor`: what the manifest says of it."""
+        """Look up a directory in the manifest and compare it."""
         super().enter(opened, source, holder)
         entry = self._book.entry(opened.path)
         mode = source.opened.status.st_mode
@@ -104,7 +101,7 @@ class ManifestVisitor(EntryVisitor):
         return None
 
     def _is_first(self, path: bytes) -> bool:
-        """Whether the directory that it lies in is in the manifest."""
+        """Return whether the manifest has the parent directory."""
         above = self._book.entry(path.rpartition(b"/")[0])
         return above is not None and above.kind == b"d"
 
@@ -115,11 +112,11 @@ class ManifestVisitor(EntryVisitor):
         return self._comparer.differences(*sides)
 
     def _mode(self, entry: ManifestEntry, mode: int) -> int:
-        """The mode of A's entry."""
+        """Return the mode of A's entry."""
         return entry_mode(entry) if self._side else mode
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """See `Visitor`: what the manifest has besides is told."""
+        """Report entries that only the manifest has."""
         found = iter(blocks)
         first = next(found)
         names = None
@@ -131,7 +128,7 @@ class ManifestVisitor(EntryVisitor):
         yield from found
 
     def _tell_book(self, opened: Open[int], names: set[bytes] | None, fd: int) -> None:
-        """Entries of the manifest that the directory has not; `names` None: it is large."""
+        """Report entries of the manifest that the directory lacks; `names` None: it is large."""
         entries = self._book.section(opened.path)
         while some := list(islice(entries, CAPACITY)):
             if names is not None and self._chooser is None:
@@ -148,7 +145,7 @@ class ManifestVisitor(EntryVisitor):
                 self.counters.files += count  # whatever they are: they end here
 
     def _chooses(self, path: bytes, entry: ManifestEntry) -> bool:
-        """Whether patterns leave an entry of the manifest in."""
+        """Return whether patterns select an entry of the manifest."""
         if self._chooser is None:
             return True
         asked = entry.name if self._chooser.by_name else path
@@ -163,7 +160,6 @@ class ManifestVisitor(EntryVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`."""
         every, begun_s, at = names.all(), time.monotonic(), 0
         while at < len(every):
             part = every[at : at + CAPACITY]
@@ -220,7 +216,7 @@ class ManifestVisitor(EntryVisitor):
             counters.special += 1
 
     def _below(self, path: bytes) -> None:
-        """What the manifest has in a directory that is something else in the tree."""
+        """Report what the manifest has in a directory that is another kind in the tree."""
         if self._ignores_book:
             return
         count = self._alone.below(path, each=self._plan.each)
@@ -245,7 +241,7 @@ def compare_manifests(
     context: Any,
     check: Callable[[], None],
 ) -> None:
-    """Tell how two manifests differ. `check` is called from time to time, and may end it."""
+    """Compare two manifests. `check` is called from time to time and may raise."""
     books = ManifestReader(old), ManifestReader(new)
     comparer = StatusComparer(plan.fields, plan.window_ns)
     alone = [Alone(book, side, telling, counters) for side, book in enumerate(books)]

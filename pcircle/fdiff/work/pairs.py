@@ -1,7 +1,7 @@
-"""Names that both sides may have: looked up in blocks, compared, and told of.
+"""Names that both sides may have: looked up in blocks, compared, and reported.
 
-Equal files cost two looks and a part of a comparison of columns. What has to be asked of entries
-themselves, and content, is asked pair by pair; where that takes long the rest is handed back.
+Equal files cost two look-ups and a comparison of columns. Properties beyond the status, and
+content, are compared pair by pair; if that takes long, the remaining names are handed back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pcircle.walk.opened import Gathering
 from pcircle.walk.visitor import Names, Where
 
 LARGE_BYTES: Final = 32 << 20
-"""Files of more are compared in chunks, which others can take."""
+"""Larger files are compared in chunks, which can be stolen."""
 _BATCH_S = 0.1
 _WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
 
@@ -43,7 +43,7 @@ Fail = Callable[[bytes, str, OSError, Context[Any]], None]
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """An entry of both sides: its path, its names there, and what both are."""
+    """An entry of both sides: its path, names and statuses."""
 
     path: bytes
     name: bytes
@@ -53,7 +53,10 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Pairs:
-    """One thread's. `fail` is told of a path, what was tried and an error, which knows its side."""
+    """Compares pairs for one thread.
+
+    `fail` receives a path, the operation and an error, which has its side.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class Pairs:
         self._grouped = bool(plan.fields & LINKS)
 
     def compare(self, where: Where, names: Names, fds: Fds, context: Gathering[int]) -> None:
-        """All names, of which some may be handed back."""
+        """Compare all names; some may be handed back."""
         every, begun_s = names.all(), time.monotonic()
         at = 0
         while at < len(every):
@@ -96,7 +99,7 @@ class Pairs:
                 return
 
     def others(self, path: bytes, names: Sequence[bytes]) -> Sequence[bytes]:
-        """Their names on B: only roots that are files may have another one there."""
+        """Return the names in B: only roots that are files may have other names there."""
         return [self._plan.roots[ONLY_B].name] if path == HOLDER else names
 
     def _block(
@@ -107,7 +110,7 @@ class Pairs:
         context: Gathering[int],
         begun_s: float,
     ) -> Sequence[bytes]:
-        """Some names; those that are left, as it takes too long."""
+        """Compare some names; return the remaining ones if it takes too long."""
         names = self._looked_up(where, names, fds, context)
         count = len(names)
         if not count:
@@ -144,7 +147,7 @@ class Pairs:
     def _looked_up(
         self, where: Where, names: Sequence[bytes], fds: Fds, context: Gathering[int]
     ) -> Sequence[bytes]:
-        """Look names up on both sides; those that both have. Of the others it is told why not."""
+        """Look up names on both sides; report those that one side lacks, and return the others."""
         while names:
             sides = names, self.others(where.path, names)
             errors = [
@@ -173,7 +176,7 @@ class Pairs:
         on_b: OSError | None,
         context: Gathering[int],
     ) -> None:
-        """A name that can't be looked up on both sides: one may not have it."""
+        """Report a name that one side lacks, or a failed look-up."""
         for side, (error, other) in enumerate(((on_b, on_a), (on_a, on_b))):
             if error is None or error.errno != errno.ENOENT or other is not None:
                 continue
@@ -192,7 +195,7 @@ class Pairs:
     def _pair(
         self, where: Where, pair: Pair, different: int, fds: Fds, context: Gathering[int]
     ) -> None:
-        """A pair, of which its status tells some differences. OSError, which knows its side."""
+        """Compare a pair, whose status has these differences. OSError, with its side."""
         a, b = pair.a, pair.b
         if different & KIND:
             for side, mode in enumerate((a.st_mode, b.st_mode)):
@@ -211,7 +214,7 @@ class Pairs:
         self.settle(pair, different, context)
 
     def settle(self, pair: Pair, different: int, context: Context[Any]) -> None:
-        """All is known of a pair but how its names are grouped."""
+        """Report a pair that is complete except for its hard links."""
         a, b = pair.a, pair.b
         self._count(a.st_mode)
         grouped = self._grouped and not different & KIND and max(a.st_nlink, b.st_nlink) > 1
@@ -222,12 +225,12 @@ class Pairs:
             self._telling.pair(pair.path, a.st_mode, a.st_size, different)
 
     def missing(self, names: Sequence[bytes], fd: int) -> list[bytes]:
-        """Which of some names an open directory of A has not."""
+        """Return the names that an open directory of A lacks."""
         errors = _errors(self._stats[0], fd, names)
         return [names[place] for place, error in errors.items() if error.errno == errno.ENOENT]
 
     def kind_of(self, name: bytes, fd: int) -> str:
-        """The kind of an entry, as those of a block; a file's if it is gone by now."""
+        """Return the kind of an entry, as in a block; a file if it has vanished."""
         try:
             mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
         except OSError:
@@ -250,7 +253,7 @@ class Pairs:
             counters.special += 1
 
     def _see(self, pair: Pair, fds: Fds, context: Context[Any]) -> None:
-        """Two files are to be read: tell if one of them is offline."""
+        """Report if one of two files, which will be read, is offline."""
         roots, path = self._plan.roots, pair.path
         sides = ((ONLY_A, pair.name, pair.a), (ONLY_B, pair.other or pair.name, pair.b))
         for recalls, fd, (number, name, status) in zip(self._recalls, fds, sides, strict=True):
@@ -261,7 +264,7 @@ class Pairs:
     def _content(
         self, where: Where, pair: Pair, different: int, fds: Fds, context: Gathering[int]
     ) -> int | None:
-        """Whether two files have different content; None if others will find out."""
+        """Return whether the contents of two files differ; None if other items compare them."""
         a, b = pair.a, pair.b
         if any(map(size_is_nominal, fds, (a, b))):
             same, size = self._contents.same_to_end(pair.name, fds, pair.other)

@@ -1,4 +1,4 @@
-"""A comparison as a task: which work each kind of item is."""
+"""A comparison as a task: the work of each kind of item."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DiffTask(
     TreeTask,
     PartedTask[Tree | Batch | Portion | Phase | Large | Chunk | Extras | Ask, dict[int, int]],
 ):
-    """A rank's part, or a thread's. Look-ups of one overlap where they take long."""
+    """The part of a rank, or of a thread. Slow look-ups of a thread overlap."""
 
     notice_type = Failure | Recalled | Lines | Linked | Alone | Matched
     counters_type, visitor_type = Counters, DiffVisitor
@@ -49,7 +49,6 @@ class DiffTask(
     doing = "compare"
 
     def begin(self) -> None:
-        """See `TreeTask`."""
         division = divide(self.plan.threads)
         self.threads, self.max_threads = division.workers, division.most
         number = 0 if self.first is None else len(self.first.parts)
@@ -63,7 +62,7 @@ class DiffTask(
         self.targets = open_roots(roots, self.plan.directory, identify, is_first=is_first)
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
-        """See `TreeTask`: that of both sides; the one of one side is beside it."""
+        """Return the walk of both sides; the walk of one side is separate."""
         plan, counters, rank, lists = self.plan, self.counters, self.rank, self.lists
         self.visitor = require_type(DiffVisitor, visitor)
         if plan.manifest:
@@ -78,18 +77,16 @@ class DiffTask(
         return Walker(visitor, scope, self.directories, targets, counters, rank, lists)
 
     def walker_of(self, item: Tree | Batch | Portion) -> Walker[Any]:
-        """See `WalkTask`."""
         return self._walker if item.root == PAIRS else self._alone
 
     def begun(self, counters: Any) -> Iterator[Tree | Batch]:
-        """See `TreeTask`: of the roots only the first, with which the other side is compared."""
+        """Return items of the first root only, to which the other side belongs."""
         if not self.plan.walks:
             return iter(())
         only = None if self.lists is None else [part.listed for part in self.lists.parts]
         return seeds(self.plan.roots[:1], counters, only)
 
     def process(self, item: Any, context: Context[Any]) -> Any:
-        """See `Task`."""
         if not isinstance(item, _OWN):
             return super().process(item, context)
         own: Any = {}
@@ -113,7 +110,6 @@ class DiffTask(
             self.visitor.lost_names(item, error, context)
 
     def join(self, item: Any, own: Any, merged: dict[int, int], context: Context[Any]) -> Any:
-        """See `Task`."""
         if not isinstance(own, Begun):
             return super().join(item, own, merged, context)
         self.large.complete(own, merged, context)
@@ -121,7 +117,6 @@ class DiffTask(
         return {item.slot: 0}
 
     def close(self) -> None:
-        """See `TreeTask`."""
         for part in self.parts:
             for stats in part.stats:
                 stats.close()
@@ -130,5 +125,5 @@ class DiffTask(
 
 
 def _begun_or_done(begun: Begun | None, slot: int) -> Begun | dict[int, int]:
-    """What a large file has come to so far, for its join or as a result."""
+    """Return the state of a large file for its join, or its result."""
     return {slot: 0} if begun is None else begun

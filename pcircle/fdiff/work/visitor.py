@@ -1,9 +1,9 @@
-"""What fdiff does at each step of the walk of both sides.
+"""The visitor of fdiff, for the walk of both sides.
 
-A directory is opened on both sides, and what both list is told apart before anything is looked up:
-names of one side are that side's, and only the others become pairs. Where A's names don't fit in
-one block neither side is kept in memory: names that B lacks are missed when they are looked up
-there, and what B has besides is found by asking A for each name of B, which others do in parts.
+A directory is opened on both sides, and both listings are separated before any look-up: names of
+one side are reported, and only common names become pairs. If A's names do not fit in one block,
+neither listing is kept in memory: names that B lacks are found by their look-ups, and names that A
+lacks by looking up each name of B in A, which other ranks do in parts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Lacking(OSError):
-    """B has no directory of this name: nothing, or something else of this mode."""
+    """B lacks a directory of this name: it has nothing, or another kind with this mode."""
 
     def __init__(self, mode: int | None) -> None:
         super().__init__(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -47,7 +47,7 @@ class Lacking(OSError):
 
 
 class DiffVisitor(EntryVisitor):
-    """One worker thread's."""
+    """The visitor of one worker thread."""
 
     batch_names: ClassVar[int] = 2 * CAPACITY
 
@@ -77,21 +77,19 @@ class DiffVisitor(EntryVisitor):
     # ---- items -----------------------------------------------------------------
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._context = context
 
     def resume(self, base: Open[int], context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._context = context
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`: rank 0 is told."""
+        """Send all reports to rank 0."""
         self._telling.tell(context)
 
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """See `EntryVisitor`: the path is that of the side that refused."""
+        """Report a failure with the path of the side that failed."""
         self._fail_side(error_side(error), path, doing, error, context)
 
     def _fail(self, path: bytes, doing: str, error: OSError, context: Context[Any]) -> None:
@@ -107,7 +105,7 @@ class DiffVisitor(EntryVisitor):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """See `Visitor`: the same directory of B, compared. Lacking if there is none."""
+        """Open and compare the same directory of B. Lacking if there is none."""
         super().enter(opened, source, holder)
         target = with_side(1, lambda _: self._target(opened, holder))
         try:
@@ -123,7 +121,7 @@ class DiffVisitor(EntryVisitor):
         return target
 
     def _compared(self, opened: Open[int], found: int, leases: tuple[Lease, Lease]) -> bool:
-        """Tell of a pair of directories; whether all could be compared."""
+        """Report a pair of directories, and return whether they could be compared."""
         a, b = (lease.opened.status for lease in leases)
         fds = leases[0].fd, leases[1].fd
         try:
@@ -150,12 +148,11 @@ class DiffVisitor(EntryVisitor):
         return lease
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
-        """See `Visitor`."""
         self.counters.directories += opened.own is not False
         return 0
 
     def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`: also that B has no such directory."""
+        """Report a directory that failed, or that B lacks."""
         if not isinstance(error, Lacking):
             if opened.own is not False:  # else it has failed already
                 super().failed(opened, error, context)
@@ -168,7 +165,7 @@ class DiffVisitor(EntryVisitor):
         self._lone.enter(0, Above(opened, above), [opened.path.rpartition(b"/")[2]], context)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """See `Visitor`: names of one side are told, and the others go on."""
+        """Report names of one side, and return the other names."""
         found = iter(blocks)
         first = next(found)
         if opened.only is None:  # a list says by itself which names there are
@@ -183,9 +180,9 @@ class DiffVisitor(EntryVisitor):
     def _tell_apart(
         self, opened: Open[int], block: Block, source_fd: int, context: Context[Any]
     ) -> None:
-        """Tell what only one side has, and leave in the block what both have.
+        """Report names of one side, and leave the common names in the block.
 
-        With filters a name that is not chosen on one side may well be there: then all stay.
+        With filters, a name that is not selected on one side may exist there; then all names stay.
         """
         target_fd = require(require(opened.leases)[1]).fd
         every = {name for kind in KINDS for name in getattr(block, kind)}
@@ -217,7 +214,7 @@ class DiffVisitor(EntryVisitor):
         fds: tuple[int, int],
         context: Context[Any],
     ) -> None:
-        """Names of B that A has not, or not among what is chosen there."""
+        """Report names of B that A lacks or filters exclude."""
         if self._filtered:
             names = [name for name in names if _mode_of(name, fds[0]) is None]
         self.counters.found += len(names)
@@ -228,11 +225,10 @@ class DiffVisitor(EntryVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`."""
         self.pairs.compare(where, names, fds, context)
 
     def extras(self, item: Extras, context: Context[Any]) -> None:
-        """List a directory of B, of which A's is large, and have A asked for the names."""
+        """List a large directory of B, and spawn look-ups of its names in A."""
         with self.task.targets.lease(0, item.path, item.place.target) as target:
             for block in _scanned(target.fd):
                 if self._filtered:
@@ -245,7 +241,7 @@ class DiffVisitor(EntryVisitor):
                     return
 
     def ask(self, item: Ask, context: Context[Any]) -> None:
-        """Tell which names of a directory of B the same one of A has not."""
+        """Report the names of a directory of B that A lacks."""
         sources, targets, place = self.task.directories, self.task.targets, item.place
         with (
             sources.lease(0, item.path, place.source) as source,
@@ -259,14 +255,14 @@ class DiffVisitor(EntryVisitor):
                 self._lone.tell(1, item, {kind: names}, target.fd, context)
 
     def lost_names(self, item: Extras | Ask, error: OSError, context: Context[Any]) -> None:
-        """A directory of B could not be listed, or A not be asked for its names."""
+        """Report a directory of B that could not be listed, or not be looked up in A."""
         self.counters.found += 1
         self.counters.sized += 1
         self._fail(item.path, "compare directory", error, context)
 
 
 class Above:
-    """The directory that one lies in which B lacks, as `Lone` wants it."""
+    """The parent of a directory that B lacks, for `Lone`."""
 
     def __init__(self, opened: Open[int], above: Open[int]) -> None:
         self.path = opened.path.rpartition(b"/")[0]
@@ -275,7 +271,7 @@ class Above:
 
 
 def _scanned(fd: int) -> Iterator[Block]:
-    """The blocks of a directory of B; an OSError knows that."""
+    """Return the blocks of a directory of B; an OSError has its side."""
     found = blocks(fd)
     while True:
         block = with_side(1, lambda _: next(found, None))

@@ -1,1 +1,1 @@
-"""What an expression does with an entry."""
+"""The evaluation of expressions for entries."""

@@ -19,14 +19,14 @@ from pcircle.ui.names import show
 
 
 class Counts(Protocol):
-    """What actions count."""
+    """The counters of actions."""
 
     matched: int
     blocks: int
 
 
 class Deleting(Protocol):
-    """What is asked for, and told of, each removal."""
+    """The checks before each removal, and the records after it."""
 
     def due_once(self) -> None: ...
     def deleted(self, entry: Entry) -> None: ...
@@ -35,10 +35,10 @@ class Deleting(Protocol):
 
 
 class Actions:
-    """Makes the functions of actions, of one part of a rank.
+    """Compiles actions to functions, for one part of a rank.
 
-    With `dry` nothing is removed or run, and with `plans` as well it is planned what would be
-    removed; `quoted`: paths are shown as they are safe on a terminal.
+    With `dry` nothing is removed or run, and with `plans` removals are written to a plan. With
+    `quoted` paths are shown in a form that is safe on a terminal.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class Actions:
         self._made: dict[Node, Test] = {}  # a limit is one, whatever the kind of its entries
 
     def action(self, node: Node) -> Test:
-        """The function of an action."""
+        """Return the function of an action."""
         if node not in self._made:
             self._made[node] = self._action(node)
         return self._made[node]
 
     def bulk(self, node: Node) -> Bulk | None:
-        """What stands for an action where the text of many names is made at once, if that can be.
+        """Return an action that formats many names at once, if possible.
 
-        Terminals are given names in a form of their own.
+        Terminals receive names in a quoted form.
         """
         if node.name != "printf" or node.args[0] != 0 or self.quoted:
             return None
@@ -213,7 +213,7 @@ _LINES: dict[str, Callable[..., Callable[[Entry], bytes]]] = {
 
 
 def _of_known(write: Test) -> Test:
-    """What writes of an entry, for those alone that can be looked up."""
+    """Return a function that writes only entries that can be looked up."""
 
     def run(entry: Entry) -> object:
         status = entry.look() if entry.st is None else entry.st
@@ -228,13 +228,13 @@ def _prune(entry: Entry) -> bool:
 
 
 def _refuse_reached(entry: Entry) -> None:
-    """NotADirectoryError for a PATH that was reached through a link, which stays."""
+    """Raise NotADirectoryError for a PATH that was reached through a link, which stays."""
     if entry.kind == "d" and entry.name == b"." and entry.basename not in (b"..", b"/"):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
 
 def _remove(entry: Entry) -> None:
-    """Remove an entry, by its name in its open directory: never through a link. OSError."""
+    """Remove an entry by its name in its open directory, never through a link. OSError."""
     if entry.kind == "d":
         _refuse_reached(entry)
         os.rmdir(entry.name, dir_fd=entry.fd)

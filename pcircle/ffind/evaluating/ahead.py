@@ -1,7 +1,7 @@
-"""Looking names up before they are evaluated, several at once, where each takes long.
+"""Prefetching the status of names, several at once, where look-ups take long.
 
-A file system that answers in milliseconds answers many at once. Where one is found to be fast,
-nothing is done here: then an entry is looked up if its turn comes, and not at all if it need not.
+A file system that answers in milliseconds answers many requests at once. On a fast file system
+nothing is prefetched: an entry is looked up when it is evaluated, and only if necessary.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WORTH_IT = 4  # names; fewer are not worth to wake anybody
 
 
 class Ahead:
-    """Of one thread. `follow`: links are what they lead to."""
+    """The prefetch of one thread. With `follow` links stand for their targets."""
 
     def __init__(self, threads: int, *, follow: bool) -> None:
         self._overlap = Overlap(threads)
@@ -28,11 +28,11 @@ class Ahead:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known how long it takes."""
+        """Return whether the time of a look-up is known."""
         return self._each_s > 0
 
     def look(self, directory_fd: int, names: Sequence[bytes]) -> list[os.stat_result | None]:
-        """What there is to be known of names; None where it is not, which is for others to say."""
+        """Return the status of names; None where the look-up failed, which is reported later."""
         self._began_s = time.perf_counter()
         found: list[os.stat_result | None] = [None] * len(names)
         if self._each_s < _SLOW_S or len(names) < _WORTH_IT:
@@ -54,10 +54,10 @@ class Ahead:
         return found
 
     def done(self, count: int) -> None:
-        """So many were evaluated since they were looked up."""
+        """Record that `count` entries were evaluated since the look-up."""
         took_s = time.perf_counter() - self._began_s
         self._each_s = took_s * self._shared / max(1, count)
 
     def close(self) -> None:
-        """End the threads, if any were needed."""
+        """End the threads."""
         self._overlap.close()

@@ -1,8 +1,8 @@
-"""-printf for all names of a directory at once, where a format wants nothing but columns.
+"""-printf for all names of a directory at once, for formats that only need columns.
 
-Of an entry by itself each directive is a call, with an object that stands for what was looked up:
-three times what find takes in all. Here each directive is a column, made of the numbers that the
-kernel wrote side by side (`pcircle.fs.stats`), and one operation formats all of them.
+For a single entry each directive is a call, with an object for the status: three times the total
+time of find. Here each directive is a column of the table that the kernel filled
+(`pcircle.fs.stats`), and one operation formats all rows.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _TIMES = {"A": "atime", "C": "ctime", "T": "mtime"}
 
 
 class In(NamedTuple):
-    """The directory that names are in, and the kind of these: see `Entry`.
+    """The directory that contains the names, and their kind; see `Entry`.
 
-    Of names in several directories of that one, `holders` are these, one for each and with a slash.
+    If the names are in several subdirectories, `holders` has one of these per name, with a slash.
     """
 
     prefix: bytes
@@ -46,23 +46,23 @@ class In(NamedTuple):
     holders: Sequence[bytes] = ()
 
     def inside(self, names: Sequence[bytes]) -> Sequence[bytes]:
-        """The paths of names in the directory."""
+        """Return the paths of names in the directory."""
         return list(map(add, self.holders, names)) if self.holders else names
 
 
 Column = Callable[[In, Sequence[bytes], "Stats | None", Sequence[int]], Iterable[object]]
-"""Of names, by their places among those that were looked up."""
+"""A function from the rows of names to values."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What a directive is in a template, for names in a directory, and the columns that fill it."""
+    """A directive in the template, and the columns that fill it."""
 
     template: Callable[[In], bytes]
     columns: Sequence[Column] = ()
 
 
 class Bulk:
-    """What a format makes of many names. `looks`: they have to be looked up."""
+    """A format for many names. With `looks` they must be looked up."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._parts = list(map(_part, pieces))
@@ -71,7 +71,7 @@ class Bulk:
     def text(
         self, where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
     ) -> bytes:
-        """The text of all of them."""
+        """Return the text of all names."""
         template = b"".join(part.template(where) for part in self._parts) * len(names)
         columns = [
             column(where, names, stats, places) for part in self._parts for column in part.columns
@@ -81,7 +81,7 @@ class Bulk:
 
 
 def bulk_of(text: bytes) -> Bulk | None:
-    """What stands for a format, if all of it can be done so."""
+    """Return a bulk format, if all directives permit it."""
     pieces, _ = parse_format(text, [])
     return Bulk(pieces) if all(map(_is_plain, pieces)) else None
 
@@ -166,7 +166,7 @@ def _holders(
 def _holders_below(
     where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
 ) -> Iterable[bytes]:
-    """What is between the directory and the names, which begins with a slash."""
+    """Return the paths between the directory and the names, with a leading slash."""
     if where.holders:
         return [b"/" + holder[:-1] for holder in where.holders]
     return repeat(b"", len(names))

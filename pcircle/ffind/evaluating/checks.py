@@ -37,11 +37,14 @@ COSTS = {
     **dict.fromkeys(("time", "newer", "used", "size", "number", "perm", "sparse"), 2),
     **dict.fromkeys(("samefile", "nouser", "nogroup", "fstype"), 2),
 }
-"""What a test costs: 0 and 1 need no look-up, 2 one. Those that are not in here need more."""
+"""The cost of a test: 0 and 1 need no look-up, 2 needs one. Other tests need more."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What holds for all tests: `wide`, names are of characters; `midnight_ns`, of today."""
+    """The context of all tests:
+
+    with `wide`, names consist of characters; `midnight_ns` is today's start.
+    """
 
     now_ns: int
     midnight_ns: int
@@ -50,7 +53,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 def checked(node: Node, around: Surroundings) -> Test | None:
-    """The function of a test; None if the node is none."""
+    """Return the function of a test; None if the node is not a test."""
     if node.name in _OF_STATUS:
         return _with_status(_OF_STATUS[node.name](around, *node.args))
     if node.name in _OF_ENTRY:
@@ -73,7 +76,7 @@ def _with_status(test: Callable[[os.stat_result], object]) -> Test:
 
 
 def compared(compare: str, wanted: int) -> Callable[[int], bool]:
-    """How numbers are compared with one, as `+`, `-` or neither have it."""
+    """Return the comparison of a number, for `+`, `-` or neither."""
     if compare == "+":
         return lambda number: number > wanted
     if compare == "-":
@@ -97,7 +100,7 @@ def _time(
 def limits_ns(
     around: Surroundings, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
 ) -> tuple[int | None, int | None]:
-    """The times, in nanoseconds, after which and not after which a test of times is true."""
+    """Return the times after which, and up to which, a test of times is true."""
     day_ns, unit_ns = _DAY_S * _NS, unit_s * _NS
     # The beginning of the day that ends now or, with -daystart, that began at midnight.
     origin_ns = around.midnight_ns if midnight else around.now_ns - day_ns
@@ -228,7 +231,7 @@ _OF_STATUS: dict[str, Callable[..., Callable[[Any], object]]] = {
 
 
 def name_test(node: Node, around: Surroundings) -> Callable[[bytes, bytes], object] | None:
-    """The function of a name and the path before it; None if the node is no test of these."""
+    """Return a function of a name and the path before it; None for other tests."""
     if node.name == "name":
         match = _pattern(around, *node.args)
         return lambda name, prefix: match(name)
@@ -245,7 +248,7 @@ def _pattern(around: Surroundings, pattern: Any, fold: Any) -> Callable[[bytes],
 def expression(
     around: Surroundings, pattern: Any, fold: Any, syntax: Any
 ) -> Callable[[bytes], object]:
-    """A function that tells whether a whole path matches a regular expression."""
+    """Return a function that matches whole paths with a regular expression."""
     wide = around.wide
     text = text_of(pattern, wide=wide)
     flags = re.MULTILINE | (re.IGNORECASE if fold else 0)
@@ -328,7 +331,7 @@ def _empty(around: Surroundings) -> Test:
 
 
 def is_empty(entry: Entry) -> bool:
-    """Whether there is nothing in a directory; one that can't be read is not, and fails."""
+    """Return whether a directory has no entries; an unreadable directory is an error."""
     try:
         return entry.is_bare()
     except OSError as error:
@@ -378,7 +381,7 @@ _OF_ENTRY: dict[str, Callable[..., Test]] = {
 
 
 def cheapest_first(nodes: Sequence[Node]) -> list[Node]:
-    """Tests in the order of what they cost; those of the same cost stay in theirs."""
+    """Return tests sorted by cost; tests of equal cost keep their order."""
     return sorted(nodes, key=_cost)
 
 

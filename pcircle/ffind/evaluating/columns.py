@@ -1,5 +1,7 @@
-"""Tests of status for all names of a directory at once: the kernel's answers are compared as
-columns of numbers (`pcircle.fs.stats`), and no object is made of an entry that they leave out.
+"""Tests of status for all names of a directory at once.
+
+The columns of the status table (`pcircle.fs.stats`) are compared as numbers, and no object is made
+for an entry that fails a test.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pcircle.fs.stats import Stats
 from pcircle.timestamps import MIN_NS, Timestamp
 
 Choose = Callable[[Stats, Sequence[int]], Sequence[int]]
-"""Of the places of names that were looked up those that pass a test."""
+"""A function from the rows of names to the rows that pass a test."""
 
 _NS = 1_000_000_000
 _COLUMNS = {
@@ -28,7 +30,7 @@ _TIMES = {"a": "atime", "c": "ctime", "m": "mtime"}
 
 
 def chosen_by_column(node: Node, kind: str, around: Surroundings) -> Choose | None:
-    """The test of a node for entries of a kind; None if it is not one of these."""
+    """Return the test of a node for entries of a kind; None if it does not use columns."""
     args: Any = node.args
     if node.name == "not" and (inner := chosen_by_column(node.children[0], kind, around)):
         return _negated(inner)
@@ -77,7 +79,7 @@ def _permitted(kind: str, wanted: int) -> Callable[[int], bool]:
 
 
 def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:
-    """Those whose time is after `low_ns`, and not after `high_ns`."""
+    """Return a test for times after `low_ns` and up to `high_ns`."""
 
     def choose(stats: Stats, places: Sequence[int]) -> Sequence[int]:
         end = places[-1] + 1

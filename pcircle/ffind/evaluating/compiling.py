@@ -1,10 +1,10 @@
-"""An expression as functions, one for each kind of entry: compiled once by each thread of a rank.
+"""Expressions as functions, one for each kind of entry, compiled once by each thread of a rank.
 
-What is known of all regular files, or of all links, is put in first: `-type f` is true or false
-then, and nothing is asked of an entry for it. Tests side by side are put in the order of what they
-cost; actions stay where they are. The value of the whole is nobody's affair, so leading tests of
-names become *filters*: they choose among all names of a directory at once, and what they leave out
-is never an entry. If nothing but -print is left then, the paths are made all at once as well.
+Facts about all regular files, or all links, are inserted first: `-type f` is then constant, and
+entries are not queried for it. Adjacent tests are sorted by cost; actions keep their places. The
+value of the whole expression is unused, so leading tests of names become *filters*: they select
+from all names of a directory at once, and the names that fail never become entries. If only -print
+remains, the paths are also formatted at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pcircle.ffind.evaluating.entry import Test
 from pcircle.ffind.language.nodes import FALSE, TRUE, Node, all_of, walk
 
 Filter = Callable[[list[bytes], bytes], list[bytes]]
-"""Which of some names are left, below a path."""
+"""A function from names, below a path, to the names that pass."""
 
 _TOLD = "fdl"  # kinds that a directory tells of its entries
 _ACTIONS = frozenset(
@@ -35,20 +35,20 @@ _LIGHT_LETTERS = frozenset("pPfhHdy")
 
 
 class Acting(Protocol):
-    """Makes the functions of actions."""
+    """Compiles actions to functions."""
 
     def action(self, node: Node) -> Test: ...
     def bulk(self, node: Node) -> Any: ...
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """What is done with entries of one kind.
+    """The work for entries of one kind.
 
-    Names that the `filters` leave, and then the `columns` of their status, are handed to `each`; if
-    there is an `end` they are printed, each with that, if `counts` counted, and with `bulk` that
-    makes the text of all. None of these: nothing is done. `heavy`: entries are looked up, or more;
-    with `looks` all that `each` gets.
-    What can't be looked up as a column is handed to `slow`, behind the filters.
+    Names that pass the `filters`, and then the `columns` of their status, are passed to `each`.
+    With an `end` they are printed with this terminator, with `counts` they are counted, and `bulk`
+    formats the text of all names. Without any of these, nothing is done. With `heavy`, entries are
+    looked up or more; with `looks`, all entries that `each` gets. Names whose look-up failed are
+    passed to `slow` after the filters.
     """
 
     filters: Sequence[Filter] = ()
@@ -63,7 +63,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
     @property
     def by_columns(self) -> bool:
-        """Whether names are looked up as columns."""
+        """Return whether names are looked up as columns."""
         return bool(self.columns) or (self.bulk is not None and self.bulk.looks)
 
 
@@ -77,10 +77,10 @@ def compiled(
     prunes: bool,
     looked_up: str = "fl",
 ) -> Compiled:
-    """What is done with entries of a kind, a letter as of `-type` or none.
+    """Compile the expression for entries of a kind, a letter of `-type`.
 
-    With `in_bulk` what is simple is done for all names at once, for kinds that are `looked_up` as
-    columns that too; `prunes`: -prune does something.
+    With `in_bulk` simple work is done for all names at once, with `looked_up` also tests of status.
+    `prunes` means that -prune has an effect.
     """
     node = _ordered(_folded(node, kind, prunes=prunes))
     filters, rest = _split(node, around) if in_bulk else ([], node)
@@ -105,14 +105,14 @@ def compiled(
 
 
 def _looks(node: Node) -> bool:
-    """Whether what is evaluated first, and so for every entry, looks it up."""
+    """Return whether the first test, which every entry reaches, needs a look-up."""
     while node.children:
         node = node.children[0]
     return needs_status(node)
 
 
 def _by_columns(node: Node, kind: str, around: Surroundings) -> tuple[list[Choose], Node]:
-    """Tests for all names at once that stand for the leading ones, and what is left to be done."""
+    """Split off leading tests that work on columns; return them, and the remaining node."""
     found: list[Choose] = []
     if node.name != "and":
         return found, node
@@ -125,12 +125,12 @@ def _by_columns(node: Node, kind: str, around: Surroundings) -> tuple[list[Choos
 
 
 def around_tty(acting: Any) -> bool:
-    """Whether paths are shown, and not printed as they are."""
+    """Return whether paths are quoted for a terminal."""
     return bool(getattr(acting, "quoted", False))
 
 
 def heavy(node: Node) -> bool:
-    """Whether entries are looked up for it, or more than that."""
+    """Return whether a node needs look-ups, or more expensive operations."""
     return any(map(_is_heavy, walk(node)))
 
 
@@ -145,7 +145,7 @@ def _is_heavy(node: Node) -> bool:
 
 
 def needs_status(node: Node) -> bool:
-    """Whether a primary asks more of an entry than its directory tells."""
+    """Return whether a primary needs more than the directory entry."""
     if node.name == "printf":
         from pcircle.ffind.language.formats import parse_format
 
@@ -174,7 +174,7 @@ def reads_links(node: Node) -> bool:
 
 
 def _deciding(node: Node) -> Iterator[Node]:
-    """The node and all below it, less what is false whatever its tests find."""
+    """Return the node and all nodes below it, except constant false ones."""
     if node.name == "and" and FALSE in node.children and not _acts(node):
         return
     yield node
@@ -186,7 +186,7 @@ def _deciding(node: Node) -> Iterator[Node]:
 
 
 def _folded(node: Node, kind: str, *, prunes: bool) -> Node:
-    """The expression for entries of a kind."""
+    """Return the expression for entries of a kind."""
     if node.name == "not":
         inner = _folded(node.children[0], kind, prunes=prunes)
         if inner in (TRUE, FALSE):
@@ -202,7 +202,7 @@ def _folded(node: Node, kind: str, *, prunes: bool) -> Node:
 
 
 def _folded_row(node: Node, kind: str, *, prunes: bool) -> Node:
-    """Of `and` and `or`: what decides ends it, what does not is left out."""
+    """Simplify `and` and `or`: a deciding constant ends the row, other constants are removed."""
     neutral, final = (TRUE, FALSE) if node.name == "and" else (FALSE, TRUE)
     kept: list[Node] = []
     for child in node.children:
@@ -226,7 +226,7 @@ def _acts(node: Node) -> bool:
 
 
 def _known(node: Node, kind: str, *, prunes: bool) -> Node:
-    """A primary, or what it is for all entries of a kind."""
+    """Return a primary, or its constant value for all entries of a kind."""
     name = node.name
     if name in ("true", "false"):
         return TRUE if name == "true" else FALSE
@@ -248,7 +248,7 @@ def _known(node: Node, kind: str, *, prunes: bool) -> Node:
 
 
 def _ordered(node: Node) -> Node:
-    """The same with tests side by side in the order of their cost, and never across an action."""
+    """Sort adjacent tests by cost, never across an action."""
     if not node.children:
         return node
     children = [_ordered(child) for child in node.children]
@@ -266,7 +266,7 @@ def _ordered(node: Node) -> Node:
 
 
 def _split(node: Node, around: Surroundings) -> tuple[list[Filter], Node]:
-    """Filters that stand for the leading tests of names, and what is left to be done."""
+    """Split off filters for leading tests of names; return them, and the remaining node."""
     if node.name == "or":
         # As the value of the whole is nobody's affair, the last one is evaluated if no other is
         # true.
@@ -293,7 +293,7 @@ def _split(node: Node, around: Surroundings) -> tuple[list[Filter], Node]:
 
 
 def _is_of_names(node: Node) -> bool:
-    """Whether it is true or false by names alone."""
+    """Return whether a node depends on names alone."""
     if node.children:
         return node.name in ("and", "or", "not") and all(map(_is_of_names, node.children))
     return node.name in ("name", "path", "regex")
@@ -321,7 +321,7 @@ def _match_of(node: Node, around: Surroundings) -> Callable[[bytes], object]:
 
 
 def _of_names(node: Node, around: Surroundings) -> Callable[[bytes, bytes], object]:
-    """An expression of tests of names as a function."""
+    """Return a function for an expression of tests of names."""
     if node.name == "not":
         inner = _of_names(node.children[0], around)
         return lambda name, prefix: not inner(name, prefix)
@@ -339,7 +339,7 @@ def _of_names(node: Node, around: Surroundings) -> Callable[[bytes, bytes], obje
 
 
 def function(node: Node, around: Surroundings, acting: Acting) -> Test:
-    """The expression as a function of an entry."""
+    """Return the expression as a function of an entry."""
     if node.children:
         tests = [function(child, around, acting) for child in node.children]
         return _joined(node.name, tests)

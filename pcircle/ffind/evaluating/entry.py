@@ -1,7 +1,7 @@
-"""An entry while an expression is evaluated for it: looked up when that is asked for first.
+"""An entry during the evaluation of an expression: looked up on first use.
 
-One object serves all entries of a directory, one after the other: most expressions look at a name
-and no more, and an object for each would take as long as that.
+One object serves all entries of a directory in turn, because most expressions only test the name,
+and creating an object takes as long as that.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Report = Callable[["Entry", str, OSError], None]
 
 
 class Quit(Exception):
-    """No entry is to be evaluated any more."""
+    """No more entries must be evaluated."""
 
 
 class Entry:
-    """An entry by its `name` in the open directory `fd`, of which `prefix` is the path as shown.
+    """An entry by its `name` in the open directory `fd`, whose printed path is `prefix`.
 
-    A PATH itself is `fixed`, which is what was typed, and for tests of names has its `base`. The
-    `kind` is a letter as of `-type`, empty if it is not known yet. `pruned` is what came of the
-    expression, `bad` that something failed and `gone` that there is no such entry any more.
+    A PATH itself is `fixed`, the typed text, and has a `base` for tests of names. `kind` is a
+    letter of `-type`, empty if unknown. `pruned` is a result of the expression; `bad` means that an
+    operation failed, and `gone` that the entry has vanished.
     """
 
     __slots__ = (
@@ -65,30 +65,30 @@ class Entry:
         self.bad = self.gone = self.pruned = False
 
     def begin(self, name: bytes) -> None:
-        """Another entry of the same directory and kind."""
+        """Start with another entry of the same directory and kind."""
         self.name = name
         self.st = None
         self.bad = self.gone = self.pruned = False
 
     @property
     def path(self) -> bytes:
-        """The path as it is shown."""
+        """Return the printed path."""
         return self.fixed or self.prefix + self.name
 
     @property
     def basename(self) -> bytes:
-        """What tests of names see."""
+        """Return the name for tests of names."""
         return self.base or self.name
 
     @property
     def below(self) -> bytes:
-        """The path below PATH."""
+        """Return the path below PATH."""
         if self.fixed:
             return b""
         return self.path_below + b"/" + self.name if self.path_below else self.name
 
     def look(self) -> Status:
-        """Look it up; False if that can't be done, which is told."""
+        """Return the status; False if the look-up failed, which is reported."""
         try:
             self.st = self._status()
         except OSError as error:
@@ -105,15 +105,15 @@ class Entry:
         return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
 
     def use(self, status: os.stat_result) -> None:
-        """Use a status that was looked up ahead."""
+        """Use a prefetched status."""
         self.st = status
 
     def target(self) -> bytes:
-        """What a link leads to. OSError."""
+        """Return the target of a link. OSError."""
         return os.readlink(self.name, dir_fd=self.fd)
 
     def is_bare(self) -> bool:
-        """Whether there is nothing in a directory. OSError."""
+        """Return whether a directory has no entries. OSError."""
         fd = self._open()
         try:
             scan: Any = os.scandir(to_scan(fd))  # mypy knows of no scan of either kind
@@ -128,7 +128,7 @@ class Entry:
         return open_without_atime(self.name, flags, self.fd)
 
     def letter(self) -> str:
-        """Its kind; empty if it can't be known."""
+        """Return the kind; empty if it cannot be determined."""
         if not self.kind:
             status = self.look() if self.st is None else self.st
             if status is False:
@@ -137,17 +137,17 @@ class Entry:
         return self.kind
 
     def fail(self, doing: str, error: OSError) -> None:
-        """Something about it can't be done."""
+        """Report a failed operation on the entry."""
         self.report(self, doing, error)
 
     @property
     def opened(self) -> bytes:
-        """A path by which calls reach it that know of no directories."""
+        """Return a path for system calls without directory descriptors."""
         return b"/proc/self/fd/%d/%b" % (self.fd, self.name)
 
 
 class CountedEntry(Entry):
-    """An entry in two walks, of which the first one counts, where access times are tested.
+    """An entry in two walks, of which the first counts, for tests of access times.
 
     With `updates_links` the tests may update the access times of links.
     """

@@ -1,4 +1,4 @@
-"""Evaluating the expression for entries of a directory, and what comes of it counted."""
+"""The evaluation of the expression for entries of a directory, and its counters."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _PRUNE = Node("prune")
 
 
 class Evaluator(EntryVisitor):
-    """What a search does with names and entries, wherever they come from."""
+    """Evaluates names and entries from a walk or from an index."""
 
     def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
-        """With `counters` it is counted what would be removed, and that is all."""
+        """With `counters` the evaluator only counts entries that would be removed."""
         super().__init__(task, counters)
         plan = task.plan
         settings = plan.settings
@@ -79,15 +79,12 @@ class Evaluator(EntryVisitor):
     # ---- items -----------------------------------------------------------------
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._context = self.task.context = context
 
     def resume(self, base: Open[int], context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._context = self.task.context = context
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`."""
         self.task.flush()
         if self.task.acts is not None:
             self.task.acts.tell(context)
@@ -98,7 +95,7 @@ class Evaluator(EntryVisitor):
         return bool(self.task.rank_part.halted) and not self._counts
 
     def _evaluate(self, test: Test, entry: Entry) -> None:
-        """Have the expression done for an entry; what has failed is counted."""
+        """Evaluate the expression for an entry, and count failures."""
         try:
             test(entry)
         except Quit:
@@ -107,13 +104,13 @@ class Evaluator(EntryVisitor):
             self.task.output.entry_done(entry)
 
     def _evaluate_one(self, entry: Entry) -> None:
-        """Have the expression done for an entry whose directory is open for it alone."""
+        """Evaluate the expression for an entry whose directory was opened for it."""
         self._evaluate(self._whole, entry)
         if self._gathers:
             self.task.commands.end(dirs_only=True)
 
     def _report(self, entry: Entry, doing: str, error: OSError) -> None:
-        """Something about an entry can't be done."""
+        """Report a failed operation on an entry."""
         is_gone = error.errno == errno.ENOENT and self._silent and not self._is_start(entry)
         if is_gone and doing == "look up":
             entry.gone = True
@@ -126,13 +123,12 @@ class Evaluator(EntryVisitor):
         return bool(entry.fixed)
 
     def tell(self, root: int, path: bytes, doing: str, error: OSError) -> None:
-        """Tell of a failure that is counted."""
+        """Report a failure that was counted before."""
         self._context.note([failure_of(self._plan.roots[root], root, path, doing, error)])
 
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """See `EntryVisitor`."""
         if self._counts:
             self.counters.failed += 1
         else:
@@ -141,14 +137,14 @@ class Evaluator(EntryVisitor):
     # ---- entries ---------------------------------------------------------------
 
     def _prefix(self, root: int, path: bytes) -> bytes:
-        """What stands before the names in a directory, as they are shown."""
+        """Return the printed path before the names in a directory."""
         shown: bytes = self._plan.roots[root % len(self._plan.roots)].shown
         if not shown.endswith(b"/"):
             shown += b"/"
         return shown + path + b"/" if path else shown
 
     def _entry_in(self, where: Where, fd: int, kind: str) -> Entry:
-        """The entry that stands for each of a directory in turn."""
+        """Return the object that stands for each entry of a directory in turn."""
         entry = self._entry
         entry.fixed = entry.base = b""
         entry.fd, entry.kind = fd, kind
@@ -161,7 +157,7 @@ class Evaluator(EntryVisitor):
         return entry
 
     def _start_entry(self, root: int, fd: int, name: bytes, kind: str) -> Entry:
-        """A PATH itself."""
+        """Return the entry of a PATH itself."""
         entry = self._entry
         start = self._plan.roots[root % len(self._plan.roots)]
         entry.fd, entry.kind, entry.root = fd, kind, root % len(self._plan.roots)
@@ -175,7 +171,7 @@ class Evaluator(EntryVisitor):
         return entry
 
     def _do(self, where: Where, names: list[bytes], kind: str, fd: int) -> int:
-        """Evaluate names of one kind in one directory; how many came to an end as such."""
+        """Evaluate names of one kind in one directory; return the number of successful ones."""
         plan = self._of_kind[kind]
         count = len(names)
         if depth_of(where.path) + 1 < self._min:
@@ -188,7 +184,7 @@ class Evaluator(EntryVisitor):
         return count - self._done(where, plan, names, kind, fd) if names else count
 
     def _done(self, where: Where, plan: Compiled, names: list[bytes], kind: str, fd: int) -> int:
-        """Do what is to be done with names that are left; how many of them failed or were gone."""
+        """Process names that passed the filters; return the number that failed or vanished."""
         if plan.end is not None:
             prefix = self._prefix(where.root, where.path)
             between = plan.end + prefix
@@ -204,7 +200,7 @@ class Evaluator(EntryVisitor):
     def _by_columns(
         self, where: Where, plan: Compiled, names: list[bytes], kind: str, fd: int
     ) -> int:
-        """Choose names by their status, and do those that are left; as of `_done`."""
+        """Select names by status and process them; return the number that failed or vanished."""
         stats, lost = self.task.stats, 0
         for at in range(0, len(names), CAPACITY):
             some = names[at : at + CAPACITY]
@@ -235,12 +231,12 @@ class Evaluator(EntryVisitor):
     def _in_bulk(
         self, where: Where, plan: Compiled, names: list[bytes], kind: str, places: Sequence[int]
     ) -> None:
-        """Have the text of names made at once; where they were looked up they have these places."""
+        """Format names at once; `places` are their rows if they were looked up."""
         stats = self.task.stats if plan.bulk.looks else None
         self.task.output.add(0, plan.bulk.text(self._in(where, kind), names, stats, places))
 
     def _in(self, where: Where, kind: str) -> In:
-        """A directory, for the text of names in it."""
+        """Return the directory for bulk formats."""
         shown = self._plan.roots[where.root % len(self._plan.roots)].shown
         prefix = self._prefix(where.root, where.path)
         return In(prefix, where.path, shown, depth_of(where.path) + 1, kind)
@@ -248,9 +244,9 @@ class Evaluator(EntryVisitor):
     def _each(
         self, entry: Entry, test: Test, names: Sequence[bytes], *, looks: bool = False
     ) -> int:
-        """Evaluate names one by one; how many of them failed or were gone.
+        """Evaluate names one by one; return the number that failed or vanished.
 
-        With `looks` all of them are looked up for it.
+        With `looks` all names are looked up first.
         """
         if looks and len(names) > 2 * _FIRST and not self.task.ahead.is_known:
             # How long it takes is seen by a few.
@@ -278,7 +274,7 @@ class Evaluator(EntryVisitor):
         return lost
 
     def _settle(self, entry: Entry) -> None:
-        """Count one with which not all went well."""
+        """Count an entry that failed or vanished."""
         if entry.bad:
             self.counters.failed += 1
         else:
@@ -286,13 +282,13 @@ class Evaluator(EntryVisitor):
 
 
 class Counting:
-    """Actions of who only counts what would be removed: none is done."""
+    """Actions that only count removals."""
 
     def __init__(self, finder: Evaluator) -> None:
         self._finder = finder
 
     def action(self, node: Node) -> Test:
-        """The function of an action."""
+        """Return the function of an action."""
         if node.name == "delete":
             return self._delete
         if node.name == "prune":
@@ -300,7 +296,7 @@ class Counting:
         return lambda entry: True
 
     def bulk(self, node: Node) -> None:
-        """No text is made."""
+        """Return None: no text is formatted."""
 
     def _delete(self, entry: Entry) -> bool:
         self._finder.counters.matched += 1
@@ -313,7 +309,7 @@ def _prune(entry: Entry) -> bool:
 
 
 def chosen(plan: Compiled, stats: Stats, places: Sequence[int]) -> Sequence[int]:
-    """Which of these places of what was looked up are left by a plan's columns."""
+    """Return the rows that pass a plan's columns."""
     for choose in plan.columns:
         if not places:
             break
@@ -322,5 +318,5 @@ def chosen(plan: Compiled, stats: Stats, places: Sequence[int]) -> Sequence[int]
 
 
 def depth_of(path: bytes) -> int:
-    """How many levels a directory is below its PATH."""
+    """Return the number of levels of a directory below its PATH."""
     return path.count(b"/") + 1 if path else 0

@@ -1,4 +1,4 @@
-"""Tests of what is kept with an inode: flags, attributes, access control lists, file systems."""
+"""Tests of inode data: flags, extended attributes, access control lists, file systems."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FLAGS = {
     "C": 0x800000, "x": 0x2000000, "N": 0x10000000, "P": 0x20000000, "F": 0x40000000,
     "X": 0x400,
 }  # fmt: skip
-"""The flags of inodes, by the letters of chattr(1)."""
+"""Inode flags by the letters of chattr(1)."""
 _KNOWN = sum(FLAGS.values()) & ~(FLAGS["E"] | FLAGS["I"])  # which the file system sets by itself
 
 _TYPES: dict[int, bytes] = {}
 
 
 def fs_type(device: int) -> bytes:
-    """The type of the file system of a device number."""
+    """Return the file system type of a device number."""
     found = _TYPES.get(device)
     if found is None:
         found = _TYPES[device] = type_of_device(device) or b"unknown"

@@ -1,4 +1,4 @@
-"""Tests of Lustre layouts. Where there is no Lustre, nothing has one, and all are false."""
+"""Tests of Lustre layouts. On other file systems all of them are false."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _METADATA = "lustre.lmv"
 
 
 def _layout(entry: Entry) -> Layout | None:
-    """The layout of a file or directory; None if it has none, or one that can't be made out."""
+    """Return the layout of a file or directory; None without a valid layout."""
     if entry.letter() not in ("f", "d"):
         return None
     try:
@@ -24,7 +24,7 @@ def _layout(entry: Entry) -> Layout | None:
 
 
 def _stripes(layout: Layout | None) -> Iterator[Stripes]:
-    """The plain layouts that it is made of."""
+    """Return the plain layouts of a composite layout."""
     if isinstance(layout, Stripes):
         yield layout
     elif layout is not None:
@@ -55,7 +55,7 @@ def _number(name: str, compare: str, wanted: int) -> Test:
 
 
 def _metadata_targets(entry: Entry) -> Iterator[int]:
-    """The metadata target of a directory, or of the directory that a file is in."""
+    """Return the metadata targets of a directory, or of the directory of a file."""
     where = entry.opened if entry.letter() == "d" else b"/proc/self/fd/%d" % entry.fd
     try:
         value = os.getxattr(where, _METADATA)

@@ -1,9 +1,9 @@
-"""What one part of a rank has to write: gathered in the order in which it is found, and sent.
+"""The output of one part of a rank, gathered in order and sent to rank 0.
 
-Text goes to rank 0, which writes it: to standard output, standard error, or a file of -fprint. With
-an order wanted (`Ordered`) the text of each entry is a record, and for -top only the best are kept.
-An event (-quit, -limit) stands among the text where it happened; rank 0 decides by these what is
-still written, so that a limit is exact whatever all ranks have found.
+Rank 0 writes text to standard output, standard error, or a file of -fprint. With a sort order
+(`Ordered`) the text of each entry is a record, and -top keeps only the best records. Events (-quit,
+-limit) are placed in the text where they happened; by these, rank 0 decides which text is written,
+so a limit is exact whatever all ranks have found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FEW_BYTES = 1 << 15
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag="o"):
-    """Text for a stream, whole lines of it; or an event: the number of a limit, or `QUIT`."""
+    """Complete lines of text for a stream; or an event: the number of a limit, or `QUIT`."""
 
     stream: int
     text: bytes
@@ -28,26 +28,26 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="o"):
 
 
 class Records(msgspec.Struct, frozen=True, array_like=True, tag="k"):
-    """Records, each a key and a text, which rank 0 has to put in order."""
+    """Records of a key and a text, which rank 0 sorts."""
 
     records: tuple[tuple[bytes, bytes], ...]
 
 
 class Links(msgspec.Struct, frozen=True, array_like=True, tag="i"):
-    """Hard-linked files: each a device, an inode and so many blocks."""
+    """Hard-linked files: device, inode and blocks of each."""
 
     files: tuple[tuple[int, int, int], ...]
 
 
 class Ordered(msgspec.Struct, frozen=True):
-    """Makes the key of an entry; with `top` only so many of the largest are wanted."""
+    """Makes the keys of entries; with `top` only the largest entries are kept."""
 
     key: Callable[[Entry], bytes]
     top: int | None = None
 
 
 class Output:
-    """Of one part. `note` is what a context has for telling rank 0."""
+    """The output of one part. `note` sends notices to rank 0."""
 
     def __init__(self, ordered: Ordered | None = None) -> None:
         self._ordered = ordered
@@ -61,7 +61,7 @@ class Output:
         self.flush: Callable[[], None] = lambda: None
 
     def add(self, stream: int, text: bytes) -> None:
-        """Text for a stream."""
+        """Add text for a stream."""
         if self._ordered is not None and stream == 0:
             self._here.append(text)
             return
@@ -74,24 +74,24 @@ class Output:
             self.flush()
 
     def settle(self) -> None:
-        """What comes next is not of the same piece."""
+        """Start a new piece."""
         if self._texts:
             self._pending.append(Found(self._stream, b"".join(self._texts)))
             self._texts = []
 
     def event(self, number: int) -> None:
-        """Something happens, after what has been written so far."""
+        """Add an event after the text so far."""
         self.settle()
         self._pending.append(Found(0, b"", number))
 
     def linked(self, device: int, inode: int, blocks: int) -> None:
-        """A hard-linked file was found."""
+        """Add a hard-linked file."""
         self._links.append((device, inode, blocks))
         if len(self._links) >= 1024:
             self.flush()
 
     def entry_done(self, entry: Entry) -> None:
-        """An entry has been evaluated."""
+        """Complete the record of an entry."""
         ordered = self._ordered
         if ordered is None or not self._here:
             return
@@ -105,13 +105,13 @@ class Output:
             self.best()
 
     def best(self) -> None:
-        """Keep only the records that can be among the wanted ones."""
+        """Keep only the records that can be among the top."""
         if self._ordered is not None and self._ordered.top is not None:
             self._records.sort()
             del self._records[self._ordered.top :]
 
     def take(self, *, all_: bool) -> Sequence[Any]:
-        """What there is to be sent now; records of a top only with `all_`."""
+        """Return the output to send now; records of a top list only with `all_`."""
         self.settle()
         found: list[Any] = self._pending
         self._pending, self._size = [], 0

@@ -1,4 +1,4 @@
-"""What -printf, -ls, -json and -csv write of an entry."""
+"""The formats of -printf, -ls, -json and -csv."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CSV_HEAD = b"path,kind,size,blocks,mtime,ctime,atime,mode,user,group,links,inode
 
 
 def printf(text: bytes, *, quoted: bool) -> Text:
-    """What a format makes of an entry; with `quoted` names as they are safe on a terminal."""
+    """Return a function that formats an entry; with `quoted`, names are safe on a terminal."""
     pieces, _ = parse_format(text, [])
     parts = [_piece(piece, quoted=quoted) for piece in pieces]
     if len(parts) == 1:
@@ -80,7 +80,7 @@ def _padded(flags: str, text: Text) -> Text:
 
 
 def _looked_up(text: Of) -> Text:
-    """Of an entry that can't be looked up nothing is known."""
+    """Return a function that is empty for entries that cannot be looked up."""
 
     def made(entry: Entry) -> bytes:
         status = entry.look() if entry.st is None else entry.st
@@ -90,7 +90,7 @@ def _looked_up(text: Of) -> Text:
 
 
 def _octal(flags: str) -> Text:
-    """As C has it: with `#` the number begins with a 0, and does so once."""
+    """Return an octal format as in C: with `#` the number begins with exactly one 0."""
     plain = f"%{flags.replace('#', '')}o".encode()
 
     def text(entry: Entry, status: os.stat_result) -> bytes:
@@ -231,7 +231,7 @@ def _time_text(letter: str, kind: str) -> Text:
 
 
 def time_text(time_ns: int, kind: str) -> bytes:
-    """A time as strftime's `kind` has it, with a fraction behind seconds, or by `@` and `+`."""
+    """Format a time by strftime's `kind`, with a fraction after seconds, or by `@` and `+`."""
     second, ns = divmod(time_ns, _NS)
     fraction = f".{ns:09d}0" if kind in WITH_NS else ""
     pattern = "%Y-%m-%d+%T" if kind == "+" else f"%{kind}"
@@ -247,7 +247,7 @@ def time_text(time_ns: int, kind: str) -> bytes:
 
 
 def escaped(name: bytes) -> bytes:
-    """A name as -ls has it."""
+    """Escape a name as -ls does."""
     if not name.translate(None, _PLAIN):
         return name
     return b"".join(
@@ -256,7 +256,7 @@ def escaped(name: bytes) -> bytes:
 
 
 def long_line(now_ns: int) -> Text:
-    """The line of -ls. Columns do not grow with what stands in them, as there is no first line."""
+    """Return a function for lines of -ls; columns have fixed widths."""
     now_s = now_ns // _NS
 
     def text(entry: Entry, status: os.stat_result) -> bytes:
@@ -293,7 +293,7 @@ def _listed_time(second: int, now_s: int) -> bytes:
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The line of -json. A path that is not UTF-8 is `path_b64`; times are in nanoseconds."""
+    """A line of -json. A path that is not UTF-8 is in `path_b64`; times are in nanoseconds."""
 
     kind: str
     size: int
@@ -314,7 +314,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def json_line() -> Text:
-    """A line of JSON."""
+    """Return a function for lines of JSON."""
     encode = msgspec.json.Encoder().encode
 
     def text(entry: Entry, status: os.stat_result) -> bytes:
@@ -349,7 +349,7 @@ def json_line() -> Text:
 
 
 def csv_line() -> Text:
-    """A line of CSV, below `CSV_HEAD`; the path escaped where it is not printable text."""
+    """Return a function for lines of CSV, below `CSV_HEAD`, with escaped paths."""
 
     def text(entry: Entry, status: os.stat_result) -> bytes:
         path = show(entry.path).replace('"', '""').encode()

@@ -1,6 +1,6 @@
-"""What an expression says of files, users and dates, looked up once, on rank 0.
+"""Files, users and dates of an expression, looked up once on rank 0.
 
-So each question has one answer for all ranks, and *now* is one moment.
+So all ranks use the same answers, and *now* is one moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _newer(field: str, than_ns: int) -> Node:
 
 
 class Resolver:
-    """Looks things up, links as `follow` has it. What is wrong is said at its place in `words`."""
+    """Looks up references; `follow` applies to links. Errors refer to the place in `words`."""
 
     def __init__(self, words: Sequence[str], follow: str, now_ns: int) -> None:
         self._words = words
@@ -35,7 +35,7 @@ class Resolver:
         self._now_ns = now_ns
 
     def resolved(self, node: Node) -> Node:
-        """The node with all that was looked up. UsageError."""
+        """Return the node with all references resolved. UsageError."""
         if node.children:
             return Node(node.name, node.args, tuple(map(self.resolved, node.children)))
         look = _LOOKS.get(node.name)
@@ -113,7 +113,7 @@ def _id(text: bytes, number_of: Callable[[str], int]) -> int:
 
 
 def _by_date(text: bytes) -> int:
-    """A time in words, such as `yesterday` and `2 hours ago`, as date(1) reads it."""
+    """Return a time such as `yesterday` or `2 hours ago`, as date(1) reads it."""
     import subprocess  # rarely asked for
 
     command: list[Any] = ["date", b"--date=" + text, "+%s%N"]

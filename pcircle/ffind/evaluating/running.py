@@ -1,7 +1,7 @@
-"""Commands of -exec: run by the rank that found the entry, their output written in whole lines.
+"""Commands of -exec, run by the rank that found the entry.
 
-What a command says is gathered and handed on in whole lines, so that lines of commands that run at
-the same time do not mix. Standard input is empty: many commands can't share one.
+Output of a command is gathered and passed on in complete lines, so that lines of concurrent
+commands do not mix. Standard input is empty, because many commands cannot share it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Say = Callable[[int, bytes], None]  # of a stream: 0, or -1 for standard error
 
 
 class Commands:
-    """The commands of one part of a rank, from the directory that PATHs are meant in.
+    """The commands of one part of a rank, run in the directory to which PATHs are relative.
 
-    With `dry` they are only told.
+    With `dry` commands are only printed.
     """
 
     def __init__(self, say: Say, directory: bytes, *, dry: bool = False) -> None:
@@ -48,13 +48,13 @@ class Commands:
         self._lock = threading.Lock()
 
     def run(self, words: Sequence[bytes], entry: Entry, *, is_dir: bool) -> bool:
-        """Run a command for an entry; whether it ended well."""
+        """Run a command for an entry, and return whether it succeeded."""
         name = self._name(entry, is_dir=is_dir)
         line = [word.replace(_BRACES, name) for word in words]
         return self._run(line, self._where(entry, is_dir=is_dir))
 
     def gather(self, key: int, words: Sequence[bytes], entry: Entry, *, is_dir: bool) -> None:
-        """Have an entry among the names of a command's next run."""
+        """Add an entry to the names of a command's next run."""
         name = self._name(entry, is_dir=is_dir)
         where = self._where(entry, is_dir=is_dir)
         with self._lock:
@@ -67,7 +67,7 @@ class Commands:
             held.add(name)
 
     def end(self, *, dirs_only: bool = False) -> None:
-        """Run what was gathered; with `dirs_only` what is of the directory that is open now."""
+        """Run gathered commands; with `dirs_only` those of the currently open directory."""
         with self._lock:
             for key, held in list(self._gathered.items()):
                 if not dirs_only or held.is_dir:
@@ -115,7 +115,7 @@ class Commands:
 
     @contextmanager
     def _entered(self, where: bytes | None) -> Iterator[bytes | None]:
-        """The directory to run in: that of a PATH, through no link that others could have made."""
+        """Return the directory to run in, reached through no link of other users."""
         if where is None or where == self._directory or where.startswith(_OPEN):
             yield where
             return
@@ -126,7 +126,7 @@ class Commands:
             os.close(fd)
 
     def _hand_on(self, process: subprocess.Popen[bytes]) -> None:
-        """Hand on what a command says, in whole lines."""
+        """Pass on the output of a command in complete lines."""
         with selectors.DefaultSelector() as selector:
             held: dict[int, bytes] = {0: b"", -1: b""}
             selector.register(_fileno(process.stdout), selectors.EVENT_READ, 0)
@@ -165,16 +165,16 @@ class _Gathered:
 
     @property
     def is_dir(self) -> bool:
-        """Whether it runs in the directory of its names."""
+        """Return whether the command runs in the directory of its names."""
         return self.where is not None and self.where.startswith(_OPEN)
 
     def is_full(self, name: bytes) -> bool:
-        """Whether there is no room for one more."""
+        """Return whether there is no room for another name."""
         room = min(_ROOM_BYTES, room_bytes())
         return len(self.names) >= _MAX_NAMES or self._bytes + _taken(name) > room
 
     def add(self, name: bytes) -> None:
-        """One more."""
+        """Add a name."""
         self.names.append(name)
         self._bytes += _taken(name)
 

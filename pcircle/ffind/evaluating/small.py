@@ -1,4 +1,4 @@
-"""Small directories with nothing but files, which most are, done with fewer steps than others."""
+"""Small directories that hold only files, processed with fewer steps than other directories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROOM = 8192  # of all directories, where no entry is looked up
 
 
 class SmallDirectories(Evaluator):
-    """Does these where the walk asks for it."""
+    """Processes batches of small directories."""
 
     def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
         super().__init__(task, counters)
@@ -41,7 +41,6 @@ class SmallDirectories(Evaluator):
         self.scan = DirectoryScan(_FEW, room, looks, keeps, any_device=not self._enters)
 
     def scan_of(self, above: Open[int]) -> DirectoryScan | None:
-        """See `Visitor`."""
         depth = depth_of(above.path) + 2  # of what is in the directories
         if self.scan is None or self._halted() or (self._max is not None and depth > self._max):
             return None
@@ -55,7 +54,6 @@ class SmallDirectories(Evaluator):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
     ) -> list[bytes]:
-        """See `Visitor`."""
         if not self._is_together:
             return self._one_by_one(above, batch)
         if self._enters:
@@ -65,7 +63,7 @@ class SmallDirectories(Evaluator):
         return []
 
     def _one_by_one(self, above: Open[int], batch: DirectoryBatch) -> list[bytes]:
-        """Do open directories of which each entry is evaluated by itself; those not done."""
+        """Process open directories entry by entry; return the unprocessed ones."""
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
         opened.leases = above.leases
         count = len(batch.names)
@@ -80,7 +78,7 @@ class SmallDirectories(Evaluator):
         return []
 
     def _do_themselves(self, above: Open[int], some: DirectoryBatch) -> None:
-        """Do directories that were looked up, not what is in them."""
+        """Evaluate looked up directories themselves, not their contents."""
         plan, where = self._of_several, self._in(above, "d")
         if where.depth < self._min or not some.names:
             return
@@ -93,7 +91,7 @@ class SmallDirectories(Evaluator):
         self._do_at(places, plan, where, some.names)
 
     def _files_together(self, above: Open[int], some: DirectoryBatch) -> int:
-        """Do all files in directories; how many of them failed or were gone."""
+        """Evaluate all files in directories; return the number that failed or vanished."""
         where, plan = self._in(above, "f"), self._of_kind["f"]
         where = where._replace(depth=where.depth + 1)
         holders = [name + b"/" for name in some.names]
@@ -145,7 +143,7 @@ class SmallDirectories(Evaluator):
     def _do_at(
         self, places: Sequence[int], plan: Compiled, where: In, names: Sequence[bytes]
     ) -> None:
-        """Do what is to be done with those in these places of names that were looked up."""
+        """Process the names in these rows of the status table."""
         places = chosen(plan, self.task.stats, places)
         if not places:
             return
@@ -170,7 +168,7 @@ class SmallDirectories(Evaluator):
         files: list[bytes],
         status: Row | None,
     ) -> bool:
-        """Do a directory in which there are these files alone; whether they were looked at."""
+        """Process a directory of these files, and return whether they were looked up."""
         above = require(opened.above)
         opened.path = join_path(above.path, name)
         if status is not None and depth_of(opened.path) >= self._min:

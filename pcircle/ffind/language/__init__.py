@@ -1,1 +1,1 @@
-"""What an expression says: its words, its grammar, its numbers and patterns."""
+"""The language of expressions: words, grammar, numbers and patterns."""

@@ -1,7 +1,7 @@
-"""The formats of -printf, taken apart: plain text, and directives as C's printf has them.
+"""Formats of -printf: plain text, and directives as in C's printf.
 
-The oddities are GNU's, whose answer is the same byte for byte: an unknown directive is printed as
-it stands, `%5%` prints `%5`, a `0` among the flags pads numbers alone.
+The irregularities are those of GNU find, whose output is reproduced byte for byte: an unknown
+directive is printed as it is, `%5%` prints `%5`, a flag `0` pads only numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WRITING |= {"json": _LINE, "csv": _LINE}
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Plain text, or with a `letter` a directive; `kind` is the second letter of one of a time."""
+    """Plain text, or with a `letter` a directive; `kind` is the second letter of a time."""
 
     text: bytes = b""
     letter: str = ""
@@ -31,7 +31,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def parse_format(text: bytes, warnings: list[str]) -> tuple[list[Piece], bool]:
-    """The pieces of a format, and whether `\\c` ends it. ValueError."""
+    r"""Return the pieces of a format, and whether `\c` ends it. ValueError."""
     pieces: list[Piece] = []
     plain = bytearray()
     at = 0
@@ -64,7 +64,7 @@ def parse_format(text: bytes, warnings: list[str]) -> tuple[list[Piece], bool]:
 
 
 def end_of(text: bytes) -> bytes | None:
-    """What ends the record that a format makes of an entry: a newline or NUL; None: it may not."""
+    """Return the terminator of the records of a format: a newline or NUL; None without one."""
     pieces, _ = parse_format(text, [])
     last = pieces[-1] if pieces else Piece()
     end = last.text[-1:]
@@ -73,7 +73,7 @@ def end_of(text: bytes) -> bytes | None:
 
 
 def ends_of(expression: Node) -> dict[int, bytes] | None:
-    """What ends the records of each stream that is written to; None: they are not told apart."""
+    """Return the terminators of the records of each output stream; None if records have none."""
     ends: dict[int, bytes] = {}
     for node in walk(expression):
         if node.name in _WRITING:
@@ -84,7 +84,7 @@ def ends_of(expression: Node) -> dict[int, bytes] | None:
 
 
 def _escape(text: bytes, at: int, warnings: list[str]) -> tuple[bytes, int]:
-    """What an escape stands for, and where it ends; `at` is behind the backslash."""
+    """Return the bytes of an escape, and its end; `at` is after the backslash."""
     octal = re.compile(rb"[0-7]{1,3}").match(text, at)
     if octal:
         return bytes([int(octal[0], 8) & 0xFF]), octal.end()
@@ -98,7 +98,7 @@ def _escape(text: bytes, at: int, warnings: list[str]) -> tuple[bytes, int]:
 
 
 def _directive(text: bytes, at: int, warnings: list[str]) -> tuple[Piece, int]:
-    """A directive and where it ends; one that is none is its text."""
+    """Return a directive and its end; an invalid directive is plain text."""
     if at + 1 >= len(text):
         raise ValueError("-printf: '%' ends the format")
     if text[at + 1] == ord("%"):

@@ -1,7 +1,7 @@
-"""The grammar of expressions: tokens become a tree. Its meaning is that of GNU find.
+"""The grammar of expressions: tokens become a tree, with the meaning of GNU find.
 
-`,` binds least, then `-o`, then `-a` and what stands side by side, then `!`. Without an action that
-tells of entries the whole is printed where it is true.
+`,` binds least, then `-o`, then `-a` and adjacent primaries, then `!`. An expression without an
+action that prints gets a final -print.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _SILENT = {  # what does not keep the whole from being printed is not in here
 
 
 def parse(words: Sequence[str], tokens: Sequence[Token], *, listed: bool = False) -> Parsed:
-    """The expression of a command line. UsageError, with the place underlined.
+    """Parse the expression of a command line. UsageError, with the place underlined.
 
-    `listed`: something else than printing is done where it is true.
+    `listed` means that matching entries are listed in place of the final -print.
     """
     return _Parser(words, tokens).parsed(listed=listed)
 
 
 class _Parser:
-    """One expression."""
+    """The parser of one expression."""
 
     def __init__(self, words: Sequence[str], tokens: Sequence[Token]) -> None:
         self._words = words
@@ -41,7 +41,7 @@ class _Parser:
         self._items: list[Token | Node] = []
 
     def parsed(self, *, listed: bool) -> Parsed:
-        """See `parse`."""
+        """Return the parsed expression; see `parse`."""
         for token in self._tokens:
             if token.is_operator:
                 self._items.append(token)
@@ -76,7 +76,7 @@ class _Parser:
         )
 
     def _check(self, expression: Node) -> None:
-        """UsageError for what would do something else than it seems to."""
+        """Raise UsageError for expressions that do not do what they seem to."""
         names = names_of(expression)
         if "delete" in names and "prune" in names and not self._reader.explicit_depth:
             token = next(each for each in self._tokens if each.name == "prune")
@@ -95,7 +95,7 @@ class _Parser:
     # ---- operators -------------------------------------------------------------
 
     def _next(self) -> str:
-        """The operator that comes next; empty for anything else."""
+        """Return the next operator; empty for any other token."""
         if self._place >= len(self._items):
             return "end"
         item = self._items[self._place]

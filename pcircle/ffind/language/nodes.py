@@ -1,4 +1,4 @@
-"""The tree of an expression, as it travels to all ranks."""
+"""The tree of an expression, in the form in which it is sent to all ranks."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ import msgspec
 
 
 class Node(msgspec.Struct, frozen=True, array_like=True):
-    """An operator (`and`, `or`, `not`, `comma`) with its operands, or a primary with its arguments,
-    which are numbers, text and bytes.
+    """An operator with its operands, or a primary with its arguments.
 
-    `at` and `count` say which words of the command line it is.
+    Operators are `and`, `or`, `not` and `comma`; arguments are numbers, text and bytes. `at` and
+    `count` are its place on the command line.
     """
 
     name: str
@@ -25,7 +25,7 @@ TRUE, FALSE = Node("true"), Node("false")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What holds for the walk as a whole. `follow` is one of `P`, `H`, `L`."""
+    """Settings of the whole walk. `follow` is one of `P`, `H`, `L`."""
 
     follow: str = "P"
     depth: bool = False
@@ -37,9 +37,9 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """An expression. What `exclude` matches is neither evaluated nor entered.
+    """A parsed expression. Entries that match `exclude` are neither evaluated nor entered.
 
-    `files` are those that are written to, beginning with the second: the first is standard output.
+    `files` are output files from the second stream on; the first stream is standard output.
     """
 
     expression: Node
@@ -51,17 +51,17 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and all below it."""
+    """Return the node and all nodes below it."""
     yield node
     for child in node.children:
         yield from walk(child)
 
 
 def names_of(node: Node) -> set[str]:
-    """The names of all nodes."""
+    """Return the names of all nodes."""
     return {each.name for each in walk(node)}
 
 
 def all_of(children: tuple[Node, ...]) -> Node:
-    """Their conjunction."""
+    """Return the conjunction of nodes."""
     return children[0] if len(children) == 1 else Node("and", (), children)

@@ -1,7 +1,7 @@
-"""Patterns of the shell, as `fnmatch` of the C library has them, on names of any bytes.
+"""Shell patterns, as `fnmatch` of the C library, for names of any bytes.
 
-In a locale of UTF-8 a `?` is a character, elsewhere a byte. Patterns of literal text and stars are
-matched as bytes anyway, which comes to the same and is faster.
+In a UTF-8 locale `?` is a character, elsewhere a byte. Patterns of literal text and stars are
+matched as bytes, which has the same result and is faster.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _PLAIN = re.compile(r"[^\\\[?*]*")
 
 
 def text_of(name: bytes, *, wide: bool) -> str:
-    """A name as text of characters, or of a character for each byte."""
+    """Return a name as text: a character for each character, or for each byte."""
     return name.decode("utf-8", "surrogateescape") if wide else name.decode("latin-1")
 
 
 def lowered(text: str) -> str:
-    """Text in lower case, letter by letter."""
+    """Return text in lower case, letter by letter."""
     low = text.lower()
     if len(low) == len(text):
         return low
@@ -42,7 +42,7 @@ def lowered(text: str) -> str:
 
 
 def matcher(pattern: bytes, *, fold: bool, wide: bool) -> Match:
-    """A function that tells whether a name matches; with `fold` whatever the case."""
+    """Return a function that matches names; with `fold`, ignoring case."""
     text = text_of(pattern, wide=wide)
     if fold:
         # Bytes that are no ASCII have no case where they are no characters.
@@ -58,7 +58,7 @@ def matcher(pattern: bytes, *, fold: bool, wide: bool) -> Match:
 
 
 def _simple(pattern: bytes) -> Match | None:
-    """A match without an expression, for patterns of literal text with a star at an end or two."""
+    """Return a function for patterns of literal text with stars at one or both ends."""
     literal = pattern.strip(b"*")
     if any(special in literal for special in (b"*", b"?", b"[", b"\\")):
         return None
@@ -75,7 +75,7 @@ def _simple(pattern: bytes) -> Match | None:
 
 
 def translated(pattern: str) -> str:
-    """The pattern as a regular expression of Python."""
+    """Return the pattern as a Python regular expression."""
     parts: list[str] = []
     at, end = 0, len(pattern)
     while at < end:
@@ -104,7 +104,7 @@ def translated(pattern: str) -> str:
 
 
 def _bracket(pattern: str, at: int) -> tuple[str, int] | None:
-    """The set that begins behind a bracket, and where it ends; None if it does not."""
+    """Return the set after a bracket, and its end; None if it is not a set."""
     begin = at
     negated = pattern[at : at + 1] in ("!", "^")
     at += negated
@@ -141,12 +141,12 @@ def _bracket(pattern: str, at: int) -> tuple[str, int] | None:
 
 
 def _end(pattern: str, at: int) -> int:
-    """Where a set ends that holds what there is not."""
+    """Return the end of a set with an invalid member."""
     return len(pattern) if (end := pattern.find("]", at + 1)) < 0 else end + 1
 
 
 def _member(pattern: str, at: int) -> tuple[str | None, int]:
-    """A character of a set, and where it ends."""
+    """Return a member of a set, and its end."""
     for mark in (".", "="):
         if pattern.startswith("[" + mark, at):
             end = pattern.find(mark + "]", at + 2)

@@ -1,6 +1,6 @@
-"""The arguments of primaries: what they mean, as far as no file has to be looked at for that.
+"""The arguments of primaries, as far as they do not refer to files.
 
-What is wrong is a ValueError, which the grammar says at its place.
+Errors are ValueError; the grammar adds the place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STANDARD_ERROR = -1
 
 
 class Reader:
-    """Reads the primaries of an expression in their order: some say something of later ones."""
+    """Reads the primaries of an expression in order, because some affect later ones."""
 
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {}
@@ -46,7 +46,7 @@ class Reader:
         self._syntax = regexes.SYNTAXES[regexes.DEFAULT]
 
     def read(self, token: Token) -> Node:
-        """The node of a primary. ValueError."""
+        """Return the node of a primary. ValueError."""
         name, args = token.name, token.arguments
         reader = Reader._option if name.startswith("O") else _READERS.get(name)
         if reader is None and re.fullmatch("newer[aBcmt]{2}", name):
@@ -198,7 +198,7 @@ class Reader:
     # ---- actions ---------------------------------------------------------------
 
     def _print(self, name: str, *args: str) -> Node:
-        """Those that write, to a file if the name begins with `f`."""
+        """Return the node of a primary that prints, to a file if its name begins with `f`."""
         stream = 0
         rest = args
         if name.startswith("f"):
@@ -245,7 +245,7 @@ class Reader:
 
 
 def _refuse_commands_of_others() -> None:
-    """ValueError if commands are looked for in the directory in which they are run, as by find."""
+    """Raise ValueError if PATH would find commands in the directory of an entry, as find does."""
     places = os.environ.get("PATH", os.defpath).split(":")
     relative = next((place for place in places if not place.startswith("/")), None)
     if relative is not None:
@@ -256,7 +256,7 @@ def _refuse_commands_of_others() -> None:
 
 
 def permissions(text: str) -> tuple[int, int]:
-    """The bits that a mode says of files, and of directories. ValueError."""
+    """Return the bits of a mode for files and for directories. ValueError."""
     if re.match(r"\+[0-7]", text):
         raise ValueError(f"-perm: invalid mode '{_shown(text)}'; for any of the bits: /{text[1:]}")
     try:
@@ -267,7 +267,7 @@ def permissions(text: str) -> tuple[int, int]:
 
 
 def _compared(text: str) -> tuple[str, str]:
-    """How it is to be compared, and the rest."""
+    """Return the comparison and the remaining text."""
     return (text[0], text[1:]) if text[:1] in ("+", "-") else ("=", text)
 
 
@@ -283,7 +283,7 @@ def _numbered(text: str) -> tuple[str, int]:
 
 
 def _ns(text: str, unit_s: int) -> int:
-    """So many days or minutes in nanoseconds."""
+    """Return a number of units in nanoseconds."""
     try:
         number = math.nan if "_" in text or text != text.rstrip() else _float(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Regular expressions of the GNU library in its many syntaxes, as expressions of Python.
+"""Regular expressions of the GNU library in its many syntaxes, as Python expressions.
 
-A syntax is a set of bits, as in `regex.h`; what each does is read off there and off its manual. The
-whole path has to match, so that Python takes the first alternative that fits, and not the longest,
-makes no difference.
+A syntax is a set of bits, as in `regex.h`, whose meaning follows this header and the manual. The
+whole path must match, so it makes no difference that Python takes the first alternative and not the
+longest.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ _REPEATS = ("*", "+", "?", "{")
 
 
 def translated(pattern: str, syntax: int) -> str:
-    """The expression as Python has it. ValueError, with what is wrong."""
+    """Return the expression in the syntax of Python. ValueError."""
     return _Translator(pattern, syntax).whole()
 
 
 class _Translator:
-    """One expression. A token is a pair of what it is and its text."""
+    """The translator of one expression. A token is a pair of its kind and its text."""
 
     def __init__(self, pattern: str, syntax: int) -> None:
         self._text = pattern
@@ -131,7 +131,7 @@ class _Translator:
         return self._bare(letter), letter, at + 1
 
     def _escaped(self, letter: str) -> str:
-        """What a letter behind a backslash is."""
+        """Return the token of a letter after a backslash."""
         has = self._has
         if letter == "|" and not (has(LIMITED) or has(BARE_OR)):
             return "|"
@@ -147,7 +147,7 @@ class _Translator:
         return letter if is_operator else "char"
 
     def _bare(self, letter: str) -> str:
-        """What a letter is that stands alone."""
+        """Return the token of a single letter."""
         has = self._has
         if letter == "\n" and has(NEWLINE_IS_OR):
             return "|"
@@ -161,7 +161,7 @@ class _Translator:
     # ---- grammar ---------------------------------------------------------------
 
     def whole(self) -> str:
-        """All of it."""
+        """Return the whole expression."""
         found = self._alternatives(nested=False)
         if self._kind != "end":
             raise ValueError("Unmatched ) or \\)")
@@ -241,7 +241,7 @@ class _Translator:
         return item
 
     def _interval(self) -> str | None:
-        """A number of repetitions, with the token on its end; None if it is none."""
+        """Return a number of repetitions; None if it is not valid."""
         began, value, at = self._began, self._value, self._at
         close = "}" if self._has(BARE_BRACES) else r"\\}"
         found = re.compile(rf"(\d*)(?:(,)(\d*))?{close}").match(self._text, at)
@@ -263,7 +263,7 @@ class _Translator:
 
 
 def bracket(text: str, at: int, syntax: int) -> tuple[str, int]:
-    """The set that begins behind a bracket, and where it ends. ValueError."""
+    """Return the set after a bracket, and its end. ValueError."""
     negated = text[at : at + 1] == "^"
     at += negated
     members: list[str] = []
@@ -296,7 +296,7 @@ def bracket(text: str, at: int, syntax: int) -> tuple[str, int]:
 
 
 def _member(text: str, at: int, syntax: int, *, hyphen: bool) -> tuple[str, int]:
-    """A character of a set, and where it ends."""
+    """Return a member of a set, and its end."""
     if at >= len(text):
         raise ValueError("Unmatched [, [^, [:, [., or [=")
     for mark in (".", "="):

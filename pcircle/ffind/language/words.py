@@ -1,11 +1,11 @@
-"""The words of a command line: options of the suite, paths, and the tokens of the expression.
+"""The words of a command line: options of ffind, paths, and tokens of the expression.
 
-Primaries have one dash and options of the suite two. Options of the suite may stand anywhere. The
+Primaries have one dash, options of the suite two. Options of the suite may stand anywhere. The
 options -H, -L, -P, -D and -O precede the paths, as in find. The expression begins with the first
-other word that has a dash, `(` or `!`; until then `,` and `)` are paths, from then on operators. A
-path may also follow the expression. The arguments of a primary may look like anything.
+other word that has a dash, `(` or `!`; before it `,` and `)` are paths, after it operators. A path
+may also follow the expression. The arguments of a primary may have any form.
 
-This imports next to nothing, so that help and mistakes answer at once.
+This module imports almost nothing, so that help and mistakes answer at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BARE = (
     "acl", "capable", "true", "false",
 )  # fmt: skip
 TESTS = dict.fromkeys(_WITH_VALUE, 1) | dict.fromkeys(_BARE, 0)
-"""Tests, and how many arguments each has."""
+"""Tests, and their numbers of arguments."""
 
 _WRITING = (
     "print",
@@ -65,10 +65,10 @@ OPTIONS = {
     **dict.fromkeys(("maxdepth", "mindepth", "regextype", "files0-from", "D"), 1),
 }
 LEADING = ("H", "L", "P", "D")
-"""Options that find accepts only in front of all paths; so is -O with its level."""
+"""Options that find accepts only before all paths; so is -O with its level."""
 
 SETTINGS = (*LEADING, "daystart", "files0-from")
-"""Options that are no part of the expression; other options are true in it."""
+"""Options that are not part of the expression; other options are true in it."""
 
 OPERATORS = {
     "(": "(",
@@ -91,7 +91,7 @@ _MARK = "^"
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A word of the expression: what it is, its arguments, and where they stand."""
+    """A word of the expression: its kind, its arguments, and their places."""
 
     name: str
     arguments: tuple[str, ...]
@@ -101,7 +101,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Split(msgspec.Struct, frozen=True):
-    """A command line in its parts."""
+    """The parts of a command line."""
 
     suite: list[str]
     paths: list[str]
@@ -109,7 +109,7 @@ class Split(msgspec.Struct, frozen=True):
 
 
 def refused(words: Sequence[str], at: int, count: int, text: str) -> UsageError:
-    """The refusal of a bad expression, with the place underlined."""
+    """Return the error for a wrong expression, with the place underlined."""
     shown = [show(word.encode("utf-8", "surrogateescape")) or "''" for word in words]
     before = len(" ".join(shown[:at])) + (at > 0)
     length = max(1, len(" ".join(shown[at : at + count])))
@@ -181,7 +181,7 @@ def _add_primary(found: Split, words: Sequence[str], at: int) -> int:
 
 
 def _primary(words: Sequence[str], at: int) -> Token:
-    """The primary at a place, with its arguments."""
+    """Return the primary at a place, with its arguments."""
     name = words[at][1:]
     if name in COMMANDS:
         return _command(words, at)
@@ -204,7 +204,7 @@ def _primary(words: Sequence[str], at: int) -> Token:
 
 
 def _command(words: Sequence[str], at: int) -> Token:
-    """A command up to its `;`, or to a `+` behind `{}`: which is the last of its arguments."""
+    """Return a command up to its `;`, or to a `+` after its last argument `{}`."""
     for end in range(at + 1, len(words)):
         is_plus = words[end] == "+" and words[end - 1] == "{}" and end - 1 > at
         if words[end] == ";" or is_plus:
@@ -216,7 +216,7 @@ def _command(words: Sequence[str], at: int) -> Token:
 
 
 def _near(name: str) -> str:
-    """The primary that is spelled most like a name, if one is."""
+    """Return the primary that is spelled most like a name."""
     import difflib  # only for mistakes
 
     known = [*TESTS, *ACTIONS, *COMMANDS, *OPTIONS, "exclude", "not"]
@@ -224,6 +224,6 @@ def _near(name: str) -> str:
 
 
 def primaries() -> Iterator[str]:
-    """All names, for help and tests."""
+    """Return all names, for help and tests."""
     yield from (f"-{name}" for some in (TESTS, ACTIONS, OPTIONS) for name in some)
     yield from (f"-{name}" for name in COMMANDS)
