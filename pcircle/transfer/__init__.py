@@ -1,6 +1,6 @@
-"""Whole trees, copied: the work of fcp, on which whoever else copies trees stands as well.
+"""Copies of whole trees: the work of fcp, and of other tools that copy trees.
 
-`plan` is what is to be done, `items` are its units of work, `program` puts all together for the
-runtime. `work` is what is done with an item, `worker` what a thread does it with, and `reports` is
-what rank 0 tells of it. What becomes of one entry is `pcircle.copying`'s affair.
+`plan` is what rank 0 has decided, `items` are the units of work, and `program` connects all parts
+to the runtime. `work` processes items, `worker` holds the parts of one thread, and `reports` has
+the output of rank 0. `pcircle.copying` copies single entries.
 """

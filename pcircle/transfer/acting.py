@@ -1,6 +1,7 @@
-"""What a copy tells of its actions, for `--json-lines`: an observer, which sees entries copied.
+"""The action log of a copy, for `--json-lines`: an observer of copied entries.
 
-Of what is copied in its directory the observer hears by itself; who copies in other ways tells it.
+The observer sees every entry that is copied in its directory; code that copies in other ways
+reports its actions.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _LETTERS = {
 
 
 def letter_of(mode: int) -> str:
-    """The letter of a kind of entry."""
+    """Return the letter of a kind of entry."""
     return _LETTERS.get(stat.S_IFMT(mode), "?")
 
 
 class Acting(Observer):
-    """One thread's. `at` says in which directory what follows is copied."""
+    """The action log of one thread. `at` sets the directory of the following entries."""
 
     def __init__(
         self,
@@ -42,18 +43,18 @@ class Acting(Observer):
         *,
         planned: bool = False,
     ) -> None:
-        """`first` is that of the rank's first thread."""
+        """`first` belongs to the rank's first thread."""
         with_first = None if first is None else first.actions
         self.actions: Actions = Actions(tool, wanted, rank, with_first, planned=planned)
         self._root = 0
         self._path = b""
 
     def at(self, root: int, path: bytes) -> None:
-        """What follows is in this directory of the source."""
+        """Set the source directory of the following entries."""
         self._root, self._path = root, path
 
     def path_of(self, name: bytes) -> bytes:
-        """The path of a name in it; of what is a root itself, none."""
+        """Return the path of a name in the directory; empty for a root."""
         return b"" if self._path == HOLDER else join_path(self._path, name)
 
     def copied(self, name: bytes, size: int) -> None:
@@ -67,20 +68,20 @@ class Acting(Observer):
         self.actions.skipped(self._root, self.path_of(name), letter_of(status.st_mode))
 
     def special(self, directory_fd: int, name: bytes) -> None:
-        """A special file was copied."""
+        """Record a copied special file."""
         self.done("copy", os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode, name)
 
     def done(self, action: str, mode: int, name: bytes, size: int = 0) -> None:
-        """Something else was done with an entry of this mode."""
+        """Record any other action on an entry of this mode."""
         self.actions.done(action, self._root, self.path_of(name), letter_of(mode), size)
 
     def directory(self, root: int, path: bytes, action: str = "copy") -> None:
-        """A directory is complete; without an `action` it was as it should be."""
+        """Record a completed directory; without an `action` it was up to date."""
         if action:
             self.actions.done(action, root, path, "d")
         else:
             self.actions.skipped(root, path, "d")
 
     def failed(self, failure: Failure) -> None:
-        """An entry could not be copied."""
+        """Record a failed entry."""
         self.actions.failed("copy", failure.root, failure.entry, failure.errno)

@@ -1,4 +1,7 @@
-"""Options that all copies of trees have, as they are typed. It imports as little as a command's."""
+"""The options of all commands that copy trees.
+
+This module imports as little as a command line needs.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ BARE = {
 
 
 class _BareList(Bare, argparse._AppendAction):
-    """An option whose value may be left out, and that is given again for more."""
+    """An option with an optional value that may be repeated."""
 
     __call__ = argparse._AppendAction.__call__
 
 
 def add_preserve(add: Callable[..., object], default: str) -> None:
-    """Add what is kept of an entry; `default` is what the option without a value means."""
+    """Add the options for attributes to keep; `default` is the meaning without a value."""
     add(
         "--preserve",
         metavar="LIST",
@@ -36,7 +39,7 @@ def add_preserve(add: Callable[..., object], default: str) -> None:
 
 
 def add_checkpoint(p: argparse.ArgumentParser) -> None:
-    """Add what is to be kept for another run, and when to stop."""
+    """Add the options for checkpoints, and for an early stop."""
     add = p.add_argument_group("Checkpoints").add_argument
     add("--resume", action="store_true", help="resume, or start if there is no checkpoint")
     add("--restart", action="store_true", help="discard the checkpoint and start over")
@@ -51,7 +54,7 @@ def add_checkpoint(p: argparse.ArgumentParser) -> None:
 
 
 def add_copying(add: Callable[..., object]) -> None:
-    """Add how content is copied, and how fast."""
+    """Add the options for how content is copied, and how fast."""
     add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
     when = ("auto", "always", "never")
     add(
@@ -81,7 +84,7 @@ def add_copying(add: Callable[..., object]) -> None:
 
 
 def add_signature(add: Callable[..., object]) -> None:
-    """Add the signature."""
+    """Add the option for signatures."""
     add(
         "-s",
         "--signature",
@@ -92,7 +95,7 @@ def add_signature(add: Callable[..., object]) -> None:
 
 
 def joined(arguments: Sequence[str]) -> Sequence[str]:
-    """The arguments, with `--stripe` and a value of its own made one: -1 is like an option."""
+    """Return the arguments with `--stripe` joined to its value, because -1 looks like an option."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     if "--stripe" not in arguments[: end - 1]:
         return arguments

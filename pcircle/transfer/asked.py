@@ -1,4 +1,4 @@
-"""What the options mean that all copies of trees have."""
+"""The meaning of the options of all commands that copy trees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
 
 
 def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
-    """What `--preserve` lists, or all for an archive. UsageError."""
+    """Return the attributes that `--preserve` lists, or all for an archive. UsageError."""
     wanted = {*_ALL, "special"} if archive else set()
     for text in lists or ():
         for name in (name.strip() for name in text.split(",")):
@@ -37,7 +37,7 @@ def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
 
 
 def wish_of(typed: argparse.Namespace) -> CheckpointOptions:
-    """What is asked of a checkpoint. UsageError if that makes no sense."""
+    """Return the checkpoint options. UsageError."""
     asked = [
         option
         for option, value in (
@@ -64,7 +64,7 @@ def wish_of(typed: argparse.Namespace) -> CheckpointOptions:
 
 
 def limit_of(option: str, text: str | None, parse: Any) -> float | None:
-    """A rate, if one was typed. UsageError."""
+    """Return the rate of an option, or None. UsageError."""
     if text is None:
         return None
     limit = number(option, text, parse)

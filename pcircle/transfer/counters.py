@@ -1,4 +1,4 @@
-"""What a rank counts while it copies, and what all of them count together."""
+"""The counters of a copy: of a rank, and of all ranks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from pcircle.ui.pace import Known
 
 
 class Counted(Counts):
-    """What is counted of entries, and recorded with them.
+    """The counters of entries, which are recorded with them.
 
-    `found` are the entries seen in the source, each of which ends as exactly
-    one of files, directories, links, special, skipped, special_skipped or failed. `scans_due` are
-    the directories found, `scans_done` those read.
-    `special_skipped` are special files that are not copied without -a, `touched` those of the
-    skipped whose attributes alone were brought up to date, `linked` those that were linked to an
-    entry of another tree, and `nearby` the files whose content another tree gave. `removed` are
-    entries that only the target had, and `surplus` the paths of those among them that went where
-    they were found, less what is below these. `directories_created` are those of the directories
-    that were not there, `directories_touched` those that were and whose attributes alone were
-    brought up to date.
+    `found` counts entries of the source, each of which is later counted exactly once as files,
+    directories, links, special, skipped, special_skipped or failed. `scans_due` counts directories
+    found, `scans_done` directories read. `special_skipped` counts special files left out without
+    -a; `touched` counts skipped entries whose attributes were updated; `linked` counts links to
+    entries of another tree, and `nearby` files whose content came from another tree. `removed`
+    counts entries that only the target had, and `surplus` the paths among them that were removed
+    where they were found, without what is below these. `directories_created` counts new
+    directories, `directories_touched` existing ones whose attributes were updated.
     """
 
     found: int
@@ -43,11 +41,11 @@ class Counted(Counts):
 
 
 class Counters(Measured, Counted):
-    """Counts of a worker, of a rank or of all; written by the worker, read by the main thread.
+    """The counters of a thread, a rank or a job; written by the worker, read by the main thread.
 
-    `offline` are files that were left out since their data is elsewhere.
-    `resumed` and `resumed_bytes` are what of all that an earlier run has done. `ahead` are the
-    large files that have not begun, whose bytes are known since they were met.
+    `offline` counts files that were excluded because their data is on tape. `resumed` and
+    `resumed_bytes` count the work of an earlier run. `ahead` counts large files that have not
+    started, whose bytes are known.
     """
 
     offline: int
@@ -57,16 +55,16 @@ class Counters(Measured, Counted):
     ahead_bytes: int
 
     def counts(self) -> tuple[int, ...]:
-        """What is recorded, in a row; `totals` reads it."""
+        """Return the recorded counts as a row; `totals` reads it."""
         return Counted.row_of(self)
 
     @property
     def settled(self) -> int:
-        """Entries that have come to an end: copied, left as they were or out, or failed."""
+        """Return the number of entries that were copied, left or failed."""
         return self.completed + self.skipped + self.special_skipped + self.failed
 
     def known(self, weight: float) -> Known:
-        """What is known of the work, for how long it will take: without what took this run none."""
+        """Return the known work, except what took this run no time."""
         known = super().known(weight)
         return replace(
             known,
@@ -77,7 +75,7 @@ class Counters(Measured, Counted):
         )
 
     def resume(self, counts: Mapping[str, int]) -> None:
-        """Take over counts of an earlier run, of entries that had not been found yet."""
+        """Add counts of an earlier run, for entries that were not found yet."""
         done = totals(counts)
         for name in Counted.names:
             setattr(self, name, getattr(self, name) + getattr(done, name))
@@ -88,25 +86,25 @@ class Counters(Measured, Counted):
 FOUND, SIZED, FAILED, DIRECTORIES = map(
     Counted.names.index, ("found", "sized", "failed", "directories")
 )
-"""Where these are in the counts in a row."""
+"""The places of these counters in a row."""
 
 
 def totals(counts: tuple[int, ...] | Mapping[str, int]) -> Counters:
-    """Counts in a row, or by name as they are in a journal: of another version's those we have."""
+    """Return counters from a row, or from named counts of any version."""
     if isinstance(counts, Mapping):
         return Counters(**{name: counts[name] for name in Counters.names if name in counts})
     return Counters.of(counts)
 
 
 def named(counts: tuple[int, ...]) -> NamedCounts:
-    """Counts of a row by name, for the journal."""
+    """Return the counts of a row by name, for the journal."""
     return {name: n for name, n in zip(Counters.names, counts, strict=False) if n}
 
 
 def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:
-    """The counts of some names that were done, between two looks at the counts of all.
+    """Return the counts of completed names, between two readings of all counts.
 
-    They were found earlier, and what failed meanwhile is not among them.
+    The names were found earlier, and failures are not included.
     """
     counts = [b - a for a, b in zip(before, after, strict=True)]
     counts[FOUND] = counts[SIZED] = names
@@ -115,7 +113,7 @@ def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tup
 
 
 def of_new_directory(files: int, size: int) -> NamedCounts:
-    """The counts of a directory that was made and holds so many files, of so many bytes in all."""
+    """Return the counts of a new directory with these files and bytes."""
     counts = {"sized": files + 1, "scans_done": 1, "directories": 1, "directories_created": 1}
     if files:
         counts |= {"files": files, "found": files}

@@ -1,9 +1,8 @@
-"""Where each SRC goes: the rules of cp, and what is refused before anything is touched.
+"""The destination of each SRC: the rules of cp, and refusals before any change.
 
-An existing directory DST takes `DST/basename(SRC)`; otherwise DST becomes the
-copy; several sources need an existing directory. `SRC/.` and `SRC/..` have no
-name of their own: their contents go into DST. With `-T` DST is the copy even
-where it exists.
+An existing directory DST receives `DST/basename(SRC)`; otherwise DST becomes the copy; several
+sources need an existing directory. `SRC/.` and `SRC/..` have no name: their contents go into DST.
+With `-T` DST is the copy even if it exists.
 """
 
 from __future__ import annotations
@@ -32,13 +31,12 @@ def resolve(
     follow: bool = False,
     force: bool = False,
 ) -> tuple[Root, ...]:
-    """The roots of a copy.
+    """Return the roots of a copy.
 
-    `into`: the target must be a directory that takes the sources (`-t`);
-    `exact`: the target is the copy itself (`-T`); `follow`: a source that is a
-    symbolic link is what it stands for; `force`: a link that leads to itself is
-    replaced by a file (`-f`). Raises UsageError for what cp would refuse, and for what would
-    destroy something.
+    With `into` the target must be a directory (`-t`); with `exact` the target is the copy itself
+    (`-T`); with `follow` a source that is a symbolic link stands for its target; with `force` a
+    link that leads to itself is replaced by a file (`-f`). UsageError for anything that cp would
+    refuse, or that would destroy data.
     """
     statuses = [_source_status(source, follow=follow) for source in sources]
     existing = _target_status(target)
@@ -61,7 +59,7 @@ def resolve(
 
 
 def _through_link(root: Root) -> Root:
-    """The root, read from where a source that is a symbolic link leads to."""
+    """Return the root with a source link resolved."""
     source = root.source_shown
     if not os.path.islink(source):
         return root
@@ -81,7 +79,7 @@ def _status(path: bytes, *, follow: bool) -> os.stat_result | None:
 
 
 def _target_status(path: bytes) -> os.stat_result | None:
-    """As of `_status`, through links; None as well for one that leads to itself."""
+    """Return the status of a path through links; None for a link that leads to itself."""
     try:
         return os.stat(path)
     except OSError as error:
@@ -110,7 +108,7 @@ def _kind(mode: int) -> str:
 
 
 def _split(path: bytes) -> tuple[bytes, bytes]:
-    """Directory and name of a path; an empty name for one that ends in a dot name or is /."""
+    """Return directory and name of a path; the name is empty after `/`, `.` or `..`."""
     stripped = path.rstrip(b"/")
     holder, name = os.path.split(stripped)
     if name in (b"", b".", b".."):
@@ -208,7 +206,7 @@ def _refuse_same_names(roots: Sequence[Root]) -> None:
 
 
 def _refuse_self(root: Root, status: os.stat_result) -> None:
-    """Refuse a file onto itself, and a directory onto or into itself."""
+    """Refuse to copy a file onto itself, or a directory into itself."""
     source, target = show(root.source_shown), show(root.target_shown)
     holder, name = root.target_holder, root.target_name
     at_target = os.path.join(holder, name) if name else holder
@@ -226,7 +224,7 @@ def _refuse_self(root: Root, status: os.stat_result) -> None:
 
 
 def _refuse_untrusted(roots: Sequence[Root]) -> None:
-    """Refuse a copy to where another user could lead it, and to a name that is no file's."""
+    """Refuse a destination that another user could redirect, or a name that is not a file."""
     for holder in dict.fromkeys(root.target_holder for root in roots):
         some = [root for root in roots if root.target_holder == holder]
         shown = show(some[0].target_shown)
@@ -253,7 +251,7 @@ def _is_link(directory_fd: int, name: bytes) -> bool:
 
 
 def _refuse_link(path: bytes) -> None:
-    """Untrusted if a link, which a copy would replace, leads to no file, or may be another's."""
+    """Raise Untrusted if a link, which a copy would replace, is not safe to replace."""
     try:
         with place_of(path) as place:
             refuse_pseudo(place)
@@ -264,7 +262,7 @@ def _refuse_link(path: bytes) -> None:
 
 
 def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:
-    """As `at_and_above`, of a path; nothing of one that can't be used."""
+    """Yield the identities of a path and its parents, as far as they are accessible."""
     try:
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
     except OSError:

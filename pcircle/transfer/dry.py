@@ -1,4 +1,4 @@
-"""`--dry-run`: the same walk, the same counts, and nothing touched."""
+"""`--dry-run`: the same walk and the same counts, without any change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _IN_THE_WAY = "its place is taken by something that is neither a file nor a link
 
 
 class DryTask(Task[Item, Done]):
-    """One rank's part of a copy that is not made."""
+    """The part of one rank in a dry run."""
 
     notice_type: ClassVar[Any] = Notice
 
@@ -61,11 +61,11 @@ class DryTask(Task[Item, Done]):
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
-        """The visitor. Whose copies stand on this one has its own."""
+        """Return the visitor; tools that copy have their own."""
         return DryVisitor
 
     def close(self) -> None:
-        """The job has ended: let the directories go."""
+        """Release the directories."""
         self._sources.close()
         self._targets.close()
 
@@ -127,7 +127,7 @@ class DryTask(Task[Item, Done]):
 
 
 class DryVisitor(Visitor[None]):
-    """What would be done at each step of the walk."""
+    """Determines what would be done at each step of the walk."""
 
     nothing: ClassVar[None] = None
 
@@ -157,7 +157,7 @@ class DryVisitor(Visitor[None]):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
-        """See `Visitor`: what would be created of a directory."""
+        """Determine what would be created for a directory."""
         self._begin_directory()
         self._entered = True
         where = opened.root, opened.path
@@ -185,19 +185,18 @@ class DryVisitor(Visitor[None]):
         return lease
 
     def _differs(self, source: Lease, lease: Lease) -> bool:
-        """Whether a directory that is there would get other attributes than it has. OSError."""
+        """Return whether the attributes of an existing directory would change. OSError."""
         held = self._extras.of_directory(source.fd, alone=True) if self._extras.any else None
         return self._differing.of(source.opened.status, held, lease)
 
     def _target_of(self, root: int, path: bytes) -> Lease | None:
-        """The copy of a directory, None if there is none. OSError."""
+        """Return the copy of a directory, or None. OSError."""
         try:
             return self._targets.lease(root, path)
         except FileNotFoundError:
             return None
 
     def known(self, opened: Open[None], context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._entered = False
 
     def _begin_directory(self) -> None:
@@ -207,7 +206,7 @@ class DryVisitor(Visitor[None]):
             self._limits.operations(self._limits.entry)
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`: names that others will have in the target are failures."""
+        """Report names that would collide in the target."""
         for block in blocks:
             self._leave_later(opened, block)
             yield block
@@ -226,13 +225,11 @@ class DryVisitor(Visitor[None]):
             names[:] = [name for name in names if os.fsencode(name) not in later]
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._here = context
         if self._limits is not None:
             self._limits.is_stopping = context.is_stopping
 
     def leave(self, opened: Open[None], context: Context[Any]) -> None:
-        """See `Visitor`."""
         action = opened.own
         self.counters.directories += 1
         self.counters.directories_created += action == "copy"
@@ -241,11 +238,10 @@ class DryVisitor(Visitor[None]):
             self._acting.directory(opened.root, opened.path, self._told(action))
 
     def _told(self, action: str) -> str:
-        """The action that it has in `--json-lines`."""
+        """Return the action for `--json-lines`."""
         return "copy"
 
     def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         if not self._entered:
             self._begin_directory()
         self.counters.failed += 1
@@ -264,13 +260,12 @@ class DryVisitor(Visitor[None]):
     # ---- names -----------------------------------------------------------------
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._fail(where.root, join_path(where.path, name), error, context, "reach")
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[None]
     ) -> None:
-        """See `Visitor`: what would become of these names."""
+        """Determine what would be done with names."""
         source_fd = fds[0]
         lease = self._target_of(where.root, where.path)
         if lease is None:
@@ -422,7 +417,7 @@ class DryVisitor(Visitor[None]):
 
 
 def _cannot_be_replaced(mode: int, existing: Existing) -> bool:
-    """Whether something is in the way that is neither replaced nor left alone."""
+    """Return whether an existing entry can neither be replaced nor left."""
     if existing.stays:
         return stat.S_ISDIR(mode)
     return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
@@ -438,7 +433,7 @@ def _same_link(source_fd: int, source: bytes, target_fd: int, name: bytes) -> bo
 
 
 def _in_place(name: bytes, target_fd: int) -> os.stat_result | None:
-    """What has the name in the target, None if nothing, or if there is no target yet."""
+    """Return the status of a name in the target; None if it is free, or without a target."""
     if target_fd < 0:
         return None
     try:
@@ -448,7 +443,7 @@ def _in_place(name: bytes, target_fd: int) -> os.stat_result | None:
 
 
 def _readable_status(name: bytes, source_fd: int, *, follow: bool) -> os.stat_result:
-    """The status of a source that could be copied. OSError if it could not."""
+    """Return the status of a readable source. OSError."""
     status = os.stat(name, dir_fd=source_fd, follow_symlinks=follow)
     if stat.S_ISREG(status.st_mode):
         may_read = os.access(name, os.R_OK, dir_fd=source_fd, effective_ids=True)

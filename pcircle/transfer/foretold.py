@@ -1,7 +1,7 @@
-"""What `--dry-run` can say of names that will be one in the target, with nothing made there.
+"""Name collisions that a dry run can foresee, without creating anything.
 
-Of what is in the target already the same is said as by a run. Of what is not there yet, a directory
-that is there is asked how it takes the names that it has: the nearest one to where they will go.
+For existing directories the result is that of a run. For directories that do not exist yet, the
+nearest existing parent shows how names are folded there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ASKED = 100  # names of a directory, at most
 
 
 class Foretold:
-    """What a thread knows of the directories of a copy that is not made."""
+    """A thread's knowledge of the directories of a dry run."""
 
     def __init__(self, plan: Plan, sources: Directories, targets: Directories) -> None:
         self._roots = plan.roots
@@ -29,19 +29,22 @@ class Foretold:
         self._collisions = Collisions(siblings_of(plan))
 
     def check(self, root: int, path: bytes, directory_fd: int, name: bytes) -> None:
-        """A name in the copy of a directory is there: Collision if it is another name's."""
+        """Check an existing name in the copy of a directory.
+
+        Collision if it belongs to another name.
+        """
         self._collisions.enter(self._sources, root, path, made=False)
         self._collisions.check(directory_fd, name)
 
     def check_directory(self, root: int, path: bytes) -> None:
-        """As `check`, of a directory whose copy is there."""
+        """Check a directory whose copy exists. Collision."""
         above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", self._name(root))
         if name:
             with self._targets.lease(root, above) as holder:
                 self.check(root, above, holder.fd, name)
 
     def check_root(self, root: int) -> None:
-        """Collision if the copy of a root will be that of one that is named before it."""
+        """Raise Collision if the copy of a root is the copy of an earlier root."""
         holder = self._roots[root].target_holder
         before = [each.target_name for each in self._roots[:root] if each.target_holder == holder]
         name = self._name(root)
@@ -50,7 +53,7 @@ class Foretold:
             raise Collision(other)
 
     def later(self, root: int, path: bytes, names: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The names of a directory that will be taken, and by which of the others."""
+        """Return the names of a directory that will collide, with the names that take them."""
         found: dict[bytes, bytes] = {}
         for first, *others in alike(names).values():
             for other in others:
@@ -65,7 +68,7 @@ class Foretold:
         return self._roots[root].target_name
 
     def _folds(self, root: int, path: bytes, *, form: bool, case: bool) -> bool:
-        """Whether the nearest directory that is there folds so, as far as its names show."""
+        """Return whether the nearest existing directory folds names like this."""
         while True:
             with suppress(OSError), self._targets.lease(root, path) as lease:
                 asked = [kind for kind, wanted in ((True, form), (False, case)) if wanted]
@@ -76,7 +79,7 @@ class Foretold:
 
 
 def _shown(directory_fd: int, *, form: bool) -> bool:
-    """What the names in a directory, or in those above it on its file system, show of folding."""
+    """Return what the names in a directory, or in its parents, show of folding."""
     for fd in _at_and_above(directory_fd):
         with suppress(OSError):
             for name in islice(listed(fd), _ASKED):

@@ -1,10 +1,10 @@
-"""fcp's units of work, as they travel between ranks, besides those of the walk.
+"""The items of a copy, as they travel between ranks, in addition to those of the walk.
 
-A large file to begin, a range of one, names of inodes that have several, copies to be read
-again. Every item names its directory by (root, path), see `pcircle.fs.directories`, and carries
-its share of the job's `weight` of 1, and as of `pcircle.walk.items` the `slot` of its directory.
-Items that come back to a directory or a file carry its identity (device, inode) on both sides: if
-something else has that name by then, the entry fails.
+A large file to start, a range of one, names of hard-linked inodes, copies to verify. Every item
+names its directory by (root, path), see `pcircle.fs.directories`, carries its share of the job's
+`weight` of 1 and, as in `pcircle.walk.items`, the `slot` of its directory. Items that come back to
+a directory or a file carry its identity (device, inode) on both sides: if the name belongs to
+another entry by then, the item fails.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -18,11 +18,11 @@ from pcircle.tool.failures import Failure, Recalled
 from pcircle.walk.items import Batch, Place, Portion, Tree
 
 ANYWHERE = Place((0, 0), (0, 0), (0, 0))
-"""In place of a place that is not known."""
+"""The place of a directory whose identity is unknown."""
 
 
 def target_of(place: Place) -> tuple[int, int] | None:
-    """The identity of a place's target, None if it is not known."""
+    """Return the identity of a place's target, or None."""
     return None if place is ANYWHERE or place == ANYWHERE else place.target
 
 
@@ -39,11 +39,10 @@ class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
 
 
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Copy one file in chunks. `linked` tells that its inode has other names.
+    """Copy one file in chunks. `linked` means that its inode has other names.
 
-    `again` tells that it is begun for the second time, since its change time has moved.
-    `ahead_bytes` are what the counters know of it while it waits, None if they don't. `expected`
-    as of `One`.
+    `again` means a second start, because its change time has moved. `ahead_bytes` are its bytes in
+    the counters while it waits, or None. `expected` is as in `One`.
     """
 
     root: int
@@ -60,10 +59,10 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Copy a range of a file into the temporary file that stands for it.
+    """Copy a range of a file into its temporary file.
 
-    `sparse` tells that the file has holes, which are worth looking for. Parts
-    of it begin at multiples of `unit_bytes`.
+    `sparse` means that the file has holes to look for. Parts of the range begin at multiples of
+    `unit_bytes`.
     """
 
     root: int
@@ -80,11 +79,11 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
 
 
 class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
-    """Copy one name of an inode that has several, which was `stamp` when it was claimed.
+    """Copy one name of a hard-linked inode, which was `stamp` when it was claimed.
 
-    `place` has the file system of the inode itself. `again` tells that the name was claimed once
-    before, and had become another file or version when its turn came. `expected` is what the name
-    must be in the target when it is replaced, see `Keeper`; empty if that does not matter.
+    `place` has the file system of the inode. `again` means that the name was claimed before, and
+    had become another file or version since. `expected` is what the name must be in the target when
+    it is replaced, see `Keeper`; empty if it does not matter.
     """
 
     root: int
@@ -99,9 +98,9 @@ class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Names of one directory, each with its `st_nlink`; `stamps` are of the inodes.
+    """Names of one directory, each with its `st_nlink`; `stamps` belong to the inodes.
 
-    `again` and `expected` as of `One`, the same for all of them.
+    `again` and `expected` are as in `One`, and the same for all names.
     """
 
     root: int
@@ -117,25 +116,24 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
-    """For the home of these inodes: all that an item has to claim there, of any directories."""
+    """For the home of these inodes: all claims of an item, of any directories."""
 
     groups: tuple[Claimed, ...]
 
 
 class First(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
-    """At an inode's home: copy it under its first name; further `names` will be links."""
+    """For the home of an inode: copy it under its first name; further `names` become links."""
 
     names: int
     one: One
 
 
 class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
-    """Make a link to the copy `made` of `first` where the copy of `one` would be.
+    """Link the copy `made` of `first` to the place of the copy of `one`.
 
-    The copy was made in `epoch`, by a job that may have been an earlier run
-    of this one: then `first` is known by its name alone. `copied` is what it is a copy of:
-    a name that was not that, and is not, is none of its names.
-    `seal` is the copy's, see `pcircle.transfer.reports.signing`.
+    The copy was made in `epoch`, perhaps by an earlier run; then only the name of `first` is known.
+    `copied` is the source of the copy: a name that is not this source is not one of its names.
+    `seal` belongs to the copy, see `pcircle.transfer.reports.signing`.
     """
 
     one: One
@@ -147,11 +145,11 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
 
 
 class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Files of one directory whose copies are read again: `digests` has 16 bytes for each.
+    """Files of one directory whose copies will be verified: `digests` has 16 bytes for each.
 
-    `others` are names that were done with them and need no reading, `counts` what
-    all of them came to, empty if that is recorded by others; `entries` are all of
-    them, packed, if the copy is signed.
+    `others` are names that were completed with them without need of verification; `counts` belong
+    to all of them, empty if other records have them; `entries` has all of them, packed, if the copy
+    is signed.
     """
 
     root: int
@@ -167,13 +165,13 @@ class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
-    """Read copies again: all that an item has made."""
+    """Verify copies: everything that an item has made."""
 
     groups: tuple[Copied, ...]
 
 
 class Reread(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
-    """Read a chunk's copy again. `blocks` are its digests for the signature."""
+    """Verify the copy of a chunk. `blocks` are its digests for the signature."""
 
     chunk: Chunk
     digest: bytes
@@ -186,9 +184,9 @@ Item: TypeAlias = (
 
 
 class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """Something the user should know that is no failure; the path goes where `text` has {}.
+    """A message that is not a failure; the path replaces {} in `text`.
 
-    A text without is about the path, and is put behind it.
+    A text without {} follows the path.
     """
 
     path: bytes
@@ -196,9 +194,9 @@ class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 
 class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="k"):
-    """A special file that is left out of the copy of root number `root`, the first of its kind.
+    """A special file that was left out of root number `root`, the first of its kind.
 
-    `kind` is empty if it is not known which files an earlier run has left out.
+    `kind` is empty if an earlier run left it out.
     """
 
     path: bytes
@@ -207,20 +205,19 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="k"):
 
 
 VERIFYING = "verify"
-"""What was tried, of a failure whose copy is not what was copied."""
+"""The operation in failures of copies that differ from what was copied."""
 
 Notice: TypeAlias = Failure | Recalled | Remark | Skipped | Lines
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What came of a part of a directory, or of a file that is copied in chunks.
+    """The result of a part of a directory, or of a file that is copied in chunks.
 
-    What was copied is in the ranks' counters; results say *that* it is. Where a
-    checkpoint is kept, it is of an `epoch`, and has the part of the job's
-    `counts` that it came to.
-    The rest is of `pcircle.transfer.reports.signing`: packed entries of the directory, `runs` and
-    those on this rank's shelf, `signed` how many entries these are including subdirectories;
-    `blocks` are digests of a large file's.
+    Counters say what was copied; results say that it is complete. With a checkpoint, a part belongs
+    to an `epoch` and has its share of the job's `counts`. The other fields are of
+    `pcircle.transfer.reports.signing`: packed entries of the directory, `runs` of entries and those
+    on this rank's disk, `signed` their number including subdirectories; `blocks` are digests of a
+    large file.
     """
 
     counts: tuple[int, ...] = ()
@@ -233,15 +230,14 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 NOTHING = Part()
 OF_FILE = -1
-"""The slot of what came of a large file: it is its own, and not yet its directory's."""
+"""The slot of a large file's own result, before it counts for its directory."""
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """An item's result: parts by the slot of their directory.
+    """The result of an item: parts by the slot of their directory.
 
-    `cause` says for the chunks of a file, and for a name that others will be
-    linked to, why it failed, if it did; `made` the mark of the copy (`target.mark_of`) and
-    `copied` what it is a copy of.
+    `cause` is the error of chunks of a file, or of a name to which others will be linked; `made` is
+    the mark of the copy (`target.mark_of`) and `copied` its source.
     """
 
     slots: dict[int, Part] = {}
@@ -251,17 +247,17 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def roots(self) -> Part:
-        """Of a whole job: what came of all roots."""
+        """Return the result of all roots, at the end of a job."""
         return self.slots.get(0, NOTHING)
 
 
 def source_of(place: Place) -> tuple[int, int] | None:
-    """The identity of a place's source, None if it is not known."""
+    """Return the identity of a place's source, or None."""
     return None if place is ANYWHERE or place == ANYWHERE else place.source
 
 
 def floor_of(item: Item) -> int:
-    """The epoch before which nothing that the item does can count."""
+    """Return the earliest epoch in which the work of an item can count."""
     if isinstance(item, Links):
         return max(item.epoch, item.one.place.epoch)
     if isinstance(item, First):

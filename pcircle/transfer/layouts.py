@@ -1,8 +1,7 @@
-"""`--stripe`: what it asks for, and whether it can be had where a copy goes to and comes from.
+"""`--stripe`: the requested layout, and whether both sides support it.
 
-Whether a side is on Lustre is looked up once, on rank 0, by one system call
-for each file system that is a source and one for the destination. Where
-neither is, that was all. How layouts are given is `pcircle.copying.layouts`.
+Rank 0 determines once whether a side is on Lustre, by one system call for each file system of a
+source and one for the destination. `pcircle.copying.layouts` sets layouts.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ KEEP, DEFAULT = "keep", "default"
 
 
 def read_wish(text: str) -> str | Stripes:
-    """What `--stripe` asks for: `KEEP`, `DEFAULT` or a layout. UsageError for nonsense."""
+    """Parse the value of `--stripe`: `KEEP`, `DEFAULT` or a layout. UsageError."""
     if text in (KEEP, DEFAULT):
         return text
     many, colon, size = text.partition(":")
@@ -59,7 +58,7 @@ def read_wish(text: str) -> str | Stripes:
 
 
 def demand(text: str | None, keep: Keep) -> Keep:
-    """What is to be kept, with what `--stripe` says. UsageError if it makes no sense."""
+    """Return the attributes to keep, with `--stripe` included. UsageError."""
     if text is None:
         return keep
     wish = read_wish(text)
@@ -69,9 +68,9 @@ def demand(text: str | None, keep: Keep) -> Keep:
 
 
 def striping_of(text: str | None, keep: Keep, roots: Sequence[Root]) -> Striping:
-    """What is done about layouts, by what `--stripe` says and by what `demand` has made of `keep`.
+    """Return the treatment of layouts, from `--stripe` and the result of `demand`.
 
-    UsageError if it can't be done because something is not on Lustre.
+    UsageError if a file system is not Lustre but must be.
     """
     wish = DEFAULT if text is None else read_wish(text)
     targets = {root.target_holder: root.target_shown for root in roots}
@@ -95,7 +94,7 @@ def striping_of(text: str | None, keep: Keep, roots: Sequence[Root]) -> Striping
 
 
 def _sources(roots: Sequence[Root]) -> dict[bytes, bytes]:
-    """A directory on each file system that a source is on, and how that source is shown."""
+    """Return a directory on each file system of a source, with the path to print."""
     first: dict[int, Root] = {}
     for root in roots:
         first.setdefault(root.file_system, root)

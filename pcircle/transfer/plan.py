@@ -1,4 +1,4 @@
-"""What a copy is to do, decided once on rank 0 and then the same on every rank."""
+"""The plan of a copy, decided on rank 0 and then the same on every rank."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
@@ -18,13 +18,12 @@ DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"
 
 
 class Root(msgspec.Struct, frozen=True, array_like=True):
-    """One SRC and where its copy goes.
+    """One SRC and its destination.
 
-    Both sides are a directory, opened as the user named it, and a name in it;
-    an empty target name means that the directory itself is the copy. `shown`
-    are the two paths as the user will recognise them, `file_system` numbers
-    the source's. A side that is `known`, by device and inode, must be that directory when it is
-    opened.
+    Each side is a directory, opened as the user named it, and a name in it; an empty target name
+    means that the directory itself is the copy. `shown` has both paths for messages, `file_system`
+    numbers the source's file system. A side that is `known`, by device and inode, must be that
+    directory when it is opened.
     """
 
     source_holder: bytes
@@ -40,20 +39,17 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Plan(Settings, frozen=True, kw_only=True):
-    """The roots and the resolved options of a copy, and the settings of how each entry is copied.
+    """The roots and the resolved options of a copy, and the settings for single entries.
 
-    `tool` is the command that makes it.
-    `chunk_bytes` is the size of the chunks of large files, None to adapt it. `directory` is the
-    working directory. `dry` means to touch nothing, `say_each` to name every entry. With `listed`
-    nothing is copied but what the list of that digest names. `rules` choose
-    what is copied of what is below the roots; `one_file_system`: of a mount point copy the
-    directory alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
-    `journal` None means that no checkpoint is kept.
-    `verify`: read every copy again. `sign` is the algorithm of the signature that is wanted.
-    `threads` is how many worker threads each rank has, None: adaptive. `wanted` is what entries
-    must be, with times counted from `now_ns`. `acts` is what is reported of each action. With
-    `strict` the ways to the roots lead through no link. `retries`: what an earlier copy failed to
-    do is done.
+    `tool` is the command. `chunk_bytes` is the size of chunks of large files, None for an adaptive
+    size. `directory` is the working directory. `dry` means to change nothing, `say_each` to print
+    every entry. With `listed` only the paths of the list with that digest are copied. `rules` and
+    `wanted` select entries below the roots, with ages relative to `now_ns`; with `one_file_system`
+    mount points are not entered. `bytes_per_s` and `operations_per_s` are limits over all ranks, or
+    None. `journal` None means that there is no checkpoint. `verify` means to read every copy again.
+    `sign` is the algorithm of the signature. `threads` is the number of worker threads of a rank,
+    None for an adaptive number. `acts` is the requested output of actions. With `strict` roots must
+    not be reached through links. `retries` means that failures of an earlier copy are retried.
     """
 
     roots: tuple[Root, ...]
@@ -78,37 +74,37 @@ class Plan(Settings, frozen=True, kw_only=True):
     retries: bool = False
 
     def shown(self, root: int, path: bytes) -> bytes:
-        """The path of an entry of the source, as the user knows it."""
+        """Return the path of an entry of the source, beginning as the user typed it."""
         base = self.roots[root]
         if base.kind != DIRECTORY or not path:
             return base.source_shown
         return os.path.join(base.source_shown, path)
 
     def more_options(self) -> dict[str, bytes]:
-        """Options that another run must have as well, beside those of all copies, encoded."""
+        """Return further options that a resumed run must share, encoded."""
         return {}
 
 
 def scope_of(plan: Plan) -> Scope:
-    """What is walked of the sources."""
+    """Return what is walked of the sources."""
     return Scope(plan.rules, plan.one_file_system, plan.follow, plan.wanted, plan.now_ns)
 
 
 def is_in_copy(roots: Sequence[Root]) -> bool:
-    """Whether a mark is left in the copy of the only root, rather than in what holds the copies."""
+    """Return whether a mark is left in the copy of the only root, not in its parent."""
     return len(roots) == 1 and roots[0].kind == DIRECTORY
 
 
 DEFAULT_LARGE_BYTES = 32 << 20
-"""Files above this are copied in chunks unless a chunk size is given."""
+"""Larger files are copied in chunks, unless a chunk size is given."""
 
 
 def open_sides(
     plan: Plan, opened: Callable[[int, os.stat_result], None] | None = None, is_first: bool = True
 ) -> tuple[Directories, Directories]:
-    """The directories of the sources and those of the targets; `opened` is told the latter.
+    """Return the directories of the sources and of the targets; `opened` is called for the latter.
 
-    `is_first` as of `capacity_of`.
+    `is_first` is passed to `capacity_of`.
     """
     roots, here = plan.roots, plan.directory
     known = [root.source_known for root in roots], [root.target_known for root in roots]

@@ -1,4 +1,4 @@
-"""A copy of whole trees, for the runtime: from its options to its ranks' tasks."""
+"""The program of a copy, from its options to the tasks of its ranks."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ Links = Literal["all", "operands", "none"]
 
 
 class Options(Common, frozen=True, kw_only=True):
-    """A copy, as asked for: every option with its meaning.
+    """The resolved options of a copy.
 
-    `tool` is the command. `target` None means that it is `target_directory`. Sizes in bytes, times
-    in seconds. With `files_from` and `deep` what is in
-    directories listed there is meant as well. `links` are the symbolic links to follow: all, those
-    that are sources ("operands") or none. `stripe` is what `--stripe` says. `unjoined` are options
-    with operands that may be meant as their values, `words` the arguments as typed.
+    `tool` is the command. `target` None stands for `target_directory`. Sizes are in bytes, times in
+    seconds. With `files_from` and `deep`, listed directories include their contents. `links` are
+    the symbolic links to follow: all, sources ("operands") or none. `stripe` is the value of
+    `--stripe`. `unjoined` pairs options with operands that may be meant as their values; `words`
+    are the arguments as typed.
     """
 
     tool: str
@@ -99,16 +99,16 @@ class Options(Common, frozen=True, kw_only=True):
 
 
 class CopyProgram(ToolProgram):
-    """A copy, for the runtime. Whose copies stand on this one has its own kinds of the parts."""
+    """The program of a copy. Other tools that copy subclass it."""
 
     plan_type: ClassVar[type[Plan]] = Plan
     task_type: ClassVar[type[CopyTask]] = CopyTask
     journaled_type: ClassVar[type[JournaledCopy]] = JournaledCopy
     console_type: ClassVar[type[Console]] = Console
     outlives_ranks: ClassVar[bool] = True
-    """Whether the job goes on without a rank that was lost."""
+    """Whether the job continues without a rank that was lost."""
     lists_completely: ClassVar[bool] = False
-    """Whether a list of paths or patterns that may have been cut off is refused."""
+    """Whether a list of paths or patterns that may be truncated is refused."""
 
     def __init__(self, options: Options, umask: int) -> None:
         super().__init__()
@@ -131,11 +131,11 @@ class CopyProgram(ToolProgram):
         self._exact = False  # whether the target is the copy, and not where it goes
 
     def going_on(self) -> Options | None:
-        """Once the job has ended: how it goes on without the ranks that it lost; None: it doesn't.
+        """Return the options with which the job continues without lost ranks, or None.
 
-        The others are started anew, and what the checkpoint has is done. So nothing need be known
-        of what the lost ranks held, or had half done: a job that was killed altogether is resumed
-        from that at any moment (`pcircle.checkpoint`), and so is this one.
+        The other ranks start again, from the checkpoint. So nothing must be known of what the lost
+        ranks held: a job that was killed altogether can be resumed at any moment
+        (`pcircle.checkpoint`), and so can this one.
         """
         loss = None if self.console is None else self.console.loss
         if loss is None:
@@ -147,7 +147,7 @@ class CopyProgram(ToolProgram):
         return msgspec.structs.replace(self._options, jobs=jobs, checkpoint=wish, **how)
 
     def follow(self, former: CopyProgram) -> None:
-        """Go on from a program that has lost ranks, with its logs, and its time. StoppedEarly."""
+        """Continue a program that has lost ranks, with its logs and its time. StoppedEarly."""
         # What was measured from the beginning still is.
         self.limit, self.began_s = former.limit, former.began_s
         self.log, self._actions, self._list = former.log, former._actions, former._list
@@ -158,14 +158,14 @@ class CopyProgram(ToolProgram):
             raise StoppedEarly(f"cannot read temporary files: {error.strerror}") from error
 
     def ended(self, code: int) -> int:
-        """The exit code of a job that was not to go on."""
+        """Return the exit code of a job that does not continue."""
         told = None if self.console is None else self.console.told
         if code == RankLost.exit_code and self.outlives_ranks and told is not None:
             return told  # who was lost after all had told what they did took nothing along
         return code
 
     def _may_go_on(self) -> bool:
-        """Whether a loss need not be the end: the job is of local ranks, and can be begun again."""
+        """Return whether the job survives a loss: its ranks are local, and it can restart."""
         options = self._options
         if not self.outlives_ranks or options.dry:
             return False
@@ -207,7 +207,7 @@ class CopyProgram(ToolProgram):
     def _decide(
         self, nodes: Sequence[int], roots: tuple[Root, ...], rules: Any, here: bytes
     ) -> Plan:
-        """The plan, but for its checkpoint. UsageError."""
+        """Return the plan without its checkpoint. UsageError."""
         options = self._options
         kept = demand(options.stripe, options.keep)
         plan: Plan = self.plan_type(
@@ -245,17 +245,17 @@ class CopyProgram(ToolProgram):
         return plan
 
     def _finished(self, plan: Plan) -> bytes:
-        """A plan with its checkpoint, ready to be sent."""
+        """Return the encoded plan with its checkpoint."""
         plan = self._with_checkpoint(plan)
         self._open_logs()  # last of all: a refused run leaves the old ones alone
         return msgspec.msgpack.encode(plan)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """What else names what is meant; None: it is all. UsageError."""
+        """Return a further list of paths, or None for all. UsageError."""
         return None
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
-        """More of the plan, which is decided on rank 0. UsageError."""
+        """Return more fields of the plan, decided on rank 0. UsageError."""
         return {}
 
     def _open_logs(self) -> None:
@@ -269,7 +269,7 @@ class CopyProgram(ToolProgram):
             self._list = LogFile(open_output(options.list_out, "--list-out"))
 
     def _acts(self, roots: tuple[Root, ...]) -> Wanted:
-        """What is to be told of each action. UsageError if there can be no list."""
+        """Return the requested output of actions. UsageError if a list is not possible."""
         options = self._options
         end = b""
         if options.list_out is not None:
@@ -279,7 +279,7 @@ class CopyProgram(ToolProgram):
         return Wanted(options.json_lines is not None, end)
 
     def _with_checkpoint(self, plan: Plan) -> Plan:
-        """The plan of a copy that keeps a checkpoint, if it is to keep one."""
+        """Return the plan with its checkpoint, if it keeps one."""
         if plan.strict:
             _refuse_elsewhere(plan.roots)
         if not self._wish.never and is_worth_it(plan):
@@ -291,7 +291,7 @@ class CopyProgram(ToolProgram):
         return plan
 
     def _say_what_is_found(self, roots: Sequence[Root]) -> None:
-        """Say whether --resume has found nothing, and which checkpoints are of other copies."""
+        """Report that --resume has found nothing, and checkpoints of other copies."""
         kept = self._kept
         if kept is None or (kept.plan.run == 1 and not kept.plan.stale):
             if self._wish.resume:
@@ -306,9 +306,9 @@ class CopyProgram(ToolProgram):
             self._kept.abandon()
 
     def _roots(self, failed: Sequence[Failed], here: bytes) -> tuple[Root, ...]:
-        """Where each SRC goes.
+        """Return the destination of each SRC.
 
-        To do again what failed, DST means what it meant then, although it exists by now.
+        For a retry of failures DST has its earlier meaning, although it exists now.
         """
         options = self._options
         sources, target = options.sources, options.target
@@ -326,7 +326,7 @@ class CopyProgram(ToolProgram):
         return roots
 
     def _meant(self, roots: tuple[Root, ...], here: bytes) -> tuple[Root, ...]:
-        """The roots; those of an interrupted copy if DST exists only since that has made it."""
+        """Return the roots; those of an interrupted copy if DST exists only because of it."""
         options = self._options
         wish = self._wish
         if len(roots) > 1 or options.into or options.exact or wish.never:
@@ -363,13 +363,13 @@ class CopyProgram(ToolProgram):
         return task
 
     def dry_type(self) -> type[DryTask]:
-        """The task of a copy that is not made."""
+        """Return the task of a dry run."""
         from pcircle.transfer.dry import DryTask
 
         return DryTask
 
     def _journaled(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> CopyTask:
-        """A copy with a checkpoint. StoppedEarly on a rank that doesn't see it."""
+        """Return a copy with a checkpoint. StoppedEarly on a rank that cannot access it."""
         try:
             return self.journaled_type(plan, rank, size, self._kept, lists)
         except OSError as error:
@@ -379,7 +379,7 @@ class CopyProgram(ToolProgram):
             raise StoppedEarly(reason) from error
 
     def _line_of(self, plan: Plan) -> Callable[[Any], bytes] | None:
-        """What makes the lines of the error log, if one is wanted."""
+        """Return the formatter of the error log, if there is one."""
         if self._options.error_log is None:
             return None
         from pcircle.transfer.reports.errorlog import Lines
@@ -422,7 +422,7 @@ class CopyProgram(ToolProgram):
 
 
 def _refuse_elsewhere(roots: Sequence[Root]) -> None:
-    """UsageError if a link has come into an operand since it was looked at."""
+    """Raise UsageError if an operand was replaced by a link since it was checked."""
     for root in roots:
         for holder, name, shown in (
             (root.source_holder, root.source_name, root.source_shown),
@@ -432,12 +432,12 @@ def _refuse_elsewhere(roots: Sequence[Root]) -> None:
 
 
 def _of_retry(wanted: Attributes) -> Attributes:
-    """What entries must be that have failed: their times were right then, and may not be now."""
+    """Return the filters of a retry: the times of failed entries may have changed since."""
     return msgspec.structs.replace(wanted, newer=None, older=None)
 
 
 def run_copy(options: Options, made: Callable[[Any, int], CopyProgram] = CopyProgram) -> int:
-    """Run a copy, by a program that is `made` of its options and the umask; the exit code."""
+    """Run a copy whose program is `made` of options and umask; return the exit code."""
     if options.reflink == "always" and options.sparse != "auto":
         raise UsageError("--reflink=always requires --sparse=auto")
     if options.reflink == "always" and options.verify:
@@ -471,7 +471,7 @@ def run_copy(options: Options, made: Callable[[Any, int], CopyProgram] = CopyPro
 
 
 def _run(options: Options, made: Callable[[Any, int], CopyProgram], umask: int) -> int:
-    """Run the copy, again with fewer ranks as long as some are lost; the exit code."""
+    """Run the copy, again with fewer ranks as long as ranks are lost; return the exit code."""
     program = made(options, umask)
     while True:
         code = run_tool(program, options)
@@ -484,7 +484,7 @@ def _run(options: Options, made: Callable[[Any, int], CopyProgram], umask: int) 
 
 
 def _refuse_unusable(options: Options) -> None:
-    """UsageError for loose operands, or if algorithm or the file for the result can't be used."""
+    """Raise UsageError for loose operands, an unusable algorithm or an unwritable result file."""
     if options.strict_operands:
         refuse_loose((*options.sources, options.target))
     if options.sign is not None:
@@ -501,7 +501,7 @@ def _refuse_unusable(options: Options) -> None:
 
 
 def _import_ahead(options: Options) -> None:
-    """Import what only this job needs, before ranks are forked: each would do so by itself."""
+    """Import what only this job needs before ranks are forked, so each need not."""
     if local_ranks(options) > 1 and not options.checkpoint.never:
         import pcircle.checkpoint.shared_board
     if options.verify:
@@ -515,7 +515,7 @@ def _import_ahead(options: Options) -> None:
 
 
 def _resumed(plan: Plan, kept: CheckpointSession) -> Plan:
-    """The plan of a copy that keeps this checkpoint."""
+    """Return the plan of a copy with this checkpoint."""
     journal = kept.plan
     return msgspec.structs.replace(
         plan,
@@ -534,7 +534,7 @@ def _listed(
     *,
     complete: bool,
 ) -> Lists:
-    """What --files-from names. UsageError if it can't be read, or is of no directory."""
+    """Return the paths of --files-from. UsageError."""
     if len(roots) != 1 or roots[0].kind != DIRECTORY:
         raise UsageError("--files-from requires one SRC, a directory")
     paths = read_paths(name, null=options.null, whole=options.deep, note=note, complete=complete)
@@ -544,7 +544,7 @@ def _listed(
 
 
 def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageError:
-    """The error, or what is wrong with the command line if a source was meant as a value."""
+    """Return the error, or a better one if a source was meant as the value of an option."""
     for option, word in unjoined:
         if f"source '{word}': " in str(error):
             return UsageError(f"{option} takes its value with '=': {option}={word}")
@@ -552,7 +552,7 @@ def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageE
 
 
 def _check_signature(options: Options) -> None:
-    """UsageError if there is no such signature, or none of such a copy."""
+    """Raise UsageError if the signature does not exist, or not for such a copy."""
     from pcircle.signature.algorithms import check_name
 
     try:
@@ -568,7 +568,7 @@ def _check_signature(options: Options) -> None:
 
 
 def _large_bytes(options: Options) -> int:
-    """Above which size files are copied in chunks."""
+    """Return the size above which files are copied in chunks."""
     most = min(DEFAULT_LARGE_BYTES, options.chunk_bytes or DEFAULT_LARGE_BYTES)
     if options.bytes_per_s is None:
         return most

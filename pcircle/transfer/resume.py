@@ -1,7 +1,7 @@
-"""The checkpoint of a copy: which copies and options it is of, and what it says, in words.
+"""The checkpoint of a copy: its copies and options, and its messages.
 
-Whether a copy begins, resumes or is refused `pcircle.checkpoint.resume` decides. In all cases the
-temporary files of earlier runs are swept up on the way.
+`pcircle.checkpoint.resume` decides whether a copy starts, resumes or is refused. Temporary files of
+earlier runs are removed in all cases.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LOOKED_AT_MOST = 10_000  # names beside a checkpoint
 
 
 def is_worth_it(plan: Plan) -> bool:
-    """Whether a copy may take long enough to be interrupted."""
+    """Return whether a copy may take long enough to be interrupted."""
     return not plan.dry and any(_is_large(root, plan) for root in plan.roots)
 
 
@@ -57,7 +57,7 @@ def _is_large(root: Root, plan: Plan) -> bool:
 
 
 def reached(wish: CheckpointOptions) -> CheckpointOptions:
-    """The wish, no link left in its directory's path. UsageError if one is not trusted."""
+    """Return the options with the directory resolved. UsageError if a link is not trusted."""
     if wish.directory is None:
         return wish
     try:
@@ -72,7 +72,7 @@ def reached(wish: CheckpointOptions) -> CheckpointOptions:
 
 
 def copies(roots: Sequence[Root], here: bytes) -> tuple[CopyIdentity, ...]:
-    """What a copy of these roots is a copy of. OSError if a source is gone."""
+    """Return the identities of copies of these roots. OSError if a source is gone."""
     found = []
     for root in roots:
         source = os.path.join(here, root.source_holder, root.source_name)
@@ -90,7 +90,7 @@ def _lexical(path: bytes) -> bytes:
 
 
 def options_of(plan: Plan) -> dict[str, bytes]:
-    """The options that another run must have as well, each by its name, encoded."""
+    """Return the options that a resumed run must share, encoded by name."""
     encode = msgspec.msgpack.encode
     return {
         "what is preserved": encode(msgspec.structs.replace(plan.keep, given=None)),
@@ -110,7 +110,7 @@ def options_of(plan: Plan) -> dict[str, bytes]:
 
 
 def has_checkpoint(roots: Sequence[Root], here: bytes, wish: CheckpointOptions) -> bool:
-    """Whether there is a checkpoint of a copy of these roots."""
+    """Return whether these roots have a checkpoint."""
     try:
         paths = checkpoint_paths(copies(roots, here), wish.directory)
     except OSError:
@@ -119,9 +119,9 @@ def has_checkpoint(roots: Sequence[Root], here: bytes, wish: CheckpointOptions) 
 
 
 def keep(plan: Plan, wish: CheckpointOptions) -> CheckpointSession | None:
-    """Find or make the checkpoint of a copy. UsageError if it must not begin.
+    """Find or make the checkpoint of a copy. UsageError if it must not start.
 
-    None if there can be none, and it was not asked for.
+    None if a checkpoint is impossible, and was not requested.
     """
     try:
         identities = copies(plan.roots, plan.directory)
@@ -142,7 +142,7 @@ def keep(plan: Plan, wish: CheckpointOptions) -> CheckpointSession | None:
 
 
 def none_found(roots: Sequence[Root], target: bytes) -> str:
-    """That nothing is resumed; and where the copy goes, where that may not be what was meant."""
+    """Return the message that nothing is resumed, and where the copy goes."""
     root, *others = roots
     goes = root.target_shown
     if others or root.kind != DIRECTORY or goes.rstrip(b"/") == target.rstrip(b"/"):
@@ -154,9 +154,9 @@ def none_found(roots: Sequence[Root], target: bytes) -> str:
 
 
 def left_behind(kept: CheckpointSession) -> Iterator[Remark]:
-    """Remarks of the checkpoints of other copies to the same place, which are of no use here.
+    """Yield remarks about checkpoints of other copies to the same place.
 
-    They are named by source and destination, so that a copy does not find those of others.
+    They are named by source and destination, so a copy does not find them by itself.
     """
     mine = kept.checkpoint
     targets = {copy.target for copy in require(mine.header).copies}
@@ -187,7 +187,7 @@ def _names_in(directory: bytes) -> Iterator[bytes]:
 
 
 def words_of(error: CheckpointError) -> str:
-    """Why a checkpoint can't be used, and what to do."""
+    """Return why a checkpoint cannot be used, and what to do."""
     path, detail = show(error.path), error.detail
     what, busy = f"the checkpoint '{path}'", "another run of this copy is going on"
     left, cure = f"an interrupted copy has left {what}", "to discard it, add --restart"
@@ -211,7 +211,7 @@ def words_of(error: CheckpointError) -> str:
 
 
 def remarks_of(kept: CheckpointSession) -> list[Remark]:
-    """What the user should know of what earlier runs have left."""
+    """Return remarks about what earlier runs have left."""
     found = kept.state
     lines = [_damage(trouble) for trouble in found.problems]
     if found.discarded is not None:
@@ -239,9 +239,9 @@ def _distrust(distrust: DiscardReason, target: bytes) -> str:
 
 
 def how_far(counts: NamedCounts) -> str:
-    """How much had been done when these counts were committed.
+    """Return how much was done when these counts were committed.
 
-    An item that was at work is in them, and not in the records: it is done again.
+    They include items in progress, which are not in the records and are done again.
     """
     if not counts:
         return "nothing is committed yet"
@@ -250,7 +250,7 @@ def how_far(counts: NamedCounts) -> str:
 
 
 def _sweep_holders(plan: Plan, stale: Sequence[bytes]) -> None:
-    """Remove litter of roots that are not directories, from where these have their names."""
+    """Remove temporary files of roots that are not directories from their parents."""
     if not stale:
         return
     holders = {

@@ -1,4 +1,4 @@
-"""Rank 0's side of a copy that a person sees: failures as they come, progress, the summary."""
+"""The console of a copy: failures as they happen, progress, and the summary."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Ranks that were lost, and whether there is a checkpoint to resume from."""
+    """Lost ranks, and whether there is a checkpoint to resume from."""
 
     ranks: tuple[int, ...]
     resumes: bool
 
 
 class Console(base.Console[Done]):
-    """Tells the user of a copy's failures, progress and end.
+    """Reports a copy's failures, progress and end.
 
-    With `may_go_on` the loss of ranks is no end: `loss` then has what there is to go on with.
+    With `may_go_on` the job survives a loss of ranks: `loss` then describes it.
     """
 
     acts = "copies"
@@ -111,7 +111,7 @@ class Console(base.Console[Done]):
         return ()
 
     def _skip(self, skipped: Skipped) -> list[str]:
-        """A special file was left out: the line for it, for the first of each kind."""
+        """Return the line for a skipped special file, the first of its kind."""
         if self._signatures is not None:
             self._signatures.skipped(skipped)
         kind = skipped.kind
@@ -164,14 +164,14 @@ class Console(base.Console[Done]):
         return told
 
     def follow(self, told: OutputLog, former: base.Console[Done] | None) -> None:
-        """See `Console`. Of what the checkpoint has nothing is told again."""
+        """Continue from a former console; work in the checkpoint is not reported again."""
         super().follow(told, former)
         self._unlisted = 0 if former is None else former._unlisted
 
     def _go_on(
         self, code: int, lost: tuple[int, ...], reasons: Sequence[str], total: Counters
     ) -> int:
-        """The job is not over: it goes on without the ranks that were lost."""
+        """Prepare to continue without the lost ranks."""
         self._progress.close()
         for reason in reasons:
             self.note(f"{self.tool}: {reason}; going on without it")
@@ -180,7 +180,7 @@ class Console(base.Console[Done]):
         return code
 
     def _end_checkpoint(self, code: int, total: Counters) -> bool:
-        """Remove the checkpoint if there is nothing to go on with; whether it is still there."""
+        """Remove the checkpoint if nothing remains to be done; return whether it still exists."""
         if self._kept is None:
             return False
         began = total.scans_done or total.sized or self._kept.plan.stale
@@ -198,7 +198,7 @@ class Console(base.Console[Done]):
         return goes_on
 
     def next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
-        """What to do next: to go on, to begin again, or to retry what has failed."""
+        """Yield what to do next: continue, start again, or retry failures."""
         first = "free some space and " if _is_full(reasons) else ""
         if goes_on:
             # A time that has come is over for the next run.
@@ -222,7 +222,7 @@ class Console(base.Console[Done]):
     def _command(
         self, add: str | None, drop: Collection[str], drop_valued: Collection[str]
     ) -> str | None:
-        """The command to run next; None if the copy was not started by one."""
+        """Return the command to run next; None if the copy was started by a program."""
         if not self._words:
             return None
         from pcircle.tool.again import command
@@ -247,11 +247,11 @@ class Console(base.Console[Done]):
         )
 
     def _shown_target(self) -> str:
-        """What became of DST: the copy itself if there is one, else what holds the copies."""
+        """Return the copy if there is one, else the directory of all copies."""
         return show(self._roots[0].target_shown if len(self._roots) == 1 else self._target)
 
     def summary(self, report: Report) -> str:
-        """The last line of the run."""
+        """Return the last line of the run."""
         return summary(report, self._shown_target(), resumes=self._resumes)
 
     @property
@@ -259,11 +259,11 @@ class Console(base.Console[Done]):
         return self._kept is not None and self._kept.state.counts is not None
 
     def document(self, report: Report) -> None:
-        """Write the result as JSON, if that is wanted."""
+        """Write the JSON document, if requested."""
         self.results.document(report)
 
     def _tell(self, report: Report) -> int:
-        """Write what was asked for; a result that can't be written is a failure as well."""
+        """Write the requested results; one that cannot be written is a failure."""
         self.document(report)
         signed = [each for each in report.signatures if each.signature is not None]
         if signed:
@@ -281,6 +281,6 @@ class Console(base.Console[Done]):
 
 
 def _is_full(reasons: Sequence[str]) -> bool:
-    """Whether the job has stopped because there is no room for more."""
+    """Return whether the job stopped for lack of space."""
     full = os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)
     return any(text in reason for text in full for reason in reasons)

@@ -1,14 +1,11 @@
-"""`--error-log`: a line of JSON for each failed entry; `--retry-from`: doing these again.
+"""`--error-log`: a line of JSON for each failed entry; `--retry-from`: retrying these entries.
 
-How lines come to the file is in `pcircle.ui.errorlog`. A line says what a person wants to
-read, and beside it, percent-encoded and so without loss, what a program needs
-to find the entry again: the absolute paths of the SRC and of its copy, and the
-entry's path below both.
+`pcircle.ui.errorlog` describes how lines reach the file. A line has text for people, and
+percent-encoded data with which a program finds the entry again: the absolute paths of the SRC and
+of its copy, and the entry's path below both.
 
-What is read again is not trusted: a line that is not of this form, of other
-roots than those of the command, or of a path that could lead out of them
-refuses the run. That is checked here; that nothing is reached through links
-is up to `pcircle.fs.directories`, as ever.
+A log is not trusted: a line of another form, of other roots, or with a path that could lead out of
+the roots refuses the run. `pcircle.fs.directories` ensures that no entry is reached through links.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ _KEY_BYTES = 8
 class Line(LogLine, frozen=True):
     """A failed entry in the log, with the absolute paths of the SRC and of its copy.
 
-    They are percent-encoded, as `entry` is, the path below both.
+    They are percent-encoded, like `entry`, the path below both.
     """
 
     source: str
@@ -44,14 +41,14 @@ class Line(LogLine, frozen=True):
 
 
 class Lines:
-    """Makes the lines of failures, on the rank on which they happen."""
+    """Formats the lines of failures, on the rank on which they happen."""
 
     def __init__(self, roots: Sequence[Root], directory: bytes) -> None:
         self._roots = roots
         self._sides = [tuple(map(encode, sides(root, directory))) for root in roots]
 
     def of(self, notice: Notice) -> bytes:
-        """The line of a notice; nothing if it is of no failure."""
+        """Return the line of a notice, or nothing if it is not a failure."""
         return self._line(notice) if isinstance(notice, Failure) else b""
 
     def _line(self, failure: Failure) -> bytes:
@@ -62,7 +59,7 @@ class Lines:
 
 
 def sides(root: Root, directory: bytes) -> tuple[bytes, bytes]:
-    """The absolute paths of a SRC and of its copy, to tell roots by."""
+    """Return the absolute paths of a SRC and of its copy, which identify a root."""
     return (
         os.path.normpath(os.path.join(directory, root.source_shown)),
         os.path.normpath(os.path.join(directory, root.target_shown)),
@@ -70,7 +67,7 @@ def sides(root: Root, directory: bytes) -> tuple[bytes, bytes]:
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """An entry to be done again, as read: the roots it is of, and its path below them."""
+    """An entry to retry: its roots, and its path below them."""
 
     source: bytes
     target: bytes
@@ -78,7 +75,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 def read_log(path: str) -> Iterator[Failed]:
-    """The entries of a log; UsageError if it can't be read or is not one of fcp."""
+    """Return the entries of a log. UsageError."""
     shown = show(os.fsencode(path))
     try:
         with open_input(path) as stream:
@@ -104,14 +101,14 @@ def _read_line(data: bytes, where: str) -> Failed:
 
 
 def select(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Lists:
-    """What is to be done again; UsageError if some of it is of no such root."""
+    """Return what to retry. UsageError if an entry has another root."""
     keyed = sorted_records(_keyed(failed, roots, directory))
     by_root = groupby(keyed, key=lambda record: record[:_KEY_BYTES])
     return sort((int(key, 16), (each[_KEY_BYTES:] for each in some)) for key, some in by_root)
 
 
 def _keyed(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Iterator[bytes]:
-    """The records of entries, behind the numbers of their roots."""
+    """Return the records of entries with the numbers of their roots in front."""
     numbers = {sides(root, directory): number for number, root in enumerate(roots)}
     for entry in failed:
         number = numbers.get((entry.source, entry.target))

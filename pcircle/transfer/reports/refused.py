@@ -1,8 +1,7 @@
-"""Which path refused: an entry's own, or that of its copy.
+"""The path that refused: an entry's own, or that of its copy.
 
-The work tells a failure by the entry, whose path is the source's, and by what was tried. What was
-tried of the copy says so, and only here, where a person is told, is that made the copy's path: the
-work would have to put paths together that nobody looks at.
+Work reports a failure by the source path and the operation. The operation shows whether it
+concerned the copy, and only here, where a person is told, the path of the copy is composed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EOPNOT
 
 
 def with_path(failure: Failure, roots: Sequence[Root]) -> Failure:
-    """The failure with the path that refused: the copy's where what was tried is of the copy."""
+    """Return the failure with the path that refused, which may be that of the copy."""
     if failure.kind == COLLISION:  # of two sources: which is to give way the user must decide
         return msgspec.structs.replace(failure, doing="copy")
     trying, of_copy, rest = f"{failure.doing} ".partition(f"{_OF_COPY} ")

@@ -1,4 +1,4 @@
-"""The result of a copy: the model that is shown and written, and its text."""
+"""The result of a copy: its model, and its text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ _NOT_HELD = "destination does not support them, or they cannot be read"
 
 
 class Report(ReadReport, frozen=True):
-    """A copy's result; `entries` counts what was copied.
+    """The result of a copy; `entries` counts copied entries.
 
-    `not_kept` counts entries by what of them could not be kept.
-    `special_skipped` are special files, left out without -a, which are not in `skipped`.
-    `directories_created` are those of the `directories` that were not there, `directories_touched`
-    those that were and whose attributes alone were brought up to date; of a run that resumes also
-    those that an earlier one made and did not finish.
-    `resumed` counts the entries, copied or skipped, that an earlier run has
-    done; these and their bytes are in the counts, but not in the rates.
+    `not_kept` counts entries by kind of attribute that could not be kept. `special_skipped` counts
+    special files left out without -a, not included in `skipped`. `directories_created` and
+    `directories_touched` are parts of `directories`: new ones, and existing ones whose attributes
+    were updated; in a resumed run they include those of an earlier run that were not completed.
+    `resumed` counts entries of an earlier run; they and their bytes are included in the counts, but
+    not in the rates.
     """
 
     dry_run: bool
@@ -45,7 +44,7 @@ class Report(ReadReport, frozen=True):
 
 
 def described(remark: Remark) -> str:
-    """A remark in one line: its text behind the path, or around it."""
+    """Return a remark in one line, with its path."""
     path = f"'{show(remark.path)}'"
     if "{}" in remark.text:
         return remark.text.replace("{}", path, 1)
@@ -53,7 +52,7 @@ def described(remark: Remark) -> str:
 
 
 def describe_losses(not_kept: dict[str, int]) -> list[str]:
-    """What could not be kept, a line for each kind."""
+    """Return a line for each kind of attribute that could not be kept."""
     return [
         f"{kind} of {plural(count, 'entry', 'entries')} were not kept: "
         + ("each became a separate file" if kind == HARD_LINKS else _NOT_HELD)
@@ -64,11 +63,10 @@ def describe_losses(not_kept: dict[str, int]) -> list[str]:
 def account(
     total: Counters, reports: Sequence[RankReport], failures: Sequence[FailedEntry]
 ) -> str | None:
-    """What is wrong with the counts of a job that ended well; None if nothing is.
+    """Return an error if the counts of a successful job disagree, else None.
 
-    Found is counted where the source is read, and settled where the target is
-    written: each entry, and each byte where no entry has failed, once on both
-    sides. A report file then has all counts.
+    Entries are counted as found where the source is read, and as settled where the target is
+    written; so are bytes if no entry has failed. A report file then has all counts.
     """
     text = unsettled(total)
     if not text and not total.failed and total.bytes_found != total.bytes_done:
@@ -87,11 +85,11 @@ def summary(
     *,
     resumes: bool = False,
 ) -> str:
-    """The last line of a run: entries, bytes, where to, time, rates; `target` None is DST.
+    """Return the last line of a run: entries, bytes, destination, time, rates.
 
-    `touched` other entries than directories had their attributes alone set; `idle` is said where
-    nothing else was done. Of a run that `resumes` all directories count as copied: an earlier run
-    may have made them.
+    `touched` entries other than directories had only their attributes set; `idle` is printed if
+    nothing else was done. In a run that `resumes`, all directories count as copied, because an
+    earlier run may have made them.
     """
     resumes = resumes or report.resumed > 0
     made = report.directories if resumes else report.directories_created
@@ -128,7 +126,7 @@ def summary(
 
 
 def _copied(report: Report, made: int) -> str:
-    """What was copied, or would be; of directories so many."""
+    """Return what was copied, or would be, with this number of directories."""
     kinds = [
         plural(report.files, "file", "files"),
         plural(made, "directory", "directories"),
@@ -142,7 +140,7 @@ def _copied(report: Report, made: int) -> str:
 
 
 def _was_idle(report: Report) -> bool:
-    """Whether all was there already: at most directories were looked at."""
+    """Return whether everything was up to date."""
     if report.failed or report.exit_code:
         return False
     return not (report.files or report.links or report.special or report.directories_created)

@@ -1,17 +1,15 @@
-"""`--signature`: digests of what is copied, from the same read that copies it.
+"""`--signature`: digests of the copied data, from the same read that copies it.
 
-A copier that signs reads, so nothing is cloned or copied by the kernel; what
-passes goes to the rank's signer (`pcircle.signature.signer`), and with the results
-to rank 0.
+A copier that signs reads, so nothing is cloned or copied by the kernel. The data goes through the
+rank's signer (`pcircle.signature.signer`), and digests go to rank 0 with the results.
 
-The signature is of what stands in the destination for the entries of the
-source: what was left as it is was not read from the source, so it is read
-where it is. Failed entries leave a gap, which is rank 0's to know: it hears of
-each failure, and which root it is in. A checkpoint keeps the digests of what is
-done, so that a resumed copy reads nothing again.
+The signature covers the entries of the source as they are in the destination: an entry that was
+left unchanged was not read from the source, so it is read in the target. Failed entries leave a
+gap, which rank 0 knows from their failures. A checkpoint keeps the digests of completed work, so a
+resumed copy reads nothing again.
 
-Here is what rank 0 makes of it; a rank's signer belongs to its `pcircle.transfer.worker.worker`.
-Without the option there is no signer and nothing of this is done.
+This module is rank 0's part; a rank's signer belongs to its `pcircle.transfer.worker.worker`.
+Without the option there is no signer.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ from pcircle.transfer.items import Done, Skipped
 
 
 class Signatures:
-    """Rank 0's view: which roots can have a signature, and what they are.
+    """The signatures of the roots, on rank 0.
 
-    `shown` are the roots' copies as the user knows them.
+    `shown` are the paths of the copies for messages.
     """
 
     def __init__(self, name: str, shown: tuple[bytes, ...]) -> None:
@@ -34,20 +32,20 @@ class Signatures:
         self._lacking: set[int] = set()
 
     def failed(self, failure: Failure) -> None:
-        """An entry could not be copied."""
+        """Record a failed entry."""
         self._failed.add(failure.root)
 
     def skipped(self, skipped: Skipped) -> None:
-        """A special file was left out of a tree."""
+        """Record a special file that was left out of a tree."""
         self._lacking.add(skipped.root)
 
     @property
     def is_lacking(self) -> bool:
-        """Whether something has no signature because special files were left out."""
+        """Return whether a signature is missing because special files were left out."""
         return bool(self._lacking)
 
     def why(self, root: int) -> str:
-        """Why a root has no signature."""
+        """Return why a root has no signature."""
         if root in self._lacking and root not in self._failed:
             return "special files in it were skipped: add -a to copy and sign them"
         return "some entries could not be copied"
@@ -55,10 +53,10 @@ class Signatures:
     def results(
         self, result: Done | None, *, failures: int, entries: int
     ) -> list[tuple[bytes, str | None]]:
-        """Each root with its signature, None if it has none.
+        """Return each root with its signature, or None.
 
-        `failures` and `entries` are the accounts of the job. ValueError if
-        the entries that were signed are not those.
+        `failures` and `entries` are the totals of the job. ValueError if the signed entries differ
+        from these.
         """
         if result is None or (failures and not self._failed):
             return [(shown, None) for shown in self._shown]

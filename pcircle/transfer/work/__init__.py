@@ -1,1 +1,1 @@
-"""The copy itself, as one rank does it: what each item means, and what comes of it."""
+"""The work of a rank in a copy: each kind of item, and its results."""

@@ -1,7 +1,7 @@
-"""A directory of the target while what is in it is copied; and whether one that was there differs.
+"""Directories of the target while they are filled, and whether existing ones change.
 
-What a copy keeps it gives to each directory in the end. Whether that changes anything of one that
-was there is found out for the counts alone, in the same way by a run and by a dry run.
+A copy sets attributes of each directory at its completion. Whether that changes an existing
+directory is determined for the counts alone, in the same way by a run and by a dry run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ID_BITS = stat.S_ISUID | stat.S_ISGID
 
 
 class Directory(msgspec.Struct, frozen=True):
-    """A directory between its being made and its completion."""
+    """A directory between its creation and its completion."""
 
     source: os.stat_result
     identity: tuple[int, int]
@@ -42,7 +42,7 @@ class Directory(msgspec.Struct, frozen=True):
 
 
 class Differing:
-    """One thread's. What this user can't set is no difference."""
+    """Compares directories for one thread, without attributes that this user cannot set."""
 
     def __init__(self, keep: Keep, extras: Extras) -> None:
         self._keep = keep
@@ -51,7 +51,7 @@ class Differing:
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
 
     def of(self, source: os.stat_result, held: Held | None, lease: Lease) -> bool:
-        """Whether a copy gets other attributes than it has; it is open, and as it was."""
+        """Return whether the attributes of an open, unchanged copy would change."""
         if self._of_status(source, lease.opened.status):
             return True
         if held is None or lease.searched:  # what is open for its path alone can't be asked
@@ -62,7 +62,7 @@ class Differing:
             return True  # they are set, and that may fail as well, or not
 
     def _of_status(self, source: os.stat_result, old: os.stat_result) -> bool:
-        """Whether a copy with this status gets another owner, mode or time."""
+        """Return whether owner, mode or time would change."""
         keep, source = self._keep, self._keep.status(source)
         mode = source.st_mode
         if keep.ownership:
@@ -78,7 +78,7 @@ class Differing:
         return keep.timestamps and not self._precision.is_kept(source.st_mtime_ns, old, -1)
 
     def _of_extras(self, source: os.stat_result, held: Held, target_fd: int) -> bool:
-        """Whether it gets other attributes, lists or flags. OSError."""
+        """Return whether attributes, lists or flags would change. OSError."""
         wanted = require(self._keep.held(source, held))
         there = self._extras.of_directory(target_fd, alone=False) or Held([])
         values, given = dict(there.values), dict(wanted.values)

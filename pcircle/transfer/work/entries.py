@@ -1,8 +1,7 @@
-"""Names of one directory copied to another, and roots that are no directories.
+"""Names of one directory copied to another, and roots that are not directories.
 
-What takes longer than a tenth of a second is handed back to the queue, so that batches are sized
-by time. What is to be told of it all (records, names of inodes that have several, copies to be
-read again) is told once, at the item's end.
+Work that takes longer than a tenth of a second is handed back to the queue, so batches are sized by
+time. Records, claims of hard links and copies to verify are sent once, at the end of the item.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 BATCH_S = 0.1
-"""After so long what is left of a batch is handed back."""
+"""The time after which the rest of a batch is handed back."""
 _WAITED_FOR_S = 0.01
-"""After so long, where somebody waits for work."""
+"""The same, while another rank waits for work."""
 
 
 class _Names(NamedTuple):
-    """Names of a directory that are done: counts before and after, and packed entries."""
+    """Completed names of a directory: counts before and after, and packed entries."""
 
     names: Sequence[bytes]
     before: Counts
@@ -50,7 +49,7 @@ class _Names(NamedTuple):
 
 
 class Entries:
-    """The work of one worker thread on entries that are no directories."""
+    """Copies entries other than directories, for one worker thread."""
 
     def __init__(self, worker: Worker, links: HardLinks) -> None:
         self._plan = worker.plan
@@ -75,7 +74,7 @@ class Entries:
     def copy(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
-        """Copy names of a directory, open on both sides; hand the rest back when it takes long."""
+        """Copy names of a directory, open on both sides; hand back the rest if it takes long."""
         enough = _enough(context)
         root, path, place = where.root, where.path, require(where.place)
         source_fd, target_fd = fds
@@ -118,7 +117,7 @@ class Entries:
             context.spawn(list(handed_back(where, files[tried:])))
 
     def _are_there(self, linked: Sequence[Linked], target_fd: int) -> list[Linked]:
-        """Names that the target may have as they should be: others are linked to them then."""
+        """Return names that are up to date in the target: others are linked to them."""
         there: list[Linked] = []
         if self._copier.names.keeper is None:
             return there
@@ -130,7 +129,7 @@ class Entries:
         return there
 
     def are_copied(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
-        """Of a directory that was begun the first names are copied; nothing of it was counted."""
+        """Count the first names of a directory, which are copied already."""
         done, before = begun.names[: begun.done], self._takings.now()
         self._counters.add_files(begun.done, begun.done_bytes)
         self._counters.weight += where.weight * begun.done
@@ -138,7 +137,7 @@ class Entries:
             self._are_done(where, done, before, context)
 
     def go_on(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
-        """Go on with the other names."""
+        """Copy the other names of that directory."""
         rest = begun.names[begun.done :]
         if rest:
             leases = require(where.leases)
@@ -148,7 +147,7 @@ class Entries:
     def _copy_others(
         self, where: Where, names: Names, fds: tuple[int, int], context: Context[Item]
     ) -> tuple[list[Linked], set[bytes]]:
-        """Copy links and special files; those that have several names, and those that failed."""
+        """Copy links and special files; return hard-linked and failed names."""
         place = require(where.place)
         linked: list[Linked] = []
         failed: set[bytes] = set()
@@ -195,7 +194,7 @@ class Entries:
     def _are_done(
         self, where: Where, names: Sequence[bytes], before: Counts, context: Gathering[Part]
     ) -> None:
-        """These names are done: to be recorded, or first to be read again."""
+        """Complete names: record them, or hold them for verification."""
         after = self._takings.now()
         entries = b"" if self._signer is None else self._signer.take_new_entries()
         if self._waiting is not None:
@@ -210,11 +209,11 @@ class Entries:
             self._done.setdefault((where.root, where.path), []).append(done)
 
     def forget(self, root: int, path: bytes) -> None:
-        """A record of the whole directory says it all."""
+        """Drop pending records that a record of the whole directory replaces."""
         self._done.pop((root, path), None)
 
     def end(self, context: Context[Item]) -> None:
-        """The item ends."""
+        """End the item."""
         self._links.send_claims(context)
         if self._copied:
             copied, self._copied = self._copied, []
@@ -231,7 +230,7 @@ class Entries:
     # ---- roots -----------------------------------------------------------------
 
     def singles(self, item: Singles, context: Gathering[Part]) -> None:
-        """Copy roots that are not directories; hand the rest back when it takes long."""
+        """Copy roots that are not directories; hand back the rest if it takes long."""
         enough = _enough(context)
         self._sides.leave_mark(item.first)
         for number in range(item.first, item.end):
@@ -257,7 +256,7 @@ class Entries:
                 break
 
     def _is_done(self, number: int) -> bool:
-        """Whether an earlier run has copied a root that is not a directory; then it is counted."""
+        """Return whether an earlier run has copied a root that is not a directory, and count it."""
         root = self._plan.roots[number]
         earlier = self._earlier
         partial = None if earlier is None else earlier.resumed.partial(number, HOLDER)
@@ -285,7 +284,7 @@ class Entries:
             self._are_done(where, [name], before, context)
 
     def _single(self, number: int, weight: float, context: Gathering[Part]) -> bool:
-        """Copy a root that is not a directory; false if that goes on in chunks."""
+        """Copy a root that is not a directory; return False if chunks follow."""
         root = self._plan.roots[number]
         with (
             trying("reach"),
@@ -323,7 +322,7 @@ class Entries:
 
 
 def _enough(context: Gathering[Any]) -> Callable[[], bool]:
-    """Whether what is done of a batch since now is enough for one rank."""
+    """Return a function that tells whether the present batch has taken long enough."""
     begun_s = time.monotonic()
 
     def enough() -> bool:

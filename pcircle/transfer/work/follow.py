@@ -1,11 +1,10 @@
-"""Following symbolic links to directories, and not for ever.
+"""Following symbolic links to directories, without cycles.
 
-A link may lead to a directory that it lies in, so each directory carries the
-identities (device, inode) of those on its path, sixteen bytes each; one that
-is there already is a cycle. And a link may lead into the copy, which grows
-while it is made: whatever a link leads to must not lie in one of the copies.
-A directory that is no link lies where its parent does, so only links are
-looked at for that. All of this costs nothing unless links are followed.
+A link may lead to one of its own parents, so each directory carries the identities (device, inode)
+of those on its path, sixteen bytes each; a repeated identity is a cycle. A link may also lead into
+the copy, which grows meanwhile: no link target may lie in one of the copies. A directory that is
+not a link lies where its parent does, so only links are checked. This costs nothing unless links
+are followed.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ _ONE = struct.Struct("<QQ")
 
 
 def below(ancestors: bytes, place: Place) -> bytes:
-    """The ancestors of what lies in a directory that has these."""
+    """Return the ancestors of entries of a directory with these ancestors."""
     return ancestors + _ONE.pack(*place.source)
 
 
 def ancestors_of(opened: Open[Any], holder: Open[Any] | None) -> bytes:
-    """The identities of the directories on the path to one."""
+    """Return the identities of the directories on the path to one."""
     return b"" if holder is None else holder.ancestors
 
 
 def refuse_cycle(
     where: tuple[int, bytes, bytes], found: Lease, sources: Directories, copies: Directories
 ) -> None:
-    """Trouble if the directory `found` must not be entered: root, path and ancestors are given."""
+    """Raise Trouble if the directory `found` must not be entered."""
     root, path, ancestors = where
     one = _ONE.pack(*found.identity)
     status = os.fstat(found.fd)

@@ -1,4 +1,4 @@
-"""What the home of an inode knows of it, and how many of these are in memory."""
+"""The state of inodes at their home, and the number of inodes in memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MAX_AT_HAND = 50_000  # some 25 MB
 
 
 class Inode(msgspec.Struct):
-    """What its home knows of an inode: how many names have come, and what has become of it.
+    """The state of an inode at its home: the names that have arrived, and their fate.
 
-    `made` is the copy's mark, and `copied` what it is a copy of; `first` the name that it was
-    copied under; `epoch` and `seal` are the copy's; `waiting` are the tickets
-    that are held, and for which name. `seen` names have come, of `names` at the most.
+    `made` is the mark of the copy, and `copied` its source; `first` is the name under which it was
+    copied; `epoch` and `seal` belong to the copy; `waiting` are held tickets by name. `seen` of at
+    most `names` names have arrived.
     """
 
     seen: int = 0
@@ -30,10 +30,10 @@ class Inode(msgspec.Struct):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing will happen until the next name comes."""
+        """Return whether nothing happens until the next name arrives."""
         return self.made is not None and not self.waiting
 
 
 def registry(most: int = MAX_AT_HAND) -> Registry[Inode]:
-    """An empty registry of what becomes of inodes."""
+    """Return an empty registry of inodes."""
     return Registry(Inode, most, lambda inode: inode.is_at_rest)

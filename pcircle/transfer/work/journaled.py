@@ -1,16 +1,14 @@
 """A copy that keeps a checkpoint: the same work, with a record of what was done.
 
-Every result has an epoch (`pcircle.circle.epochs`) and its part of the job's
-counts. A directory that is complete without a failure is one record, with the
-time at which its copy was changed last. A resumed run passes it over as long
-as nobody has changed that, at the cost of one `stat`; if there are directories
-below, it goes on to these, so that what was changed far below is found. What of
-a directory was done before has records of its own: the names of each batch, the
-ranges of large files, names of inodes that have several.
+Every result has an epoch (`pcircle.circle.epochs`) and its share of the job's counts. A directory
+that is complete without a failure is one record, with the change time of its copy. A resumed run
+skips it at the cost of one `stat` if it has not changed since; it still visits its subdirectories,
+so that changes far below are found. Completed parts of a directory have records of their own: the
+names of each batch, the ranges of large files, names of hard-linked inodes.
 
-What is done in a directory counts no sooner than the directory itself, and a
-link no sooner than what it is a link to, wherever these were made: so an
-item's epoch is the latest of its own end, its place's, and its children's.
+Work in a directory counts no sooner than the directory itself, and a link no sooner than its
+target, wherever these were made: an item's epoch is the latest of its own end, its place's, and its
+children's.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class JournaledCopy(CopyTask):
-    """One rank's part of a copy that keeps a checkpoint."""
+    """The part of one rank in a copy that keeps a checkpoint."""
 
     def __init__(
         self,
@@ -62,7 +60,7 @@ class JournaledCopy(CopyTask):
         return type(self)(own.plan, own.rank, own.size, None, self._lists, self, number)
 
     def _record(self, item: Item, done: Done, merged: Done | None) -> None:
-        """What a large file, and names of an inode that has several, came to."""
+        """Record the result of a large file, or of a name of a hard-linked inode."""
         part = done.slots.get(slot_of(item), NOTHING)
         if has_failed(part) or done.cause is not None:
             return
@@ -95,12 +93,12 @@ class JournaledCopy(CopyTask):
         return b"" if signer is None else signer.seal_of(part)
 
     def abandon(self, item: Item, own: Any) -> None:
-        """What there is of a large file stays, and is resumed."""
+        """Keep an incomplete large file, which is resumed later."""
         if isinstance(own, list):
             super().abandon(item, own)
 
     def finish(self) -> None:
-        """Let go of the checkpoint's files: NFS keeps what is removed while a process has it."""
+        """Release the checkpoint's files: NFS keeps removed files while a process has them open."""
         super().finish()
         with self._committing:
             self._late = self._sealed
@@ -126,5 +124,5 @@ class JournaledCopy(CopyTask):
 
 
 def _of_one(counts: Counts) -> Counts:
-    """Counts of one name as its directory's records have them: with its being found."""
+    """Return the counts of one name as its directory's records have them."""
     return (*counts[:FOUND], 1, *counts[FOUND + 1 :])

@@ -1,8 +1,8 @@
 """Files that many ranks copy at once, in chunks.
 
-`Large` makes the temporary file that the chunks go to and spawns them; a
-`Chunk` copies a range and, if that takes long, hands back the rest; when the
-last one is done the file gets its attributes and its name, or is removed.
+`Large` makes the temporary file and spawns the chunks; a `Chunk` copies a range and, if that takes
+long, hands back the rest; after the last chunk the file gets its attributes and its name, or is
+removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHUNKS_PER_RANK = 4
 
 
 class LargeFile(msgspec.Struct, frozen=True):
-    """A large file between its first chunk and its last."""
+    """A large file between its first and its last chunk."""
 
     source: os.stat_result
     creation: Creation
@@ -60,7 +60,7 @@ class LargeFiles:
         self._acting = worker.acting
 
     def begin(self, item: Large, context: Context[Item]) -> LargeFile | Done:
-        """Begin a file whose content is copied in chunks."""
+        """Start a file whose content is copied in chunks."""
         self._copier.names.expected = item.expected
         if item.ahead_bytes is not None:
             self._counters.ahead -= 1
@@ -99,7 +99,7 @@ class LargeFiles:
         return self.complete(item, own, Done(), context)
 
     def _skip(self, item: Large, context: Context[Item]) -> Done:
-        """Something stands in the file's place, and stays."""
+        """Leave an existing entry in the place of the file."""
         try:
             with self._sides.targets.lease(item.root, item.path, item.place.target) as lease:
                 self._copier.skip(lease.fd, item.target_name)
@@ -118,7 +118,7 @@ class LargeFiles:
     def _take_up(
         self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
     ) -> tuple[BegunFile | None, Sequence[RangeRecord]]:
-        """Go on with what an earlier run has begun, with what it has done; None: with nothing."""
+        """Continue a file of an earlier run; return it with its completed ranges, or None."""
         where = (item.root, item.path)
         if self._earlier is None:
             return None, ()
@@ -177,12 +177,12 @@ class LargeFiles:
         context.spawn(chunks)
 
     def _grid(self, fd: int, status: os.stat_result, unit_bytes: int) -> list[tuple[int, int]]:
-        """The (offset, length) of a file's chunks."""
+        """Return the (offset, length) of a file's chunks."""
         whole = self._chunk_bytes(status.st_size, unit_bytes)
         return list(data_chunks(fd, status.st_size, whole, sparse=self._has_holes(status)))
 
     def _has_holes(self, status: os.stat_result) -> bool:
-        """Whether there are holes that are to be kept."""
+        """Return whether there are holes to keep."""
         return self._plan.sparse != "never" and may_have_holes(status)
 
     def _chunk_bytes(self, size: int, unit_bytes: int) -> int:
@@ -196,7 +196,7 @@ class LargeFiles:
         return -(-bounded // unit_bytes) * unit_bytes
 
     def chunk(self, item: Chunk, context: Context[Item]) -> Done:
-        """Copy a range of a file; its result says why it failed, if it did."""
+        """Copy a range of a file; the result has the error, if it failed."""
         reached = item.offset
         error: OSError | None = None
         try:
@@ -221,7 +221,7 @@ class LargeFiles:
         return Done()
 
     def _reached(self, item: Chunk, reached: int, context: Context[Item]) -> None:
-        """So much of a chunk is copied: to be verified, or to be recorded."""
+        """Verify or record the copied part of a chunk."""
         blocks = b"" if self._signer is None else self._signer.blocks
         if reached == item.offset or (self._signer is not None and not blocks):
             return
@@ -233,7 +233,7 @@ class LargeFiles:
             self._recorder.add_range(file, item.temporary, item.offset, length, blocks)
 
     def _share_rest(self, item: Chunk, offset: int, end: int, context: Context[Item]) -> None:
-        """Spawn what a slow chunk has left, in two parts."""
+        """Spawn the rest of a slow chunk in two parts."""
         middle = min(end, -(-(offset + end) // 2 // item.unit_bytes) * item.unit_bytes)
         context.spawn(
             [
@@ -256,9 +256,9 @@ class LargeFiles:
         )
 
     def complete(self, item: Large, own: LargeFile, merged: Done, context: Context[Item]) -> Done:
-        """All chunks are done: the file gets its attributes and its name, or goes.
+        """Complete the file after all chunks: set its attributes and its name, or remove it.
 
-        Where it is to be copied once more that is spawned.
+        If it must be copied again, that is spawned.
         """
         cause, mark = merged.cause, None
         self._copier.names.expected = item.expected
@@ -302,7 +302,7 @@ class LargeFiles:
         return self._signed(item, Done(made=mark, copied=copied))
 
     def _once_more(self, item: Large, own: LargeFile, context: Context[Item]) -> Done:
-        """Forget what was copied, and begin anew; its weight has been counted."""
+        """Discard the copy and start again; its weight was counted."""
         counters = self._counters
         counters.sized -= 1
         counters.bytes_found -= own.source.st_size
@@ -312,7 +312,7 @@ class LargeFiles:
         return Done()
 
     def abandon(self, item: Large, own: LargeFile) -> None:
-        """The job stops: remove what was made."""
+        """Remove the copy, because the job stops."""
         try:
             with self._sides.targets.lease(item.root, item.path) as lease:
                 target.discard(own.creation.written, lease.fd, own.creation.identity)

@@ -1,30 +1,23 @@
 """Hard links: one copy of each inode, and a link for every further name, wherever it is found.
 
-The names of an inode may be anywhere in the tree and come to any rank at any
-time. So who copies is decided in one place: the inode's *home*, a rank found
-by hashing it. A name of an inode with several is not copied but claimed: its
-batch posts a `Claim` to the home. There the first name to come is copied (by
-whoever is free), and those that come before that is done are held: their
-directories are not complete, but nobody waits for them. When the copy is
-made, links to it are made for all of them; if it could not be made, the
-next name takes its place. What can be done in a few milliseconds is done at
-once by the claim itself: an item for each name took ten times as long as its
-link. When all `st_nlink` names of an inode have come,
-the home forgets it, if there is but one source.
+The names of an inode may be anywhere in the tree and may be found by any rank at any time. So the
+inode's *home*, a rank found by hashing, decides who copies. A hard-linked name is not copied but
+claimed: its batch posts a `Claim` to the home. The first name to arrive is copied by any rank;
+names that arrive before the copy is complete are held: their directories stay incomplete, but no
+thread waits. Then links to the copy are made for all of them; if it failed, the next name takes its
+place. The claim itself does what takes only milliseconds, because an item for each name took ten
+times as long as its link. The home forgets an inode when all `st_nlink` names have arrived, if
+there is only one source.
 
-A source that lives goes on changing: a name may stand for another file by its
-turn, and the file may be written into. So what was copied is not what was
-claimed, but what had been opened; a name becomes a link only if it was just
-that, in that version, when it was claimed, or is when its turn comes. Else it
-is claimed once more, by what it is now. If that has changed again it is copied
-as a file of its own, and counted, as a first name is that stands for another
-file than was claimed.
-One that is copied waits for no claim, so none waits for itself.
+A live source changes: a name may stand for another file by its turn, and the file may be written
+to. So the copy is identified by the file that was opened, not by the claim. A name becomes a link
+only if it was that file, in that version, when it was claimed, or is it at its turn. Otherwise it
+is claimed a second time by its present identity. If that has changed again, the name is copied as a
+file of its own. A name that is copied waits for no claim, so no cycle can form.
 
-An inode is known by a number that the walk gives its file system, because
-device numbers differ from node to node; on one node a file that is not of its
-directory's file system, as on overlayfs, goes by its own device. Links to
-names outside of what is copied are no links in the copy.
+An inode is known by a number that the walk gives its file system, because device numbers differ
+between nodes. On one node, a file on another file system than its directory, as on overlayfs, is
+known by its device. Links to names outside of the copy are not links in the copy.
 """
 
 from __future__ import annotations
@@ -79,7 +72,7 @@ _BY_DEVICE = 1 << 48
 
 
 class Linked(msgspec.Struct, frozen=True):
-    """A name in the source of an inode that has several, `names` of them."""
+    """A name of a hard-linked inode in the source, one of `names`."""
 
     name: bytes
     stamp: Stamp
@@ -88,21 +81,21 @@ class Linked(msgspec.Struct, frozen=True):
 
 
 class _Made(NamedTuple):
-    """A first name that was copied by the claim at hand, and what came of it."""
+    """A first name that the present claim has copied, and its result."""
 
     first: First
     done: Done
 
 
 Record: TypeAlias = "Callable[[Item, Done, Done | None], None]"
-"""Keeps what an item has done: its result, and that of what it made."""
+"""Records the result of an item, and of its children."""
 
 
 class HardLinks:
-    """A rank's part of the registry, and the work on the names that are in it."""
+    """A rank's part of the registry, and the work on its names."""
 
     def __init__(self, worker: Worker, beside: HardLinks | None = None) -> None:
-        """With `beside` the registry is that one's: it is of the same rank."""
+        """With `beside` the registry of that object of the same rank is used."""
         self._plan = worker.plan
         self._rank, self._size = worker.rank, worker.size
         self._sides = worker.sides
@@ -122,11 +115,11 @@ class HardLinks:
         self._lock: Any = Lock() if beside is None else beside._lock
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         self._inodes.close()
 
     def linked(self, name: bytes, status: os.stat_result, place: Place) -> Linked:
-        """A name in a directory, of an inode of several."""
+        """Return a hard-linked name in a directory."""
         plan = self._plan
         number = place.file_system
         if plan.one_node and (plan.follow or status.st_dev != place.source[0]):
@@ -136,7 +129,7 @@ class HardLinks:
     def claim_later(
         self, where: Where, linked: Sequence[Linked], *, again: bool = False, ahead: bool = False
     ) -> None:
-        """Names of one directory are to be claimed when the item at hand ends, or `ahead`."""
+        """Claim names of one directory at the end of the present item, or `ahead`."""
         by_home: dict[tuple[int, int], list[Linked]] = {}
         for each in linked:
             home = home_of((each.file_system, each.stamp.inode), self._size)
@@ -158,16 +151,17 @@ class HardLinks:
             claims.insert(0 if ahead else len(claims), claimed)
 
     def send_claims(self, context: Context[Item]) -> None:
-        """Claim what there is to be claimed: one item for each home."""
+        """Send all pending claims, one item for each home."""
         if self._claims:
             claims, self._claims = self._claims, {}
             for home, groups in claims.items():
                 context.post(home, [Claim(tuple(groups))])
 
     def claim(self, item: Claim, context: Context[Item], record: Record) -> Done:
-        """At home: decide for each name whether it is copied, linked, or waits.
+        """Decide, at the home, whether each name is copied, linked, or waits.
 
-        What was copied others know when the epoch is known in which that counts: by `publish`.
+        Other ranks are notified of copies when the epoch is known in which they count: by
+        `publish`.
         """
         slots: dict[int, Part] = {}
         until_s = time.monotonic() + _CLAIM_S
@@ -189,7 +183,7 @@ class HardLinks:
         context: Context[Item],
         record: Record,
     ) -> Claimed | None:
-        """Decide for the names of one directory; those that are left when time is up."""
+        """Decide for the names of one directory; return the names left when time is up."""
         where = group.root, group.path
         rest = group.weight, group.place
         all_names = group.names.split(b"\0")
@@ -220,7 +214,7 @@ class HardLinks:
         return None
 
     def _do_now(self, due: First | Links, context: Context[Item], record: Record) -> Part:
-        """Copy a name or link it; what came of it, but for what it has become an item of."""
+        """Copy or link a name; return the result, except of spawned items."""
         spawned, takings = context.spawned, self._takings
         if self._limits is not None:
             self._limits.begin(due, context.is_stopping)
@@ -250,7 +244,7 @@ class HardLinks:
         return part
 
     def publish(self, epoch: int, context: Context[Item]) -> None:
-        """What the claim has copied counts in this epoch: have all names become links to it."""
+        """Link all waiting names to the copies of the claim, which count in this epoch."""
         made, self._made = self._made, {}
         for first, done in made.values():
             part = msgspec.structs.replace(done.slots[first.one.slot], epoch=epoch)
@@ -260,7 +254,7 @@ class HardLinks:
                 )
 
     def _claim(self, one: One, names: int, context: Context[Item]) -> First | Links | None:
-        """What is to be done of a name; None if it waits."""
+        """Return what to do with a name; None if it waits."""
         key, due = _key(one), None
         known = self._inodes.get(key)
         inode = self._inode(one, names) if known is None else known
@@ -288,7 +282,7 @@ class HardLinks:
         return due
 
     def first(self, item: First, context: Context[Item]) -> bool:
-        """Have the copy made that the other names will be links to; false if not at home."""
+        """Make the copy to which other names will be linked; return False if not at the home."""
         home = home_of(_key(item.one), self._size)
         if home != self._rank:
             context.post(home, [item])
@@ -297,7 +291,7 @@ class HardLinks:
         return True
 
     def first_ended(self, item: First, merged: Done, context: Context[Item]) -> None:
-        """The copy is made, or could not be: go on with the names that wait for it."""
+        """Continue with waiting names after the copy was made, or has failed."""
         with self._lock:
             self._go_on(item, merged, context)
 
@@ -321,7 +315,7 @@ class HardLinks:
         self._perhaps_forget(key, inode)
 
     def _inode(self, one: One, names: int) -> Inode:
-        """A new inode, of so many names, or one that an earlier run has made a copy of."""
+        """Return a new inode with this number of names, or one that an earlier run has copied."""
         key, inode = _key(one), Inode()
         earlier = self._earlier
         records = [] if earlier is None else list(earlier.resumed.inodes(*key))
@@ -338,7 +332,7 @@ class HardLinks:
         return inode
 
     def _stands(self, known: Journaled) -> bool:
-        """Whether the copy that an earlier run has made is there, and signed if it must be."""
+        """Return whether the copy of an earlier run exists, and is signed if necessary."""
         signer = self._signer
         if not 0 <= known.root < len(self._plan.roots):
             return False
@@ -364,7 +358,7 @@ class HardLinks:
         return Links(one, first, made, copied, inode.epoch, inode.seal)
 
     def _link_to(self, made: _Made, one: One) -> Links:
-        """By the claim that has made the copy: both count at its end."""
+        """Return the links to a copy that the present claim has made: both count at its end."""
         done, signer = made.done, self._signer
         seal = b"" if signer is None else signer.seal_of(done.slots[made.first.one.slot])
         return Links(one, made.first.one, require(done.made), require(done.copied), 0, seal)
@@ -378,9 +372,9 @@ class HardLinks:
     def one(self, item: One, context: Context[Item], *, large: bool) -> Done | None: ...
 
     def one(self, item: One, context: Context[Item], *, large: bool = True) -> Done | None:
-        """Copy a name of an inode as such; the result says which inode its copy is, and of what.
+        """Copy a name of an inode; the result identifies the copy and its source.
 
-        None, and nothing was done, if it is large and that is not wanted.
+        None, without any action, if the file is large and chunks are not wanted.
         """
         before, skipped = self._counters.copied(), self._counters.skipped
         self._copier.names.expected = item.expected
@@ -427,7 +421,7 @@ class HardLinks:
         return Done(made=target.mark_of(made), copied=copied)
 
     def _copy_name(self, names: tuple[int, bytes, int, bytes], found: os.stat_result) -> int:
-        """Copy what was found under a name: as of `Copier.file`. OSError."""
+        """Copy what was found under a name; see `Copier.file`. OSError."""
         if stat.S_ISREG(found.st_mode):
             return self._copier.file(*names, claimed=True)
         if stat.S_ISLNK(found.st_mode):
@@ -439,7 +433,7 @@ class HardLinks:
         return COPIED
 
     def _copied(self, one: One, source_fd: int, found: os.stat_result) -> Stamp | None:
-        """What was copied under a name where this was found; None if that is not known."""
+        """Return the source of a copy under a name; None if unknown."""
         copied: Stamp | None = self._plan.stamp(found)
         opened = self._copier.status if stat.S_ISREG(found.st_mode) else None
         if opened is not None:
@@ -452,7 +446,7 @@ class HardLinks:
         return copied
 
     def _is_copy(self, source: os.stat_result, old: os.stat_result, target_fd: int) -> bool:
-        """Whether what stays is a copy of the source, as far as size and time tell."""
+        """Return whether an existing entry is a copy of the source, by size and time."""
         plan, keeper = self._plan, self._copier.names.keeper
         if keeper is not None:
             return not keeper.leaves(source, old)
@@ -463,9 +457,9 @@ class HardLinks:
         return target.is_alike(plan, source, old, target_fd, self._copier.names)
 
     def link(self, item: Links, context: Context[Item]) -> Done | None:
-        """Make one more name for a copy; where it can have no more, copy once more.
+        """Link a further name to a copy; copy again if it cannot have more links.
 
-        None if the name was claimed anew, since it is not what was copied any more; the second
+        None if the name was claimed again, because it is not the copied file any more; the second
         time it is copied as a file of its own.
         """
         one = item.one
@@ -526,7 +520,7 @@ class HardLinks:
             return same_content(*files, follow=self._plan.follow)
 
     def _still(self, item: Links, context: Context[Item]) -> Links | Done | None:
-        """The item, if its name was what was copied, or is; else what `link` returns."""
+        """Return the item if its name is the copied file; else what `link` returns."""
         one = item.one
         if one.stamp == item.copied:
             return item
@@ -544,7 +538,7 @@ class HardLinks:
         return None
 
     def _skip(self, one: One, context: Context[Item]) -> None:
-        """Something stands in a link's place, and stays."""
+        """Leave an existing entry in the place of a link."""
         try:
             with self._sides.targets.lease(one.root, one.path, one.place.target) as lease:
                 self._copier.skip(lease.fd, self._sides.target_name(one.root, one.path, one.name))
@@ -555,9 +549,9 @@ class HardLinks:
             self._signer.add_entry_or_root(one.root, one.path, one.name)
 
     def _stays(self, one: One, target_fd: int, name: bytes) -> bool:
-        """Whether what has a link's name stays, and is a copy of the source.
+        """Return whether an entry with a link's name stays, and is a copy of the source.
 
-        It becomes a link then, whichever name was copied first. Taken if it is anything else.
+        It becomes the link target then, whichever name was copied first. Taken for any other entry.
         """
         plan, keeper = self._plan, self._copier.names.keeper
         if keeper is None and not plan.existing.newer:
@@ -588,9 +582,9 @@ def _key(one: One) -> Key:
 
 
 def is_copy_of(one: One, done: Done) -> bool:
-    """Whether a result is of a copy of the inode that was claimed: others may be links to it.
+    """Return whether a result is a copy of the claimed inode, to which others may be linked.
 
-    A new version will do, but not another file.
+    A new version qualifies, another file does not.
     """
     if done.made is None or done.copied is None:
         return False

@@ -1,7 +1,7 @@
-"""What a job begins with that copies only what a list names.
+"""The first items of a job that copies only the paths of a list.
 
-The entries hang in a tree of their own: a directory on the way to one of them
-is made if it is not there, is finished like any other, and counts as an entry.
+The entries form a tree: a directory on the way to an entry is made if it is missing, is completed
+like any other, and counts as an entry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def seed_listed(plan: Plan, lists: Lists, counters: Counters) -> Iterator[Item]:
-    """The items for what is listed, counted as found."""
+    """Return the items for listed paths, counted as found."""
     counters.found += len(lists.parts)
     for part in lists.parts:
         weight = 1.0 / len(lists.parts)

@@ -159,9 +159,9 @@ class SmallDirectories:
         return [name for name in batch.names if name in undone]
 
     def _chosen(self, batch: DirectoryBatch, modes: Sequence[int], copy: int) -> Sequence[int]:
-        """Return the places of the directories that are plain, as far as their status tells.
+        """Return the places of directories that are plain, by their status.
 
-        `copy` is the inode of the copy of the root, which may be among its own source.
+        `copy` is the inode of the copy of the root, which may lie in its own source.
         """
         count = len(batch.names)
         inodes = batch.own.column("inode", 0, count)
@@ -315,7 +315,7 @@ def _missing(names: list[bytes], target_fd: int) -> tuple[list[bytes], list[byte
 
 
 def small_directories(worker: Worker) -> SmallDirectories | None:
-    """The means to copy small directories together; None where each entry is observed."""
+    """Return the copier of small directories; None if each entry is observed."""
     plan = worker.plan
     observers: Sequence[Any] = (
         worker.limits,
@@ -338,14 +338,14 @@ def _is_simple(plan: Plan) -> bool:
 
 
 def made_with(mode: int, umask: int, *, closed: bool) -> int:
-    """The mode that the copy of a directory of this mode is made with.
+    """Return the mode with which the copy of a directory of this mode is made.
 
-    `closed` to others, it gets its own later. As with cp, the umask is for writing of others also
-    where a default list is handed down.
+    With `closed` it gets its final mode later. As with cp, the umask applies to write access also
+    where a default list is inherited.
     """
     return 0o700 if closed else mode & 0o1777 & ~(umask & 0o022) | 0o700
 
 
 def is_to_be_opened(mode: int, umask: int) -> int:
-    """The bits of its owner that a directory is made with, but is not to have in the end."""
+    """Return the owner bits that a new directory needs, but does not have at the end."""
     return 0o700 & (~mode | umask)

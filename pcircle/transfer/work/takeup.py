@@ -1,9 +1,8 @@
-"""Going on in a target that an earlier run of the same copy has left in its middle.
+"""Resuming in a target that an earlier run of the same copy has left incomplete.
 
-What that run had finished since its last checkpoint is done again, over what
-is there. Finished directories may be closed to their owner, and finished files
-and directories be protected by inode flags; temporary files of small files,
-and of large ones that were never committed, are litter.
+Work of that run since its last checkpoint is done again, over what exists. Completed directories
+may be closed to their owner, and completed entries protected by inode flags. Temporary files of
+small files, and of large ones that were never committed, are removed.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 def sweep(
     resumed: PreviousRecords, root: int, path: bytes, directory_fd: int
 ) -> tuple[bool, TargetNames]:
-    """Remove from a directory of the target the temporary files that nobody will finish.
+    """Remove temporary files that will not be resumed from a directory of the target.
 
-    True if there are others, which may be resumed; and what else is there.
+    Return whether others remain, which may be resumed; and the other names.
     """
     left = False
     stale, listing = _list(resumed, directory_fd)
@@ -51,13 +50,13 @@ def sweep(
 
 
 def sweep_all(resumed: PreviousRecords, directory_fd: int) -> None:
-    """Remove all of them: nobody has resumed these, say because the source is another now."""
+    """Remove all temporary files, because the source has changed."""
     for name in _list(resumed, directory_fd)[0]:
         _remove(name, directory_fd)
 
 
 def _list(resumed: PreviousRecords, directory_fd: int) -> tuple[list[bytes], TargetNames]:
-    """The temporary names in a directory of the target, and what is there."""
+    """Return the temporary names in a directory of the target, and its other names."""
     stale: list[bytes] = []
     listing = TargetNames()
     # mypy knows of no scan of either kind.
@@ -78,9 +77,9 @@ def _remove(name: bytes, directory_fd: int) -> None:
 
 
 def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:
-    """Let a directory that an earlier run may have finished be worked in again.
+    """Make a directory that an earlier run may have completed writable again.
 
-    `flags` tells that inode flags are kept. OSError if that can't be.
+    `flags` means that inode flags are kept. OSError.
     """
     fd = os.open(name, _PATH, dir_fd=holder_fd)
     try:
@@ -101,10 +100,10 @@ def temporary_of(
     directory_fd: int,
     name: bytes,
 ) -> tuple[bytes, os.stat_result, list[RangeRecord]] | None:
-    """The temporary file to go on with, its status, and what is in it; None if there is none.
+    """Return the temporary file to resume, its status, and its completed ranges; or None.
 
-    The source must be what it was, and the file the one that was recorded.
-    Those that can't be resumed are removed.
+    The source must be unchanged, and the file must be the recorded one. Files that cannot be
+    resumed are removed.
     """
     chosen = None
     for record, parts in begun:
@@ -128,7 +127,7 @@ def temporary_of(
 def without(
     ranges: Sequence[tuple[int, int]], parts: Sequence[RangeRecord]
 ) -> list[tuple[int, int]]:
-    """Ranges, as (offset, length), less what the parts cover."""
+    """Return ranges, as (offset, length), without the parts."""
     left = list(ranges)
     for part in parts:
         begin, end = part.offset, part.offset + part.length
@@ -148,10 +147,10 @@ def take_up(
     divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
     stamp: Callable[[os.stat_result], Stamp],
 ) -> BegunFile | None:
-    """Go on with a large file that was begun; None if it must be begun anew.
+    """Resume a large file; None if it must start again.
 
-    `names` are the directories and names of source and target, `divide` gives
-    the ranges that are to be copied, and OSError, as of `Copier.begin`; `stamp` as of `Plan`.
+    `names` are the directories and names of source and target; `divide` returns the ranges to copy;
+    `stamp` is as in `Plan`. OSError as of `Copier.begin`.
     """
     source_fd, source, target_fd, name = names
     with copier.opened(source_fd, source) as (fd, status):
@@ -167,7 +166,7 @@ def take_up(
 
 
 def usable(signer: Signer, parts: Sequence[RangeRecord]) -> list[RangeRecord]:
-    """The parts of a large file that have all their digests, each block no more than once."""
+    """Return the parts of a large file with complete digests, each block at most once."""
     from pcircle.signature import BLOCK_BYTES, PART  # few copies are signed
 
     chosen: list[RangeRecord] = []

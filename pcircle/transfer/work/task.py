@@ -1,8 +1,8 @@
-"""The copy as a task: which work each kind of item is, and how their results come together.
+"""The copy as a task: the work of each kind of item, and the merging of results.
 
-What is found in directories is the walk's affair (`pcircle.transfer.work.visitor`); here are the
-items that come of it: large files and their chunks, names of inodes that have several, copies to be
-read again. What such an item came to is a part of the directory of its slot.
+The walk finds entries (`pcircle.transfer.work.visitor`); this module processes the items that
+follow: large files and their chunks, names of hard-linked inodes, copies to verify. The result of
+such an item is a part of the directory of its slot.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ _BATCH_NAMES = 512  # of files that were given as SRC
 
 
 class Forwarded(msgspec.Struct, frozen=True):
-    """In place of the result of an item that another item, perhaps of another rank, does."""
+    """The result of an item that another item does, perhaps on another rank."""
 
 
 class Own(msgspec.Struct, frozen=True):
-    """What an item keeps for its completion, and what it came to before."""
+    """The state of an item for its join, and its result so far."""
 
     value: Any
     part: Part
 
 
 class CopyTask(PartedTask[Item, Done]):
-    """One rank's part of a copy.
+    """The part of one rank in a copy.
 
-    Whose copies stand on this one has a visitor of its own, and may decide about what is there.
+    Other tools subclass it with their own visitor and overwrite policy.
     """
 
     notice_type: ClassVar[Any] = Notice
@@ -154,7 +154,7 @@ class CopyTask(PartedTask[Item, Done]):
         return Done({item.slot: self._visitor.since(part)})
 
     def _other(self, item: Item, line: Context[Item]) -> Done | Own:
-        """An item that is no part of the walk: what it came to counts in its slot."""
+        """Process an item that is not part of the walk; its result counts in its slot."""
         context: Gathering[Part] = Gathering(line)
         self._visitor.begin(item, context)
         if self._worker.limits is not None:
@@ -222,7 +222,7 @@ class CopyTask(PartedTask[Item, Done]):
         return self._since(done)
 
     def _completed(self, item: Item, own: Own, merged: Done, context: Context[Item]) -> Done:
-        """The completion of an item that has kept something for it."""
+        """Complete an item that has kept state for its join."""
         slot = slot_of(item)
         if isinstance(own.value, LargeFile):
             done = self._large.complete(require_type(Large, item), own.value, merged, context)
@@ -239,7 +239,7 @@ class CopyTask(PartedTask[Item, Done]):
         return self._with_part(slots, slot, own.part)
 
     def _with_part(self, done: Done, slot: int, part: Part) -> Done:
-        """A result with more that came to its directory."""
+        """Return a result with a further part of its directory."""
         if part is NOTHING:
             return done
         known = done.slots.get(slot, NOTHING)
@@ -247,12 +247,12 @@ class CopyTask(PartedTask[Item, Done]):
         return msgspec.structs.replace(done, slots=slots)
 
     def _since(self, done: Done) -> Done:
-        """A result under the epoch in which it counts."""
+        """Return a result with the epoch in which it counts."""
         slots = {slot: self._visitor.since(part) for slot, part in done.slots.items()}
         return msgspec.structs.replace(done, slots=slots)
 
     def _record(self, item: Item, done: Done, merged: Done | None) -> None:
-        """An item is complete: what it came to is for the journal, if there is one."""
+        """Record a complete item in the journal, if there is one."""
 
     def merge(self, a: Done, b: Done) -> Done:
         copy = a if b.made is None else b
@@ -290,7 +290,7 @@ class CopyTask(PartedTask[Item, Done]):
     # ---- the rank --------------------------------------------------------------
 
     def close(self) -> None:
-        """The job has ended: let the directories go."""
+        """Release the directories."""
         self._links.close()
         for part in self.parts:
             part._worker.sides.close()
@@ -312,9 +312,9 @@ class CopyTask(PartedTask[Item, Done]):
 
 
 def threads_of(plan: Plan) -> int | None:
-    """How many worker threads each rank has; None: adaptive.
+    """Return the number of worker threads of a rank; None if adaptive.
 
-    To wait for a limit is no reason for more than one.
+    Waiting for a limit does not justify more than one.
     """
     limited = plan.bytes_per_s is not None or plan.operations_per_s is not None
     if limited and plan.threads is None:
@@ -323,7 +323,7 @@ def threads_of(plan: Plan) -> int | None:
 
 
 def slot_of(item: Item) -> int:
-    """Where what an item comes to counts."""
+    """Return the slot in which the result of an item counts."""
     if isinstance(item, Chunk | Reread):
         return OF_FILE
     if isinstance(item, First | Links):
@@ -334,10 +334,10 @@ def slot_of(item: Item) -> int:
 
 
 def _is_own_work(item: Item, own: Any) -> bool:
-    """Whether an item's completion is where what it did is known, and is recorded once.
+    """Return whether the join of an item knows its work, and records it once.
 
-    Which inode is copied is known at its home alone; a name that was claimed anew, and a large file
-    that was begun anew, have records by the items that did so.
+    Only its home knows which name of an inode is copied; a name that was claimed again, and a large
+    file that was started again, are recorded by those items.
     """
     if isinstance(item, First):
         return bool(own)
@@ -347,7 +347,7 @@ def _is_own_work(item: Item, own: Any) -> bool:
 
 
 def _root(item: Item) -> int:
-    """The number of the root, or of one of them, that an item belongs to."""
+    """Return the number of a root to which an item belongs."""
     if isinstance(item, Singles):
         return item.first
     if isinstance(item, First | Links):

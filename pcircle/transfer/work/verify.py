@@ -1,14 +1,13 @@
-"""`--verify`: reading copies again, from the disk and not from memory, and putting them right.
+"""`--verify`: reading copies again from the disk, not from memory, and repairing them.
 
-What comes back is compared, by digests, with what was read from the source
-when it was copied. It was synced before (`pcircle.transfer.worker.waiting`), so its pages
-are clean, and are dropped from the cache: what is read then is what the disk,
-or the server, has. On a file system that is nothing but memory, and where
-somebody else has mapped the file, nothing can be dropped.
+Digests of the copy are compared with digests of the data that was read from the source. The copy
+was synced before (`pcircle.transfer.worker.waiting`), so its pages are clean and are dropped from
+the cache: what is read then is what the disk, or the server, has. On a memory file system, and
+while another process has mapped the file, pages cannot be dropped.
 
-What differs is read once more (a bus may fail as well as a disk), then copied
-once more, synced by itself and read again. If that differs, too, the copy is
-removed and the entry fails. What can't be read back is taken for different.
+A part that differs is read a second time, because a bus may fail as well as a disk; then it is
+copied again, synced and read again. If it still differs, the copy is removed and the entry fails. A
+part that cannot be read counts as different.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _NEVER_LARGE_BYTES = 1 << 62
 
 
 class Differs(Trouble):
-    """What is read back differs from what was copied."""
+    """The data read back differs from the copied data."""
 
     def __init__(self) -> None:
         super().__init__(MISMATCH, "verification mismatch")
@@ -86,7 +85,7 @@ class Verifier:
         self._rereader = Rereader()
 
     def verify(self, item: Verify | Reread, context: Context[Item]) -> Done:
-        """Read copies again; the result says why the last that failed did."""
+        """Read copies again; the result has the error of the last failure."""
         try:
             if isinstance(item, Reread):
                 return self._part(item, context)
@@ -128,7 +127,7 @@ class Verifier:
         return msgspec.structs.replace(again, cause=cause)
 
     def _file(self, item: Copied, name: bytes, seen: Seen, context: Context[Item]) -> Done:
-        """Verify a file; which copy it is and of what, if it was made again."""
+        """Verify a file; return its copy and source if it was copied again."""
         own = self._sides.target_name(item.root, item.path, name)
         with self._sides.targets.lease(item.root, item.path, target_of(item.place)) as lease:
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
@@ -177,7 +176,7 @@ class Verifier:
     def _fail(
         self, item: Copied, name: bytes, error: OSError | NoSpace, context: Context[Item]
     ) -> Failure:
-        """Account for a file that was copied, but is not what it should be."""
+        """Report a file that was copied, but differs."""
         path = join_path(item.path, name)
         trouble = _as_failure(error)
         self._counters.files -= 1
@@ -226,7 +225,7 @@ class Verifier:
     def _reader_of(
         self, chunk: Chunk, directory_fd: int, stop: Callable[[], bool]
     ) -> Callable[[bytes], bool]:
-        """Whether a part of a large file reads as it should, by its digest."""
+        """Return a function that compares a part of a large file with its digest."""
         identify = self._plan.identify
 
         def reads(digest: bytes) -> bool:
@@ -239,14 +238,14 @@ class Verifier:
     # ---- both ------------------------------------------------------------------
 
     def _is_there(self, read: Callable[[], bool]) -> bool:
-        """Whether it reads as it should; what can't be read is not there."""
+        """Return whether a part is as expected; an unreadable part is not."""
         try:
             return read()
         except OSError:
             return False
 
     def _check_signed(self, digest: bytes, signed: bytes) -> None:
-        """What is copied again must be what is signed, which was read before. Changed if not."""
+        """Check that a repeated copy has the signed content. Changed if not."""
         if self._signer is not None and digest != signed:
             raise Changed("content differs from the first read")
 
@@ -256,7 +255,7 @@ class Verifier:
 
 
 def _as_failure(error: OSError | NoSpace) -> OSError:
-    """Why an entry failed whose copy was not what it should be."""
+    """Return the error of an entry whose copy differs."""
     if isinstance(error, Differs):
         return error
     reason = error.strerror or "unknown error" if isinstance(error, OSError) else str(error)

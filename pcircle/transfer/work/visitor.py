@@ -1,9 +1,10 @@
-"""What fcp does at each step of the walk: directories made, filled, and finished.
+"""The visitor of a copy: makes, fills and completes directories.
 
-A directory of the target is made when its source is opened; names are copied between the two, by
-`pcircle.transfer.work.entries`; when all that is in it is done it gets its attributes. Where a
-checkpoint is kept, one that is complete without a failure is a record, and of the others the names
-that are done; they are written at the item's end, under the latest epoch of all that it touched.
+A directory of the target is made when its source is opened; `pcircle.transfer.work.entries` copies
+names between both; after everything in it, it gets its attributes. With a checkpoint, a directory
+that is complete without a failure is one record; of other directories the completed names are
+recorded. Records are written at the end of the item, under the latest epoch of everything that it
+touched.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ from pcircle.walk.walker import device, release
 
 
 class CopyVisitor(Visitor[Part]):
-    """One worker thread's."""
+    """The visitor of one worker thread."""
 
     nothing: ClassVar[Part] = NOTHING
 
@@ -98,29 +99,27 @@ class CopyVisitor(Visitor[Part]):
 
     @staticmethod
     def access_of(plan: Plan) -> WriteAccess:
-        """Return what is taken away that keeps the run from changing directories that are there.
+        """Return which protections of existing directories the run may remove temporarily.
 
-        As with cp, modes of these hold where they are not to become those of the source, unless
-        an earlier copy has made them.
+        As with cp, their modes apply unless they become those of the source, or an earlier copy has
+        made them.
         """
         return WriteAccess(owner=plan.keep.mode or plan.retries)
 
     # ---- items -----------------------------------------------------------------
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._floor = floor_of(item)
         self._in_place = isinstance(item, Tree)
         self._began = self._begin(context)
 
     def resume(self, base: Open[Part], context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._floor = base.own or 0
         self._in_place = False
         self._begin(context)
 
     def _begin(self, context: Context[Any]) -> Counts:
-        """An item begins: what the last one left is not its own. The counts so far."""
+        """Start an item without leftovers of the last one; return the counts so far."""
         self._copier.is_stopping = context.is_stopping
         tell_recalls(self._copier.means.recalls, self._plan.shown, context)
         if self._limits is not None:
@@ -132,7 +131,7 @@ class CopyVisitor(Visitor[Part]):
         return self._takings.begin()
 
     def end(self, context: Context[Any], opens: Sequence[Open[Part]]) -> None:
-        """See `Visitor`: what was done is recorded, claimed, and to be verified."""
+        """Record, claim and hold for verification what was done."""
         self._entries.end(context)
         if self._acting is not None:
             self._acting.actions.tell(context)
@@ -145,17 +144,16 @@ class CopyVisitor(Visitor[Part]):
             opens[0].own = self._floor
 
     def reached(self, epoch: int) -> None:
-        """What the item is made of counts no sooner than this."""
+        """Let the item count no sooner than this epoch."""
         self._floor = max(self._floor, epoch)
 
     def stays(self, opened: Open[Part]) -> None:
-        """See `Visitor`."""
         opened.ended = self._takings.now()
 
     def _share(self, opens: Sequence[Open[Part]]) -> None:
-        """Give each directory that stays what was counted in it, but in none of the others.
+        """Assign to each waiting directory the counts of what was done in it alone.
 
-        Those that were complete in place count where they lie.
+        Directories that were completed in place count for their parents.
         """
         opens[0].began, opens[0].ended = self._began, self._takings.now()
         counts = [between(opened.began, opened.ended) for opened in opens]
@@ -167,26 +165,24 @@ class CopyVisitor(Visitor[Part]):
             opened.part = self.merge(opened.part, Part(share))
 
     def since(self, part: Part) -> Part:
-        """What came of an item that has just ended, under the epoch in which it counts."""
+        """Return the result of an item that has just ended, with its epoch."""
         if self._recorder is None or part.epoch >= self._floor:
             return part
         return msgspec.structs.replace(part, epoch=self._floor)
 
     def taken(self) -> Part:
-        """See `Visitor`."""
         takings = self._takings
         return takings.signed() if self._in_place else takings.take()
 
     def merge(self, a: Part, b: Part) -> Part:
-        """See `Visitor`."""
         return self._takings.merge(a, b)
 
     # ---- entering --------------------------------------------------------------
 
     def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
-        """See `Visitor`: what an earlier run has done, if there are no directories below.
+        """Return the result of an earlier run for a directory without subdirectories.
 
-        Of others the directories below are looked at one by one: these may have been changed.
+        Other directories are entered, because their subdirectories may have changed.
         """
         self._counted = False
         opened.began = self._takings.now()
@@ -220,7 +216,7 @@ class CopyVisitor(Visitor[Part]):
     def _go_on(
         self, above: Open[Part], context: Gathering[Part], name: bytes, begun: Begun
     ) -> None:
-        """Go on with a small directory that is not as plain as it seemed, as the walk does."""
+        """Continue with a small directory that is not plain, as the walk does."""
         opened = child_of(above, name, len(context.opens), NOTHING)
         context.opens.append(opened)
         opened.began = self._takings.now()
@@ -256,7 +252,7 @@ class CopyVisitor(Visitor[Part]):
         self._entries.go_on(opened, begun, context)
 
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
-        """See `Visitor`: make the target's directory."""
+        """Make the target's directory."""
         self._begin_directory()
         doing = "open directory"
         try:
@@ -312,11 +308,11 @@ class CopyVisitor(Visitor[Part]):
         return target_side
 
     def _is_admitted(self, target_fd: int, error: OSError) -> bool:
-        """Return whether what kept the run from changing a directory has just been taken away."""
+        """Return whether a protection that prevented a change was just removed."""
         return self._access.helps(error) and self._access.admit(target_fd) is not None
 
     def _readable(self, opened: Open[Part], holder: Open[Part] | None, lease: Lease) -> Lease:
-        """Lease a directory again that its mode closes to its owner, and no longer does. OSError.
+        """Lease a directory again after its mode was opened. OSError.
 
         Its status is that of before.
         """
@@ -337,12 +333,12 @@ class CopyVisitor(Visitor[Part]):
         return again
 
     def _admit(self, where: Where, target_fd: int) -> None:
-        """Let entries of a directory be changed, which is completed when all of them are."""
+        """Remove protections of a directory until all of its entries are complete."""
         if self._access.any and not require(where.place).made:
             self._access.admit(target_fd)
 
     def _mark(self, root: int) -> None:
-        """What is recorded of a root from here on is of this very target."""
+        """Mark the target of a root, to which records refer from now on."""
         self._sides.leave_mark(root)
 
     def _begin_directory(self) -> None:
@@ -353,7 +349,7 @@ class CopyVisitor(Visitor[Part]):
             self._limits.operations(self._limits.entry)
 
     def _refuse(self, opened: Open[Part], source: Lease, holder: Open[Part]) -> None:
-        """Trouble if the directory is the copy itself, or was gone through before."""
+        """Raise Trouble if the directory is the copy itself, or was visited before."""
         if source.identity == require(holder.place).copy:
             raise Trouble(LOOP, "it is the copy that is being made")
         if self._plan.follow:
@@ -384,7 +380,7 @@ class CopyVisitor(Visitor[Part]):
         return Directory(status, lease.identity, created, held, layout=layout, bare=bare)
 
     def _differs(self, own: Directory, lease: Lease) -> bool:
-        """Whether a directory that was there gets other attributes than it has."""
+        """Return whether the attributes of an existing directory change."""
         return self._differing.of(own.source, own.held, lease)
 
     def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
@@ -394,9 +390,9 @@ class CopyVisitor(Visitor[Part]):
         """
 
     def _withdraw(self, own: Directory, lease: Lease) -> bool:
-        """Withdraw what the source does not grant before anything is put into a directory.
+        """Withdraw rights that the source does not grant, before a directory is filled.
 
-        Returns whether anything was changed.
+        Return whether anything was changed.
         """
         if own.quiet or not self._plan.keep.mode:
             return False
@@ -410,7 +406,7 @@ class CopyVisitor(Visitor[Part]):
         return False
 
     def _make_root(self, opened: Open[Part], status: os.stat_result) -> bool:
-        """Make a root's copy; False if something with its name was there."""
+        """Make the copy of a root; return False if its name existed."""
         root = self._plan.roots[opened.root]
         if not root.target_name:
             return False
@@ -425,7 +421,7 @@ class CopyVisitor(Visitor[Part]):
         holder_fd: int,
         holder: Open[Part] | None,
     ) -> bool:
-        """Make the target directory; False if something with its name was there."""
+        """Make the target directory; return False if its name existed."""
         mode = made_with(status.st_mode, self._plan.umask, closed=self._plan.keep.mode)
         if self._recorder is not None and is_to_be_opened(
             self._plan.keep.status(status).st_mode, self._plan.umask
@@ -444,7 +440,7 @@ class CopyVisitor(Visitor[Part]):
     def _is_there(
         self, opened: Open[Part], name: bytes, holder_fd: int, holder: Open[Part] | None
     ) -> None:
-        """A directory's name is taken in the target. Collision if by that of another one."""
+        """Accept an existing directory. Collision if it belongs to another name."""
         made = holder is not None and require(holder.place).made
         where = opened.root, HOLDER if holder is None else holder.path
         self._directory.enter_names(*where, made=made)
@@ -473,7 +469,7 @@ class CopyVisitor(Visitor[Part]):
         return Place(source.identity, lease.identity, copy, number, epoch, made, bare)
 
     def _file_system(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> int:
-        """The walk's number of the file system that a directory is on."""
+        """Return the walk's number of a directory's file system."""
         if holder is None:
             return self._plan.roots[opened.root].file_system
         if not self._plan.keep.links:
@@ -487,19 +483,19 @@ class CopyVisitor(Visitor[Part]):
         return crc32(b"%d %s" % (opened.root, opened.path))
 
     def _is_ours(self, holder_fd: int, name: bytes) -> bool:
-        """Whether a directory that is there was changed by this job, rather than by others."""
+        """Return whether this job has changed an existing directory."""
         status = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         return self._plan.is_ours(status)
 
     def _announce(self, opened: Open[Part], name: bytes, holder_fd: int) -> None:
-        """Have it known to a later run that a directory was made by us."""
+        """Record that this job has made a directory, for a later run."""
         try:
             os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         except FileNotFoundError:
             require(self._recorder).add_created_directory(opened.root, opened.path)
 
     def _take_up(self, opened: Open[Part], lease: Lease, own: Directory) -> Directory:
-        """Of a directory that an earlier run has begun: what is done of it, the litter removed."""
+        """Resume a directory of an earlier run, and remove its temporary files."""
         earlier = self._earlier
         if earlier is None:
             return own
@@ -522,7 +518,7 @@ class CopyVisitor(Visitor[Part]):
     # ---- what is in it ---------------------------------------------------------
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`: without the checkpoint, and what an earlier run has done."""
+        """Return the blocks without the checkpoint, and without completed names."""
         if self._plan.journal is not None:
             blocks = exclude_checkpoint(blocks, source.fd, self._plan.journal.path)
         partial = None if opened.own is None else opened.own.partial
@@ -531,7 +527,6 @@ class CopyVisitor(Visitor[Part]):
         return exclude_completed(blocks, partial, self._recorder.keys)
 
     def divided(self, opened: Open[Part], text: bytes) -> bytes:
-        """See `Visitor`."""
         recorder = self._recorder
         if opened.own.partial is None or recorder is None:
             return text
@@ -540,16 +535,13 @@ class CopyVisitor(Visitor[Part]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
-        """See `Visitor`."""
         self._admit(where, fds[1])
         self._entries.copy(where, names, fds, context)
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
 
     def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         if not self._counted:  # what it is in can't be reached
             self._begin_directory()
         doing = tried(error, "open directory" if opened.own is None else "read directory")
@@ -558,12 +550,12 @@ class CopyVisitor(Visitor[Part]):
     # ---- leaving ---------------------------------------------------------------
 
     def stopped(self, opens: Sequence[Open[Part]]) -> None:
-        """See `Visitor`: these directories are as open to their owner as they were found."""
+        """Restore the modes with which directories were found."""
         for opened in reversed(opens[1:]):
             self._restore(opened)
 
     def _restore(self, opened: Open[Part]) -> None:
-        """Put back what kept the run from changing a directory, unless more of it was changed."""
+        """Restore protections of a directory, unless it was changed further."""
         obstacle = getattr(opened.own, "obstacle", None)
         if obstacle is not None:
             where = opened.root, opened.path, opened.own.identity
@@ -571,7 +563,7 @@ class CopyVisitor(Visitor[Part]):
                 obstacle.restore(lease.fd)
 
     def lost(self, opened: Open[Part]) -> Part:
-        """See `Visitor`: what is in it is nobody's entry."""
+        """Complete a failed directory, whose entries are unknown."""
         self._restore(opened)
         if self._in_place:
             return NOTHING
@@ -580,7 +572,7 @@ class CopyVisitor(Visitor[Part]):
         return msgspec.structs.replace(part, runs=(), spilled=(), signed=0)
 
     def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
-        """See `Visitor`: all that is below is done: the directory gets its attributes."""
+        """Set the attributes of a directory after everything below it."""
         where = opened.root, opened.path
         try:
             self._finish(opened)
@@ -614,7 +606,7 @@ class CopyVisitor(Visitor[Part]):
         return part
 
     def _account(self, opened: Open[Part]) -> None:
-        """Count and tell what was done of a directory that is complete."""
+        """Count and report a completed directory."""
         own, counters = opened.own, self._counters
         counters.directories_created += own.created
         counters.directories_touched += own.differs and not own.created
@@ -622,11 +614,11 @@ class CopyVisitor(Visitor[Part]):
             self._acting.directory(opened.root, opened.path, self._action(own))
 
     def _action(self, own: Directory) -> str:
-        """The action that a complete directory has in `--json-lines`."""
+        """Return the action of a completed directory for `--json-lines`."""
         return "copy"
 
     def _record(self, opened: Open[Part], part: Part, counts: Counts) -> None:
-        """One record says it all, unless there are directories below: see `known`."""
+        """Write one record for a directory without subdirectories; see `known`."""
         copy: os.stat_result | None = None
         if opened.leases is not None and opened.leases[1] is not None:
             with suppress(OSError):  # then it is done, but nothing says so
@@ -645,7 +637,7 @@ class CopyVisitor(Visitor[Part]):
         )
 
     def _finish(self, opened: Open[Part]) -> None:
-        """Give a directory its attributes, and have it on disk if that is wanted. OSError."""
+        """Set the attributes of a directory, and sync it if requested. OSError."""
         own = opened.own
         keep = self._plan.keep
         missing = is_to_be_opened(own.source.st_mode, self._plan.umask) if own.created else 0
@@ -663,7 +655,7 @@ class CopyVisitor(Visitor[Part]):
             self._restore(opened)
 
     def _is_settled(self, opened: Open[Part]) -> bool:
-        """Return whether a directory that is complete has got its mode and its flags."""
+        """Return whether a complete directory has its mode and flags."""
         return self._plan.keep.mode
 
     def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
@@ -701,7 +693,7 @@ class CopyVisitor(Visitor[Part]):
                     os.utime(target_fd, ns=times)
 
     def _sync_root(self, opened: Open[Part]) -> None:
-        """Bring to disk the name of a root that was made."""
+        """Sync the name of a root that was made."""
         if not opened.path and opened.own.created:
             with self._sides.targets.lease(opened.root, HOLDER) as holder:
                 self._sides.sync_holder(HOLDER, holder)

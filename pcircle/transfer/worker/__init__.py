@@ -1,1 +1,1 @@
-"""What one worker thread of a copy works with, each part with no more than it needs."""
+"""The parts of one worker thread of a copy, each with no more than it needs."""

@@ -1,4 +1,4 @@
-"""Entries that could not be copied: counted, and told as data."""
+"""Failed entries of a copy: counted and reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pcircle.transfer.plan import DIRECTORY, Plan
 
 
 class CopyAccounts(Accounts):
-    """One worker thread's."""
+    """Counts and reports the failures of one worker thread."""
 
     def __init__(self, plan: Plan, counters: Counters, acting: Acting | None) -> None:
         super().__init__(counters)
@@ -21,13 +21,11 @@ class CopyAccounts(Accounts):
         self._acting = acting
 
     def tell(self, failure: Failure, context: Context[Any]) -> None:
-        """See `Accounts`."""
         if self._acting is not None:
             self._acting.failed(failure)
         super().tell(failure, context)
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
-        """See `Accounts`."""
         entry = path if self._plan.roots[root].kind == DIRECTORY else b""
         doing = doing or tried(error, "copy")
         shown = self._plan.shown(root, path)

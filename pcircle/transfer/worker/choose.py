@@ -1,9 +1,8 @@
-"""Which entries of a source directory are part of the copy, and as what.
+"""The selection of entries of a source directory, and their kinds.
 
-Between the scan and everything else: what the rules leave out is never seen
-again, a directory that is left out is not entered, and where links are
-followed a link is what it leads to. A copy without such options reads the
-blocks of `pcircle.fs.scan` as they come.
+It works between the scan and everything else: excluded entries are not seen again, an excluded
+directory is not entered, and with followed links a link has the kind of its target. A copy without
+such options reads the blocks of `pcircle.fs.scan` unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Blocks = Callable[[bytes, int], Iterator[Block]]
 
 
 def chosen_blocks(plan: Plan) -> Blocks:
-    """A function of a directory's path below its root, and its descriptor, as `scan.blocks`."""
+    """Return a function of a directory, by path and descriptor, that yields selected blocks."""
     if not plan.rules and not plan.follow and plan.wanted == ANY:
         return lambda path, directory_fd: blocks(directory_fd)
     choose = choosing(plan.rules, plan.wanted, plan.now_ns, follow=plan.follow)
@@ -38,11 +37,11 @@ def chosen_blocks(plan: Plan) -> Blocks:
 
 
 def siblings_of(plan: Plan) -> Siblings:
-    """A function that gives the names in a source's directory that are copied."""
+    """Return a function that yields the copied names in a source's directory."""
     roots, read = plan.roots, chosen_blocks(plan)
 
     def siblings(sources: Directories, root: int, path: bytes) -> Iterable[bytes]:
-        """Of the holder those of the roots."""
+        """Yield copied names; of the parent of roots, the names of the roots."""
         if path == HOLDER:
             holder = roots[root].target_holder
             return [each.target_name for each in roots if each.target_holder == holder]

@@ -1,4 +1,4 @@
-"""The copier of one worker thread, with the directory that it copies into."""
+"""The copier of one worker thread, with its target directory."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class DirectoryCopier:
         self._acting = acting
 
     def enter(self, root: int, path: bytes, place: Place, target_fd: int) -> None:
-        """What follows is made in the copy of this directory, which is open."""
+        """Set the target directory, which is open."""
         self._extras.enter(target_fd, bare=place.bare)
         self.enter_names(root, path, made=place.made)
 
     def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
-        """Names that follow are in the copy of this directory, which this run has `made` or not."""
+        """Set the target directory of names, which this run has `made` or not."""
         self.copier.names.collisions.enter(self._sources, root, path, made=made)
         self.copier.means.recalls.place = root, path
         if self.copier.names.keeper is not None:

@@ -1,4 +1,4 @@
-"""What an earlier run of this copy has done, as far as it still holds."""
+"""The completed work of an earlier run of this copy, as far as it is still valid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Earlier:
-    """The records of the earlier run, `resumed`, held against what is there now."""
+    """The records of the earlier run, `resumed`, compared with what exists now."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Earlier:
     def partial(
         self, root: int, path: bytes, listing: TargetNames | None = None
     ) -> CompletedNames | None:
-        """What it has done of a directory; if it is signed, its entries are the item's.
+        """Return the completed names of a directory; if signed, the item takes its entries.
 
-        With a `listing` of the copy, what is not there is not done. NoSpace if entries can't be
+        With a `listing` of the copy, missing names are not completed. NoSpace if entries cannot be
         kept.
         """
         made = self._sides.copy_mark(root, path)
@@ -58,7 +58,7 @@ class Earlier:
         return self.resumed.partial(root, path, trust)
 
     def _keep_entries(self, record: NamesRecord) -> bool:
-        """Take over the entries of a record; false if they are not what it tells of."""
+        """Take the entries of a record; return False if they do not match it."""
         keys, signer = self._keys, self._signer
         if signer is None:
             return True
@@ -69,7 +69,7 @@ class Earlier:
         return True
 
     def standing(self, root: int, path: bytes) -> RecordedDirectory:
-        """What it has done of a directory and its subtree, and is still so."""
+        """Return the completed work on a directory and its subtree that is still valid."""
         records = self.resumed.subtrees(root, path)
         if not records:
             return RecordedDirectory()
@@ -81,7 +81,7 @@ class Earlier:
         return RecordedDirectory(modified=True)
 
     def lift(self, target_fd: int, names: Sequence[bytes]) -> None:
-        """Where it may have finished files, let them be replaced."""
+        """Make files that it may have completed replaceable."""
         if self._plan.keep.flags:
             for name in names:
                 with suppress(OSError):  # it is not there

@@ -1,4 +1,4 @@
-"""`--bwlimit` and `--ops-limit`: what items cost; see `pcircle.copying.limits`."""
+"""`--bwlimit` and `--ops-limit`: the costs of items; see `pcircle.copying.limits`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pcircle.transfer.plan import Plan
 
 
 class ItemLimits(Limits):
-    """One rank's share of the limits of a copy, with what its items cost."""
+    """One rank's share of the limits of a copy, with the costs of its items."""
 
     def begin(self, item: Item, stop: Callable[[], bool]) -> None:
-        """Wait until an item may begin. Names in a batch are waited for one by one."""
+        """Wait until an item may start. Names in a batch wait one by one."""
         self.is_stopping = stop
         if isinstance(item, Chunk):
             self.operations(2)
@@ -24,7 +24,7 @@ class ItemLimits(Limits):
 
 
 def limits_of(plan: Plan, size: int) -> ItemLimits | None:
-    """A rank's share of the limits; None if there are none."""
+    """Return a rank's share of the limits, or None."""
     if plan.bytes_per_s is None and plan.operations_per_s is None:
         return None
     return ItemLimits(plan, plan.bytes_per_s, plan.operations_per_s, size)

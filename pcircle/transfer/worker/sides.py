@@ -1,8 +1,4 @@
-"""The directories of both sides of a copy, by root and path, as one worker thread has them open.
-
-What is asked of a target directory beside what is copied into it: whether it is there, how it is
-known again, and that its name is on disk.
-"""
+"""The open directories of both sides of a copy, by root and path, for one worker thread."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from pcircle.transfer.plan import Plan, is_in_copy, open_sides
 
 
 class Sides:
-    """The sources' directories, `sources`, and the targets', `targets`."""
+    """The directories of the sources, `sources`, and of the targets, `targets`."""
 
     def __init__(
         self,
@@ -32,17 +28,17 @@ class Sides:
         *,
         is_first: bool,
     ) -> None:
-        """As of `open_sides`."""
+        """Open the directories; see `open_sides`."""
         self._plan = plan
         self.sources, self.targets = open_sides(plan, opened, is_first)
 
     def close(self) -> None:
-        """Let all directories go."""
+        """Release all directories."""
         self.sources.close()
         self.targets.close()
 
     def copy_mark(self, root: int, path: bytes) -> int:
-        """What a directory's copy is known again by: 63 bits of its inode; 0 if there is none."""
+        """Return the identity of a directory's copy, 63 bits of its inode; 0 without a copy."""
         try:
             with self.targets.lease(root, path) as lease:
                 inode = struct.pack("<QQ", lease.identity[1], generation(lease.fd))
@@ -53,7 +49,7 @@ class Sides:
     def copy_status(
         self, root: int, path: bytes, identity: tuple[int, int] | None = None
     ) -> os.stat_result | None:
-        """The status of a directory's copy, of that very one if wanted; None if there is none."""
+        """Return the status of a directory's copy, with this identity if given; or None."""
         try:
             with self.targets.lease(root, path, identity) as lease:
                 return os.fstat(lease.fd)
@@ -61,7 +57,7 @@ class Sides:
             return None
 
     def target_is(self, root: int, path: bytes, kind: int) -> bool:
-        """Whether the copy of what has this path is there, and of this kind of `st_mode`."""
+        """Return whether the copy of a path exists with this kind of `st_mode`."""
         base = self._plan.roots[root]
         above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", base.target_name)
         try:
@@ -72,11 +68,11 @@ class Sides:
         return stat.S_IFMT(status.st_mode) == kind
 
     def target_name(self, root: int, path: bytes, name: bytes) -> bytes:
-        """The name of an entry's copy: only roots that are no directories may have another."""
+        """Return the name of an entry's copy: only roots that are not directories may differ."""
         return self._plan.roots[root].target_name if path == HOLDER else name
 
     def leave_mark(self, root: int) -> None:
-        """Before anything is recorded of a root, see to it that its target will be known again."""
+        """Mark the target of a root before anything is recorded of it."""
         journal = self._plan.journal
         if journal is not None:
             path = b"" if is_in_copy(self._plan.roots) else HOLDER
@@ -84,7 +80,7 @@ class Sides:
                 create_mark(journal.mark, lease.fd)
 
     def sync_holder(self, path: bytes, lease: Lease) -> None:
-        """With --fsync, bring to disk the name of a root; directories see to what is in them."""
+        """With --fsync, sync the name of a root; directories sync their entries."""
         if path == HOLDER and self._plan.existing.sync:
             with trying("flush the name of the copy of"):
                 sync_directory(lease.fd, searched=lease.searched)

@@ -1,7 +1,7 @@
-"""FIFOs, sockets and devices that are not to be copied (`pcircle.copying.special` copies them).
+"""FIFOs, sockets and devices that are not copied (`pcircle.copying.special` copies them).
 
-Without -a those in a tree are left out, as other tools do, and that is said once
-for each kind; one that is given as SRC is a failure.
+Without -a they are left out of trees, as in other tools, and reported once for each kind; a SRC of
+this kind is a failure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pcircle.transfer.plan import Plan
 
 
 class Skipper:
-    """Leaves special files out, counts them, and has the first of each kind told."""
+    """Leaves out special files, counts them, and reports the first of each kind."""
 
     def __init__(self, plan: Plan, counters: Counters) -> None:
         self._plan = plan
@@ -27,7 +27,7 @@ class Skipper:
     def skip(
         self, root: int, above: bytes, name: bytes, source_fd: int, context: Context[Item]
     ) -> int:
-        """Leave out a special file in a directory; its mode. OSError if it is none any more."""
+        """Leave out a special file; return its mode. OSError if it has changed its kind."""
         status = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
         kind = special_kind(status.st_mode)
         if not kind:
@@ -43,7 +43,7 @@ class Skipper:
 
 
 def not_copied(source_fd: int, name: bytes) -> OSError:
-    """Why a special file that is given as SRC is not copied. OSError if it is not there."""
+    """Return why a special file as SRC is not copied. OSError if it does not exist."""
     status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
     what = special_kind(status.st_mode)
     if not what:

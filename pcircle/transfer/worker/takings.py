@@ -1,7 +1,7 @@
-"""What a worker has done since it was asked last, for the result of an item or of a directory.
+"""The work of a thread since the last call, for the result of an item or of a directory.
 
-The counters run on for the whole job; a directory's record in the checkpoint wants its own part of
-them, and its signature the entries that were added. Without either there is nothing to be told.
+Counters run for the whole job; a directory's record in the checkpoint needs its own share, and its
+signature needs the entries that were added. Without either nothing is computed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Takings:
-    """One worker's. `counted` tells that counts are wanted."""
+    """The counter differences of one worker. `counted` means that counts are needed."""
 
     def __init__(self, counters: Counters, signer: Signer | None, *, counted: bool) -> None:
         self._signer = signer
@@ -29,18 +29,18 @@ class Takings:
         """The counts so far, if they are wanted."""
 
     def begin(self) -> Counts:
-        """An item begins: what the last one left is not its own. The counts so far."""
+        """Start an item without leftovers of the last one; return the counts so far."""
         self._before = self.now()
         if self._signer is not None:
             self._signer.clear()
         return self._before
 
     def signed(self) -> Part:
-        """The entries that were added since they were taken last; `NOTHING` if there are none."""
+        """Return the entries since the last call; `NOTHING` without any."""
         return NOTHING if self._signer is None else self._signer.attach_to(NOTHING)
 
     def take(self) -> Part:
-        """What was done since; `NOTHING` if that is nothing."""
+        """Return the work since the last call; `NOTHING` without any."""
         part = NOTHING
         if self._counted:
             now = self.now()
@@ -50,11 +50,11 @@ class Takings:
         return part if self._signer is None else self._signer.attach_to(part)
 
     def portable(self, part: Part) -> Part:
-        """A part for another rank."""
+        """Return a part for another rank."""
         return part if self._signer is None else self._signer.make_portable(part)
 
     def merge(self, a: Part, b: Part) -> Part:
-        """Two parts as one."""
+        """Merge two parts."""
         if a is NOTHING or b is NOTHING:
             return b if a is NOTHING else a
         done = Part(
@@ -64,10 +64,10 @@ class Takings:
 
 
 def between(before: Counts, after: Counts) -> Counts:
-    """What was counted from one moment to another."""
+    """Return the difference of two counts."""
     return tuple(map(sub, after, before))
 
 
 def has_failed(part: Part) -> bool:
-    """Whether anything of it has failed, as far as that is counted."""
+    """Return whether a part has failures, as far as counted."""
     return bool(part.counts) and part.counts[FAILED] > 0

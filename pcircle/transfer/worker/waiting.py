@@ -1,9 +1,8 @@
-"""What is copied and waits to be verified: until it is on disk, so that it can be read from there.
+"""Copies that wait to be verified, until they are on disk.
 
-An item whose copies are to be read again is held, see `Context.hold`, with the
-epoch that it is of; when that is committed it is resumed with an item that
-reads them, which any rank can do. One sync serves for all that waits. Epochs
-are kept short, so what waits is what is copied in some seconds.
+An item whose copies will be verified is held (`Context.hold`) with its epoch; when that is
+committed, it is resumed with an item that reads them, on any rank. One sync serves all waiting
+copies. Epochs are short, so what waits is the work of some seconds.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from pcircle.copying.hashing import Hasher
 
 LONGEST_WAIT_S = 2.0
-"""The time between epochs; they come sooner where there is nothing else to do."""
+"""The time between epochs; they are committed sooner if ranks are idle."""
 
 
 class _Held:
-    """The items of one rank that wait, and for which epoch."""
+    """The waiting items of one rank, with their epochs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +36,7 @@ class _Held:
         self._held: list[tuple[int, Item, Context[Item]]] = []
 
     def add(self, epoch: int, item: Item, context: Context[Item]) -> None:
-        """An item that waits for this epoch's commit."""
+        """Add an item that waits for the commit of this epoch."""
         context.hold(epoch)
         with self._lock:
             if epoch > self._committed:
@@ -46,7 +45,7 @@ class _Held:
         context.resume(context.ticket, [item], Done(), epoch)
 
     def commit(self, epoch: int) -> None:
-        """What was done in this epoch and before is on disk."""
+        """Resume the items of this epoch and earlier ones."""
         with self._lock:
             self._committed = epoch
             ready = [each for each in self._held if each[0] <= epoch]
@@ -56,9 +55,9 @@ class _Held:
 
 
 class Waiting:
-    """What waits on one rank. `hasher` has seen the items' copies, on the worker's thread.
+    """The waiting copies of one rank. `hasher` has seen the items' copies, on the worker's thread.
 
-    With `beside` it waits with what that one, of another thread of the rank, has.
+    With `beside` it shares the items of that object, of another thread of the rank.
     """
 
     def __init__(self, disk: FileSystemSync, hasher: Hasher, beside: Waiting | None = None) -> None:
@@ -67,15 +66,15 @@ class Waiting:
         self._held: _Held = _Held() if beside is None else beside._held
 
     def begin(self) -> None:
-        """An item begins: what the last one left is not its own."""
+        """Start an item without leftovers of the last one."""
         self._hasher.take()
 
     def copied(
         self, where: Where, names: Sequence[bytes], counts: Counts = (), entries: bytes = b""
     ) -> Copied | None:
-        """What is to be read again of names of a directory that are done; None if nothing is.
+        """Return what to verify of completed names of a directory; or None.
 
-        `counts`, if there are any, and `entries` are recorded with the names when they are.
+        `counts`, if given, and `entries` are recorded with the names after verification.
         """
         seen = self._hasher.take()
         files = [name for name in names if name in seen]
@@ -96,15 +95,15 @@ class Waiting:
         )
 
     def hold(self, copied: Sequence[Copied], context: Context[Item]) -> None:
-        """The item has made these: hold it until they are on disk and can be read again."""
+        """Hold the copies of the item until they are on disk."""
         self._held.add(self._disk.epoch, Verify(tuple(copied)), context)
 
     def part(self, chunk: Chunk, reached: int, blocks: bytes, context: Context[Item]) -> None:
-        """A chunk was copied up to here."""
+        """Hold a chunk that was copied up to `reached`."""
         length = reached - chunk.offset
         part = msgspec.structs.replace(chunk, length=length, weight=0.0)
         self._held.add(self._disk.epoch, Reread(part, self._hasher.digest, blocks), context)
 
     def commit(self, epoch: int) -> None:
-        """All that was done up to this epoch is on disk. Called on another thread."""
+        """Resume all items up to this epoch. Called on another thread."""
         self._held.commit(epoch)

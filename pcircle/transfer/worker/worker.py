@@ -1,8 +1,8 @@
-"""What one worker thread of a copy works with, put together once, from the plan.
+"""The parts of one worker thread of a copy, built from the plan.
 
-The parts know each other no further than they were given here. Whoever works on entries takes,
-when it is made, what it needs of a `Worker`, so that its constructor is the list of that. Threads
-of a rank share what must be one: the journal, the disk's epochs, the limits, what waits.
+A part knows only the parts that it is given here. Code that works on entries takes what it needs of
+a `Worker` in its constructor, which thereby lists its dependencies. Threads of a rank share the
+journal, the epochs, the limits, and waiting copies.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """The parts of one worker thread, the `number`th, of `rank` of `size`.
+    """The parts of worker thread `number` of rank `rank` of `size`.
 
     `recorder` is None without a checkpoint, `disk` also without --verify, `waiting` without
-    --verify, `earlier` without --resume, `signer` without -s, `limits` where there are none,
-    `acting` without --json-lines.
+    --verify, `earlier` without --resume, `signer` without -s, `limits` without limits, `acting`
+    without --json-lines.
     """
 
     plan: Plan
@@ -67,7 +67,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 Keeping: TypeAlias = "Callable[[Any, Counters, Extras], Keeper]"
-"""Makes who decides about what is there already, for one thread."""
+"""Makes the overwrite policy of one thread."""
 
 
 def worker(
@@ -78,7 +78,7 @@ def worker(
     number: int = 0,
     keeping: Keeping | None = None,
 ) -> Worker:
-    """The worker of a rank, or that of its thread of this `number`, beside the `first`."""
+    """Return the worker of a rank, or of its thread of this `number`, next to the `first`."""
     counters = Counters()
     recorder, disk = _journal(plan, rank, size, first)
     sides = Sides(plan, None if disk is None else disk.add_directory, is_first=first is None)
@@ -132,7 +132,7 @@ def worker(
 def _journal(
     plan: Plan, rank: int, size: int, first: Worker | None
 ) -> tuple[Recorder | None, FileSystemSync | None]:
-    """The recorder, if there is a checkpoint; and what has to be on disk, for whichever reason."""
+    """Return the recorder, if there is a checkpoint, and what must be on disk."""
     if plan.journal is not None:
         beside = None if first is None else first.recorder
         recorder = Recorder(plan.journal, rank, size, beside, plan.token)
