@@ -20,9 +20,9 @@ _SCRIPT = f"""
 import runpy
 import sys
 
-from pcircle.signature import Shelf
+from pcircle.signature import RunStore
 
-Shelf.__init__.__defaults__ = {_FEW_BYTES}, 0
+RunStore.__init__.__defaults__ = {_FEW_BYTES}, 0
 sys.argv = sys.argv[1:]
 runpy.run_module("pcircle." + sys.argv[0], run_name="__main__")
 """

@@ -68,7 +68,7 @@ count, rng, hashes = int(sys.argv[1]), Random(1), HashSet()
 for _ in range(0, count, 1000):
     some = rng.randbytes(8000)
     hashes.add(some)
-assert hashes.contains(some).all() and not hashes.have(rng.randbytes(8000)).any()
+assert hashes.contains(some).all() and not hashes.contains(rng.randbytes(8000)).any()
 status = open("/proc/self/status").read()
 print(int(status.split("VmHWM:")[1].split()[0]) << 10)
 """
