@@ -1,4 +1,4 @@
-"""The command line of fmirror: what was typed. What it means is `pcircle.fmirror.options`'."""
+"""The options of fmirror; `pcircle.fmirror.options` interprets them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _ELSEWHERE = {
     "--stats": "-v has statistics, --json all counts",
     "--bufsize": "as of dsync: --chunksize is how much is copied at once",
 }
-"""What those type who come from rsync and dsync."""
+"""Hints for users of rsync and dsync."""
 
 
 def _add(p: Parser) -> None:

@@ -1,4 +1,4 @@
-"""Running a mirror: what copies, then what removes, then what is remembered of it."""
+"""The phases of a mirror: the copy, the removals, and the state of the run."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 
 def mirror_typed(typed: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Carry out a parsed command line and return the exit code. UsageError."""
     return _run(typed)[0]
 
 
 def called(typed: argparse.Namespace) -> MirrorReport | None:
-    """As `mirror_typed`, for a program: nothing is printed, and the report is returned."""
+    """Run a mirror from a program without output, and return the report."""
     typed.quiet, typed.progress, typed.verbose, typed.itemize = True, "never", 0, False
     return _run(typed)[1]
 
@@ -122,7 +122,7 @@ def _carried_out(
 def _removals(
     typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
 ) -> Removed:
-    """Return what was removed during the copy, or remove now what the options want removed."""
+    """Return what was removed during the copy, or remove extraneous entries now."""
     during = _removed_during(copied, code) if options.deleting.during else Removed(code)
     removes = options.deleting.wanted or options.apply is not None
     if not removes or code not in (0, EntriesFailed.exit_code):
@@ -142,7 +142,7 @@ def _removals(
 def _recheck(
     typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram
 ) -> tuple[int, Sequence[FailedEntry]]:
-    """Add to the surplus what is doubtful, if nothing can have moved; else report that it stays.
+    """Add doubtful entries to the extraneous ones if nothing can have moved; else report them.
 
     Return an exit code, and the failures.
     """
@@ -176,7 +176,7 @@ def _recheck(
 def _renewed(
     typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
 ) -> int:
-    """Write the manifest of what the target is now, if that is wanted; the exit code."""
+    """Write the manifest of the present target, if requested; return the exit code."""
     if options.new_manifest is None or options.dry or code not in (0, EntriesFailed.exit_code):
         return code
     from pcircle.fmirror.earlier.renewal import renew  # few runs do
@@ -185,7 +185,7 @@ def _renewed(
 
 
 def _clear(options: MirrorOptions, lock: Lock, code: int) -> tuple[int, int]:
-    """Remove from the source what the target has; the exit code, and how many entries went."""
+    """Remove mirrored entries from the source; return the exit code and the number of entries."""
     program: list[ClearProgram] = []
 
     def made(options: Any, umask: int) -> ClearProgram:
@@ -204,7 +204,7 @@ def _clear(options: MirrorOptions, lock: Lock, code: int) -> tuple[int, int]:
 def _moved(
     typed: argparse.Namespace, options: MirrorOptions, lock: Lock
 ) -> tuple[int, Moved | None]:
-    """Rename what has moved, if that is wanted; 0, or the exit code if that ends the run."""
+    """Rename moved files, if requested; return 0, or the exit code that ends the run."""
     if not options.moved:
         return 0, None
     from pcircle.fmirror.moving import move  # few runs do
@@ -215,14 +215,14 @@ def _moved(
 def _counted(
     typed: argparse.Namespace, options: MirrorOptions, lock: Lock
 ) -> tuple[int, MirrorOptions]:
-    """See `counted`."""
+    """Count removals, see `counted`."""
     from pcircle.fmirror.counting import counted  # few runs do
 
     return counted(typed, options, partial(_looked, lock))
 
 
 def _looked(lock: Lock, options: MirrorOptions) -> tuple[int, MirrorConsole | None]:
-    """Only look, by options for that; the exit code and, on rank 0, what was found."""
+    """Run a job that only compares; return the exit code and, on rank 0, its findings."""
     program: list[MirrorProgram] = []
 
     def made(options: Any, umask: int) -> MirrorProgram:
@@ -233,7 +233,7 @@ def _looked(lock: Lock, options: MirrorOptions) -> tuple[int, MirrorConsole | No
 
 
 def _end_plan(plan: str, copied: MirrorProgram, code: int, removals: int) -> int:
-    """Complete the plan if nothing has failed; returns the exit code."""
+    """Complete the plan if nothing has failed; return the exit code."""
     if code:
         copied.complain(f"the plan '{show(os.fsencode(plan))}' is not complete, and of no use")
         return code
@@ -246,13 +246,13 @@ def _end_plan(plan: str, copied: MirrorProgram, code: int, removals: int) -> int
 
 
 def _entries(copied: MirrorProgram) -> int:
-    """How many entries the source has, as far as that is known."""
+    """Return the number of entries of the source, as far as known."""
     entries = require(copied.console).entries
     return max(entries, copied.least_entries) if copied.is_part else entries
 
 
 def _remember_moving(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -> None:
-    """Before anything goes from the source: --delete would remove it from the target later."""
+    """Record, before entries leave the source, that --delete would remove their copies later."""
     if copied.console is None or copied.identity is None:
         return
     place, now_ns = state.place_of(options.kept_at, options.state_dir), state.now_ns()
@@ -269,7 +269,7 @@ def _remember_moving(options: MirrorOptions, copied: MirrorProgram, began_ns: in
 
 
 def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:
-    """When files were moved to the target that may still be there and in no source."""
+    """Return when files were moved to the target that may be in no source any more."""
     deleting = options.deleting
     all_went = deleting.wanted and not deleting.protected and options.snapshot is None
     if copied.known is None or (all_went and not copied.is_part):
@@ -278,7 +278,7 @@ def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:
 
 
 def _end_state(options: MirrorOptions, copied: MirrorProgram, began_ns: int, code: int) -> None:
-    """Bring the state up to date, with all that this run proves."""
+    """Update the state with everything that this run proves."""
     if options.dry:
         return
     is_complete = not code and options.files_from is None
@@ -287,7 +287,7 @@ def _end_state(options: MirrorOptions, copied: MirrorProgram, began_ns: int, cod
 
 
 def _keep_mark(options: MirrorOptions, copied: MirrorProgram) -> None:
-    """Mark the target again after a run that was not complete, if the last one's mark was there."""
+    """Mark the target again after an incomplete run, if the last run's mark was there."""
     known = copied.known
     if known is None or not copied.has_mark or options.snapshot is not None:
         return
@@ -299,7 +299,7 @@ def _keep_mark(options: MirrorOptions, copied: MirrorProgram) -> None:
 
 
 def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entries: int) -> bool:
-    """Write the state of a complete run; return whether it was about all of the source."""
+    """Write the state of a complete run; return whether it covered the whole source."""
     place = state.place_of(options.kept_at, options.state_dir)
     source, there = encode(options.sources[0]), options.kept_at
     is_whole = proof.is_whole(options) and not copied.goes_on and not copied.is_named
@@ -341,7 +341,7 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
 def _remove(
     typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
 ) -> Removed:
-    """The second job: what is surplus goes, unless something forbids it."""
+    """Run the second job: remove extraneous entries, unless something forbids it."""
     console = copied.console
     withheld = "" if console is None else console.withheld(ignore=options.ignore_errors)
     if console is not None and withheld and console.found.count:
@@ -396,7 +396,7 @@ def _remove(
 def _back_up(
     options: MirrorOptions, copied: MirrorProgram, found: Found
 ) -> tuple[list[Failure], int]:
-    """Move what was found to the backup; return as `moved`."""
+    """Move extraneous entries to the backup; return the results of `moved`."""
     absence = Absence(source_of(require(copied.decision)))
     try:
         return moved(
@@ -414,7 +414,7 @@ def _back_up(
 
 
 def _removed_during(copied: MirrorProgram, code: int) -> Removed:
-    """What has gone while all was copied."""
+    """Return what was removed during the copy."""
     console = copied.console
     withheld = "" if console is None else console.withheld(ignore=False)
     if console is not None and withheld:
@@ -425,7 +425,7 @@ def _removed_during(copied: MirrorProgram, code: int) -> Removed:
 def _keep_snapshots(
     typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
 ) -> int:
-    """What was made becomes a snapshot if it is whole, and those that no rule keeps go."""
+    """Complete the snapshot if the copy is complete, and remove expired snapshots."""
     snapshot, console = require(options.snapshot), copied.console
     if code not in (0, EntriesFailed.exit_code):
         return code  # ranks may be lost, and no other job can begin

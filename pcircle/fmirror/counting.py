@@ -1,8 +1,8 @@
-"""`--max-delete` with `--delete=during`: what would be removed is counted before the copy.
+"""`--max-delete` with `--delete=during`: removals are counted before the copy.
 
-Two jobs: one looks at both sides as a dry run does, and one goes through what is surplus, as it
-would be removed. If that is more, or could not be counted, the mirror that follows removes
-nothing.
+Two jobs: one compares both sides like a dry run, the other walks extraneous entries without
+removing them. If there are too many, or if they could not be counted, the mirror that follows
+removes nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def counted(
     options: MirrorOptions,
     looked: Callable[[MirrorOptions], tuple[int, MirrorConsole | None]],
 ) -> tuple[int, MirrorOptions]:
-    """The exit code of counting, and the options of the mirror that follows.
+    """Return the exit code of counting, and the options of the mirror that follows.
 
-    `looked` runs the first job, by its options; its exit code and, on rank 0, what was found.
+    `looked` runs the first job with its options; it returns its exit code and, on rank 0, its
+    findings.
     """
     more: dict[str, Any] = {"dry": True, "itemize": False, "sign": None, "verify": False}
     more |= {"looks": "surplus", "moved": False, "checkpoint": CheckpointOptions(never=True)}

@@ -1,10 +1,10 @@
 """`--moved`: files that only have another path in the source are renamed before the copy.
 
-Three jobs. One looks at both sides as a dry run does, with all that a mirror refuses; one goes
-through what is surplus, as it would be removed, and tells the size and time of each file; then what
-is alike is renamed where its content is the same. The mirror that follows is the usual one, and
-finds these files in their places. So whatever happens in between, it has the last word, and what is
-not renamed is copied and removed. Nothing is renamed where nothing would be removed.
+Three jobs. The first compares both sides like a dry run, with all refusals of a mirror; the second
+walks extraneous entries without removing them, and reports the size and time of each file; the
+third renames pairs whose content is equal. The mirror that follows finds these files in their
+places. It decides in any case: files that were not renamed are copied and removed. Nothing is
+renamed if nothing would be removed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SurveyConsole(Console):
 
 
 class Survey(Removal):
-    """The second job: what would be removed, and what it is."""
+    """The second job: files that would be removed, with size and time."""
 
     console_type = SurveyConsole
 
@@ -68,19 +68,17 @@ class Survey(Removal):
         self.again = True
 
     def __getstate__(self) -> dict[str, Any]:
-        """See `Removal`."""
         return {**super().__getstate__(), "candidates": None}
 
     def decided(self, roots: tuple[Any, ...], ranks: int) -> dict[str, Any]:
-        """See `TreeProgram`."""
         return super().decided(roots, ranks) | {"acts": Wanted(plan=True)}
 
     def complain(self, text: str) -> None:
-        """See `ToolProgram`: the mirror meets it again."""
+        """Ignore a refusal, which the mirror will report."""
 
 
 class _Listener(Observer[tuple[int, int]]):
-    """Rank 0's ears while files are renamed."""
+    """Rank 0's observer while files are renamed."""
 
     def __init__(self, options: MirrorOptions, lines: IO[bytes], paths: IO[bytes]) -> None:
         self._results = Results("fmirror", options.json, lambda text: None)
@@ -101,7 +99,7 @@ class _Listener(Observer[tuple[int, int]]):
                 self._results.text([value.said])
 
     def renamed(self) -> Renamed:
-        """What would be renamed, in a dry run; once."""
+        """Return what would be renamed, in a dry run; once."""
         return Renamed(ordered(self._new), ordered(self._old))
 
     def conclude(self, outcome: Outcome[tuple[int, int]]) -> int:
@@ -123,7 +121,6 @@ class MoveProgram(ToolProgram):
         self.listener = _Listener(options, *self._streams)
 
     def __getstate__(self) -> dict[str, Any]:
-        """See `Removal`."""
         return {**vars(self), "_pairs": (), "_streams": (), "listener": None}
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -147,7 +144,7 @@ class MoveProgram(ToolProgram):
         return self.listener
 
     def moved(self) -> Moved:
-        """What was done, on rank 0."""
+        """Return what was renamed, on rank 0."""
         return Moved(*self.listener.result, *self._streams, self.listener.renamed())
 
 
@@ -162,9 +159,10 @@ def move(
     options: MirrorOptions,
     looked: Callable[[MirrorOptions], tuple[int, MirrorConsole | None]],
 ) -> tuple[int, Moved]:
-    """Rename what has moved; 0, or the exit code if the run ends by this, and what was done.
+    """Rename moved files; return 0, or the exit code that ends the run, and the result.
 
-    `looked` runs the first job, by its options; its exit code and, on rank 0, what was found.
+    `looked` runs the first job with its options; it returns its exit code and, on rank 0, its
+    findings.
     """
     more = {"dry": True, "itemize": False, "sign": None, "verify": False, "looks": "moves"}
     more["moved"] = not options.dry

@@ -1,4 +1,4 @@
-"""What the options of fmirror mean."""
+"""The meaning of the options of fmirror."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "
 
 
 class MirrorOptions(Options, frozen=True, kw_only=True):
-    """A mirror, as asked for. One that `looks` says nothing, and only finds files that may have
-    moved, or what is surplus.
+    """The resolved options of a mirror.
 
-    `renamed` is what a dry run has found so. One that `clears` removes files from the source, or
-    all, by a job that is `clearing`.
+    With `looks` the job is silent, and only finds files that may have moved, or extraneous entries.
+    `renamed` is the result of such a dry run. With `clears` it removes files from the source, or
+    everything, by a job that is `clearing`.
     """
 
     upkeep: Upkeep
@@ -65,21 +65,21 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     reflink_dest: tuple[bytes, ...] = ()
     snapshot: Snapshot | None = None
     written: tuple[tuple[str, str], ...] = ()
-    """Files that the run writes, each with its option; also of a job before it that writes none."""
+    """Files that the run writes, each with its option; also of a silent job before it."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is changed, by this or by what follows from it."""
+        """Return whether neither this job nor a following one changes anything."""
         return self.dry and not (self.looks == "moves" and self.moved) and not self.clearing
 
     @property
     def kept_at(self) -> bytes:
-        """What is there from run to run: the target, or the directory of its snapshots."""
+        """Return the persistent directory: the target, or that of all snapshots."""
         return self.target if self.snapshot is None else self.snapshot.directory
 
 
 def options_of(typed: argparse.Namespace) -> MirrorOptions:
-    """What was typed means. UsageError."""
+    """Return the options of a command line. UsageError."""
     planning.refuse(typed)
     if typed.apply is not None:  # rank 0 reads what the plan has
         typed = argparse.Namespace(**vars(typed) | {"operands": [".", "."]})
@@ -87,7 +87,7 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
 
 
 def made_of(typed: argparse.Namespace) -> MirrorOptions:
-    """As `options_of`, also of what a plan has. UsageError."""
+    """Return the options, including those of a plan. UsageError."""
     operands = [os.fsencode(word) for word in typed.operands]
     if len(operands) != 2 or not all(operands):
         missing = "missing operands A and B" if not operands else "missing operand B"
@@ -149,7 +149,7 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
 
 
 def _told(typed: argparse.Namespace) -> dict[str, Any]:
-    """What tells what has changed, and how often all is looked at all the same."""
+    """Return the options about known changes, and about the period of full comparisons."""
     every = typed.full_every
     return {
         "plan": typed.plan,
@@ -175,7 +175,7 @@ def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
 
 
 def _existing(typed: argparse.Namespace) -> Existing:
-    """What a plan makes has to be told apart from what has come since, also if it is killed."""
+    """Return the treatment of existing entries, such that a plan recognises its own results."""
     near = bool(typed.copy_dest or typed.reflink_dest)
     # A file that a killed run has cut short would stay for ever.
     whole = typed.apply is not None or typed.update or typed.ignore_existing
@@ -183,7 +183,7 @@ def _existing(typed: argparse.Namespace) -> Existing:
 
 
 def _keep(typed: argparse.Namespace) -> Keep:
-    """Everything, or what is listed; special files are made in any case."""
+    """Return the attributes to keep: all, or the listed ones; special files are always copied."""
     if not typed.preserve:
         return owning(typed, keep_of(None, archive=True))
     if typed.archive:
@@ -220,7 +220,7 @@ def _deleting(typed: argparse.Namespace) -> Deleting:
 
 
 def _wish(typed: argparse.Namespace) -> CheckpointOptions:
-    """What was interrupted is compared like all else: a snapshot each night, whatever happened."""
+    """Return the checkpoint options: an interrupted run is compared like any other."""
     wish = wish_of(typed)
     if typed.since_manifest is not None and not wish.never:
         # It has changed the target, so the manifest stands for nothing, and all is compared.
@@ -252,7 +252,7 @@ def _refuse_snapshot(typed: argparse.Namespace) -> None:
 
 
 def _refuse_told(typed: argparse.Namespace) -> None:
-    """UsageError for what can't be where something tells what has changed."""
+    """Raise UsageError for options that conflict with known changes."""
     told = [name for name in ("since_manifest", "changed_from") if getattr(typed, name) is not None]
     if typed.full_every is not None and not told and typed.changed == "walk":
         raise UsageError("--full-every requires --changed, --changed-from or --since-manifest")
@@ -283,7 +283,7 @@ _NOT_CLEARED = (
 
 
 def _refuse_clearing(typed: argparse.Namespace) -> None:
-    """UsageError for what would remove from B later what A has not any more, or nothing ever."""
+    """Raise UsageError for options that would later remove from B what A gave away."""
     if not (typed.move or typed.remove_source_files):
         return
     option = "--move" if typed.move else "--remove-source-files"
@@ -300,7 +300,7 @@ _NOT_DURING = ("backup_dir", "changed_from", "plan", "since_manifest")
 
 
 def _refuse_during(typed: argparse.Namespace) -> None:
-    """UsageError for what finds what is to go before or after all directories are compared."""
+    """Raise UsageError for options that find extraneous entries before or after the comparison."""
     if typed.delete != "during":
         return
     names = [_option(name) for name in _NOT_DURING if getattr(typed, name) is not None]
@@ -314,7 +314,7 @@ _NOT_PRUNED = ("apply", "changed_from", "files_from", "since_manifest")
 
 
 def _refuse_pruning(typed: argparse.Namespace) -> None:
-    """UsageError for what names directories without looking into them."""
+    """Raise UsageError for options that name directories without reading them."""
     if not typed.prune_empty_dirs:
         return
     names = [_option(name) for name in _NOT_PRUNED if getattr(typed, name) is not None]
@@ -358,7 +358,7 @@ def _refuse(typed: argparse.Namespace) -> None:
 
 
 def _refuse_with_moved(typed: argparse.Namespace) -> None:
-    """UsageError for what a file that is renamed could not be, or would gain nothing by."""
+    """Raise UsageError for options that conflict with --moved."""
     if typed.delete is None:
         raise UsageError("--moved requires --delete: what stays in B cannot be renamed")
     for option, given in (

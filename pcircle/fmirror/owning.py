@@ -1,4 +1,4 @@
-"""`--chown`, `--chmod`, `--usermap` and `--groupmap`: owners and modes that copies are given."""
+"""`--chown`, `--chmod`, `--usermap` and `--groupmap`: owners and modes of copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pcircle.ui.names import show
 
 
 def owning(typed: argparse.Namespace, keep: Keep) -> Keep:
-    """What is kept, with what was typed of owners and modes. UsageError."""
+    """Return the attributes to keep, with the given owners and modes. UsageError."""
     owner = Owner(None, None)
     if typed.chown is not None:
         owner = read_owner("--chown", typed.chown, login=False)
@@ -51,7 +51,7 @@ def _map(option: str, text: str | None) -> tuple[Rule, ...]:
 
 
 def _modes(texts: tuple[str, ...] | list[str]) -> tuple[Bits, ...]:
-    """Changes of all that was typed, one after the other. UsageError."""
+    """Return the mode changes in order. UsageError."""
     umask = os.umask(0)
     os.umask(umask)
     found: list[Bits] = []

@@ -1,4 +1,4 @@
-"""What a mirror is to do beside copying, decided once on rank 0 and then the same on every rank."""
+"""The plan of a mirror in addition to that of a copy, decided on rank 0."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
@@ -11,17 +11,17 @@ from pcircle.fs.metadata import Keep
 from pcircle.transfer.plan import Plan
 
 Look: TypeAlias = Literal["time", "size", "content", "none"]
-"""What tells that a file's content is the same: size and time, size alone, all bytes, nothing."""
+"""The evidence of equal content: size and time, size alone, all bytes, none."""
 
 
 class Upkeep(msgspec.Struct, frozen=True, array_like=True):
-    """How what is there already is brought up to date.
+    """How existing entries are updated.
 
-    `look` says what tells that content is the same, times being so if they are at most `window_ns`
-    apart (None: as exactly as both sides keep them). `newer`: files of the target that are newer
-    stay. `stays`: what is there stays as it is. `existing`: what is not there is left out. `ctime`:
-    a file of the source that has changed in any way since the last complete run is read. `prunes`:
-    directories of the source that hold nothing but directories are taken not to be there.
+    `look` selects the evidence of equal content; times are equal if they are at most `window_ns`
+    apart (None: to the precision of both sides). With `newer` newer files of the target stay; with
+    `stays` all existing files stay; with `existing` missing entries are not created. With `ctime` a
+    file of the source is read if it has changed in any way since the last complete run. With
+    `prunes` directories that hold only directories count as missing.
     """
 
     look: Look = "time"
@@ -34,11 +34,11 @@ class Upkeep(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Deleting(msgspec.Struct, frozen=True, array_like=True):
-    """What becomes of entries that the source has not: nothing unless it is `wanted`.
+    """What happens to extraneous entries: nothing unless `wanted`.
 
-    `excluded`: also of those that the rules leave out. Names that `protected` rules leave out
-    stay. Those that are to be gone, or are replaced, go to `backup`, a whole path, if there is one.
-    `during`: they go when their directory was compared, and are `told` of then.
+    With `excluded` this includes entries that rules exclude. Names that `protected` rules match
+    stay. Removed and replaced entries go to `backup`, an absolute path, if given. With `during`
+    they are removed, and reported, when their directory was compared.
     """
 
     wanted: bool = False
@@ -50,16 +50,15 @@ class Deleting(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MirrorPlan(Plan, frozen=True, kw_only=True):
-    """A copy to a target that is brought up to date.
+    """A copy that updates its target.
 
-    Entries that were last changed before `quiet_ns`, on the source and on the target, have the same
-    attributes, since the last complete run has seen to it: see `pcircle.fmirror.earlier.state`.
-    That holds for entries on both `devices`, those of the roots.
-    `itemize`: with a line for each change. Files that would be `renamed` by now, which is as of
-    `pcircle.fmirror.work.alike.Paths`, are not missing. What is missing in the target and as it
-    should be in one of `link_dest` is linked to that, and what is so in one of `compare_dest` left
-    out; content that one of `copy_dest` or `reflink_dest` has is taken from there: whole paths.
-    The run began at `began_ns`.
+    Entries that were last changed before `quiet_ns`, on the source and on the target, have equal
+    attributes, as the last complete run ensured (`pcircle.fmirror.earlier.state`). That holds for
+    entries on both `devices`, those of the roots. `itemize` prints a line for each change. Files
+    that would be `renamed` by now, in the form of `pcircle.fmirror.work.alike.Paths`, are not
+    missing. A missing entry that is up to date in one of `link_dest` is linked, in one of
+    `compare_dest` is left out; content that one of `copy_dest` or `reflink_dest` has is taken from
+    there. All of these are absolute paths. The run began at `began_ns`.
     """
 
     upkeep: Upkeep = Upkeep()
@@ -75,7 +74,6 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     began_ns: int | None = None
 
     def more_options(self) -> dict[str, bytes]:
-        """See `Plan`."""
         more = {"how files are compared": msgspec.msgpack.encode(self.upkeep)}
         if self.keep.given is not None:
             more["owners and modes that are given"] = msgspec.msgpack.encode(self.keep.given)
@@ -97,10 +95,10 @@ _OF_KEEP = {
 
 
 def compared(keep: Keep, *, privileged: bool) -> int:
-    """The fields that must be the same where this is kept.
+    """Return the fields that must be equal for these attributes.
 
-    Whoever may not give an owner does not ask for the same one. Inode flags of files are not
-    looked at, which would take six calls for each: they go with what is copied.
+    A user who may not give an owner does not compare it. Inode flags of files are not compared,
+    which would take six calls for each; they are set on copied files.
     """
     wanted = fields.KIND | fields.SIZE | fields.RDEV | fields.TARGET
     for name, field in _OF_KEEP.items():
@@ -111,5 +109,5 @@ def compared(keep: Keep, *, privileged: bool) -> int:
 
 
 def kept_words(keep: Keep) -> tuple[str, ...]:
-    """The names of the fields that a run has made the same."""
+    """Return the names of the fields that a run has made equal."""
     return fields.field_names(compared(keep, privileged=not os.geteuid()))

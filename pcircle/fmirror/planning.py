@@ -1,11 +1,11 @@
-"""`--plan` and `--apply`: what a dry run has found is written, and just that is done later.
+"""`--plan` and `--apply`: the result of a dry run is written, and later exactly that is done.
 
 The file is a plan of `pcircle.tool.planned`, with the marks of `pcircle.fmirror.work.steps`. Its
-first line has A and B, what they are known by, and the options that decide what is done: these hold
-when it is applied. Filters and lists do not, since what they choose is what the plan lists.
+first line has A and B, their identities, and the options that affect each action: these apply when
+the plan is carried out. Filters and lists do not, because the plan lists their results.
 
-What is to go is found in the source's directories as in any mirror, here by looking whether the
-source still has not got it; then what the plan has of it is removed, as frm does with its own.
+Extraneous entries are found in the source's directories as in any mirror, by checking that the
+source still lacks them; then those that the plan lists are removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPTIONS = (
     "reflink", "reflink_dest", "size_only", "sparse", "state_dir", "strict_operands", "stripe",
     "update", "usermap",
 )  # fmt: skip
-"""Options that a plan has, as they decide what becomes of an entry."""
+"""Options that a plan records, because they affect actions."""
 
 _PATHS = ("copy_dest", "link_dest", "reflink_dest")
 _CHOICE = ("compare_dest", "delete_excluded", "protect", "one_file_system")
@@ -45,7 +45,7 @@ _SEPARATOR = b"\0\0"
 
 
 def refuse(typed: argparse.Namespace) -> None:
-    """UsageError for what makes no sense with --plan or --apply."""
+    """Raise UsageError for options that conflict with --plan or --apply."""
     names = _given(typed, _NEITHER)
     if typed.plan is not None and typed.apply is None:
         if names:
@@ -63,14 +63,14 @@ def refuse(typed: argparse.Namespace) -> None:
 
 
 def _given(typed: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Those of some options that were typed."""
+    """Return which of these options were given."""
     given = [name for name in names if getattr(typed, name) not in (None, False, [])]
     given = [name for name in given if getattr(typed, name) != _DEFAULTS.get(name)]
     return [f"--{name.replace('_', '-')}" for name in given]
 
 
 def refuse_within(option: str, path: str, *trees: bytes) -> None:
-    """UsageError if a file would be written to one of these: there it would be an entry."""
+    """Raise UsageError if a file would be written into a tree, where it would be an entry."""
     above = os.path.realpath(os.path.dirname(os.fsencode(path)) or b".")
     for tree in trees:
         if os.path.join(above, b"").startswith(os.path.join(os.path.realpath(tree), b"")):
@@ -81,7 +81,7 @@ def refuse_within(option: str, path: str, *trees: bytes) -> None:
 
 
 def begun(typed: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[str]) -> bytes:
-    """The first line of a plan: of A and B, and of what these are known by."""
+    """Return the first line of a plan: A and B, and their identities."""
     options = {name: _encoded(getattr(typed, name)) for name in _OPTIONS}
     if typed.state_dir is not None:
         options["state_dir"] = _encoded(os.path.abspath(typed.state_dir))
@@ -108,7 +108,7 @@ def _decoded(value: Any) -> Any:
 
 
 def planned(typed: argparse.Namespace) -> tuple[Planned, argparse.Namespace]:
-    """The plan to be carried out, and what was typed with what it has. UsageError."""
+    """Return the plan, and the options combined with those of the plan. UsageError."""
     found = read_plan(typed.apply, "fmirror", steps.check_mark)
     try:
         roots = [os.path.join(found.directory, root.shown) for root in found.roots]
@@ -123,14 +123,14 @@ def planned(typed: argparse.Namespace) -> tuple[Planned, argparse.Namespace]:
 
 
 def refuse_others(plan: Planned, paths: Sequence[bytes], known_by: Sequence[str]) -> None:
-    """UsageError if A or B is not the directory that a plan was made of."""
+    """Raise UsageError if A or B is not the directory of the plan."""
     for path, known, now in zip(paths, plan.more["known by"], known_by, strict=True):
         if now != known and known != "-":
             raise UsageError(f"--apply: '{show(path)}' is not the directory of the plan")
 
 
 def removals(plan: Planned, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]) -> Planned:
-    """What a plan has of paths that are to go; those that were `replaced` had others then."""
+    """Return the planned removals; `replaced` entries had other paths then."""
     count = 0
 
     def counted() -> Iterator[bytes]:
@@ -146,7 +146,7 @@ def removals(plan: Planned, paths: Iterable[bytes], replaced: Mapping[bytes, byt
 def _below(
     plan: Planned, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]
 ) -> Iterator[bytes]:
-    """The records of a plan that are at or below what was found; both are in order."""
+    """Yield the records of a plan at or below sorted paths."""
     tops = (record_of(replaced.get(each, each)) + _SEPARATOR + record_of(each) for each in paths)
     ordered = sorted_records(tops)
     was = now = None

@@ -1,4 +1,4 @@
-"""What a mirror decides first: what it refuses, and what all ranks are told."""
+"""The first decisions of a mirror: refusals, and the plan for all ranks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class MirrorProgram(CopyProgram):
-    """The first job of a mirror, which copies, for the runtime."""
+    """The first job of a mirror, which copies."""
 
     plan_type = MirrorPlan
     task_type, journaled_type = MirrorTask, JournaledMirror
@@ -69,7 +69,7 @@ class MirrorProgram(CopyProgram):
         lock: Lock,
         typed: argparse.Namespace | None = None,
     ) -> None:
-        """`typed` is what the options were made of, for a plan."""
+        """`typed` are the parsed options, for a plan."""
         super().__init__(options, umask)
         self._lock = lock
         self._mirror = options
@@ -94,12 +94,12 @@ class MirrorProgram(CopyProgram):
         self._gone = Found()  # of what that names
 
     def __getstate__(self) -> dict[str, Any]:
-        """What ranks that are programs of their own are told: not what only the first one has."""
+        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
         return {**vars(self), "survey": None, "_lock": None}
 
     @property
     def mirror(self) -> MirrorOptions:
-        """What is asked for; on rank 0 with what a plan has."""
+        """Return the options; on rank 0 with those of a plan."""
         return self._mirror
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -118,14 +118,14 @@ class MirrorProgram(CopyProgram):
             return super().prepare(nodes)
 
     def _roots(self, failed: Sequence[Any], here: bytes) -> tuple[Root, ...]:
-        """See `CopyProgram`. What is walked are the very directories that are checked."""
+        """Return the roots, which are the very directories that were checked."""
         source, target = self.sides
         known = {"source_known": source.known, "target_known": target.known}
         roots = super()._roots(failed, here)
         return tuple(msgspec.structs.replace(root, **known) for root in roots)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """See `CopyProgram`: what has changed, if the file system is to tell and can."""
+        """Return the changed entries, if the file system can report them."""
         self._examine(roots)
         options = self._mirror
         if self.survey is not None:
@@ -137,7 +137,7 @@ class MirrorProgram(CopyProgram):
         return self._told_changes(options.sources[0], options.target)
 
     def _named(self, source: bytes, target: bytes) -> Lists | None:
-        """What a list of the user's says has changed; None if all is to be looked at again."""
+        """Return the changed entries of a user's list; None to compare everything."""
         options, known = self._mirror, self.known
         name = require(options.changed_from)
         why = ""
@@ -156,7 +156,7 @@ class MirrorProgram(CopyProgram):
         return sort([(0, found)])
 
     def _examine(self, roots: tuple[Root, ...]) -> None:
-        """Which trees these are, and what is remembered of them. UsageError if they can't be."""
+        """Identify both trees, and read their state. UsageError."""
         options = self._mirror
         (root,) = roots
         source, target = options.sources[0], options.target
@@ -185,7 +185,7 @@ class MirrorProgram(CopyProgram):
             self.devices = os.stat(there).st_dev, os.stat(target).st_dev
 
     def _told_changes(self, source: bytes, target: bytes) -> Lists | None:
-        """What the file system says has changed; None if it can't, or may have missed something."""
+        """Return the changes that the file system reports; None if it may have missed some."""
         options, known = self._mirror, self.known
         before = None if known is None else known.subvolume
         why = "" if known is None else proof.overdue(options, known)
@@ -207,14 +207,13 @@ class MirrorProgram(CopyProgram):
         return sort([(0, self.changes.records)])
 
     def _finder(self) -> Finder | None:
-        """What finds surplus on rank 0, before the plan is made; None if nothing is to go."""
+        """Return the finder of extraneous entries on rank 0; None if nothing is removed."""
         deleting = self._mirror.deleting
         return Finder(Meant(deleting)) if deleting.wanted else None
 
     def _decide(
         self, nodes: Sequence[int], roots: tuple[Root, ...], rules: Any, here: bytes
     ) -> Plan:
-        """See `CopyProgram`."""
         options = self._mirror
         if options.deleting.wanted:
             kept, written = kept_rules(Meant(options.deleting, rules)), options.written
@@ -225,7 +224,6 @@ class MirrorProgram(CopyProgram):
         return super()._decide(nodes, roots, rules, here)
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
-        """See `CopyProgram`."""
         if self.identity is None:  # a list of the user's names what is meant
             self._examine(roots)
         options, known = self._mirror, self.known
@@ -254,23 +252,21 @@ class MirrorProgram(CopyProgram):
 
     @property
     def is_part(self) -> bool:
-        """Whether not all of both sides was looked at, since something has told what changed."""
+        """Return whether only known changes were compared."""
         surveyed = self.survey is not None and self.survey.used
         return self.changes is not None or surveyed or self.is_named
 
     @property
     def least_entries(self) -> int:
-        """How many entries the source has at the least, though few of them were looked at."""
+        """Return a lower bound of the number of entries in the source."""
         known = 0 if self.known is None else self.known.entries
         return known if self.survey is None else self.survey.entries
 
     def _acts(self, roots: tuple[Root, ...]) -> Wanted:
-        """See `CopyProgram`."""
         acts = super()._acts(roots)
         return msgspec.structs.replace(acts, plan=self._mirror.plan is not None)
 
     def _open_logs(self) -> None:
-        """See `CopyProgram`."""
         super()._open_logs()
         options = self._mirror
         if options.plan is not None:
@@ -280,7 +276,7 @@ class MirrorProgram(CopyProgram):
             self.planned.append(planning.begun(require(self.typed), *self._sides()))
 
     def _sides(self) -> tuple[list[bytes], list[str]]:
-        """A and B, and what they are known by."""
+        """Return A and B, and their identities."""
         paths, known_by = [self._mirror.sources[0], self._mirror.target], []
         for path in paths:
             known = state.identity_if_readable(path)
@@ -289,11 +285,10 @@ class MirrorProgram(CopyProgram):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the run goes on from a checkpoint, so that it has not looked at all itself."""
+        """Return whether the run resumes, and so has not compared everything itself."""
         return self._kept is not None and self._kept.plan.run > 1
 
     def dry_type(self) -> type[DryTask]:
-        """See `CopyProgram`."""
         if self._mirror.looks == "moves":
             from pcircle.fmirror.work.moving import LookTask  # few runs look for moves
 
@@ -303,12 +298,15 @@ class MirrorProgram(CopyProgram):
         return DryMirrorTask
 
     def complain(self, text: str) -> None:
-        """See `ToolProgram`: who only looks leaves it to the mirror that follows."""
+        """Print a refusal, unless the job is silent."""
         if not self._mirror.looks:
             super().complain(text)
 
     def _refuse_source(self, source: bytes) -> None:
-        """UsageError if the source is not what it was, or has nothing: it may not be mounted."""
+        """Raise UsageError if the source has changed its identity, or is empty:
+
+        it may not be mounted.
+        """
         options = self._mirror
         is_empty = not has_entries(self.sides[0].path, source)
         if is_empty and not options.allow_empty and has_entries(options.kept_at):
@@ -365,7 +363,7 @@ class MirrorProgram(CopyProgram):
         return console
 
     def _touch(self) -> None:
-        """Remember that the target may change from now on, whatever becomes of this run."""
+        """Record that the target may change from now on."""
         options = self._mirror
         if self.known is None or options.is_idle:
             return
@@ -377,7 +375,7 @@ class MirrorProgram(CopyProgram):
 
 
 class ApplyProgram(MirrorProgram):
-    """The first job of a mirror by a plan, with the options that the plan has."""
+    """The first job of a mirror by a plan, with the plan's options."""
 
     task_type, journaled_type = ApplyTask, JournaledApply
 
@@ -387,26 +385,24 @@ class ApplyProgram(MirrorProgram):
         return super().prepare(nodes)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """See `CopyProgram`: what is to be copied, and the directories in which something goes."""
+        """Return what to copy, and the directories with removals."""
         self._examine(roots)
         applied = require(self.applied)
         planning.refuse_others(applied, *self._sides())
         return applied.lists.of(0)
 
     def dry_type(self) -> type[DryTask]:
-        """See `CopyProgram`."""
         from pcircle.fmirror.work.dry import DryApplyTask  # few runs are dry
 
         return DryApplyTask
 
 
 class ClearProgram(MirrorProgram):
-    """The last job of `--remove-source-files`: what is in the target goes from the source."""
+    """The last job of `--remove-source-files`, which removes mirrored entries from the source."""
 
     console_type = ClearConsole
 
     def dry_type(self) -> type[DryTask]:
-        """See `CopyProgram`."""
         from pcircle.fmirror.work.clearing import ClearTask, MoveAwayTask  # few runs do
 
         return MoveAwayTask if self._mirror.clears == "all" else ClearTask

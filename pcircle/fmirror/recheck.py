@@ -41,7 +41,7 @@ from pcircle.walk.roots import Root
 
 
 class RecheckPlan(TreePlan, frozen=True, kw_only=True):
-    """What is looked at. The mirror began at `began_ns`."""
+    """The plan of a recheck. The mirror began at `began_ns`."""
 
     began_ns: int | None = None
 
@@ -62,7 +62,7 @@ class RecheckVisitor(EntryVisitor):
         return super().enter(opened, source, holder)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`: only directories."""
+        """Return only directories."""
         for block in blocks:
             block.files, block.links, block.specials = [], [], []
             if block.last:  # a directory may have left it before it was listed
@@ -77,13 +77,13 @@ class RecheckVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """See `EntryVisitor`: nothing is known of a directory that cannot be read."""
+        """Record that nothing is known of an unreadable directory."""
         self.counters.failed += 1
         context.note([packed_times([path], [UNSTEADY_NS])])
 
 
 class RecheckTask(TreeTask):
-    """One rank's part, or a thread's."""
+    """The part of a rank, or of a thread."""
 
     notice_type = Failure | ListingTimes
     visitor_type = RecheckVisitor
@@ -117,10 +117,10 @@ class RecheckConsole(TreeConsole):
 
 
 class Recheck(TreeProgram):
-    """For the runtime. `is_steady`: what is `doubtful` may be removed; both are on rank 0.
+    """The recheck job. `is_steady` means that `doubtful` entries may be removed; on rank 0.
 
-    `times` are those of the directories as they were listed. With `walks` false they prove nothing,
-    and no directory is looked at.
+    `times` are the change times of directories when they were listed. Without `walks` they prove
+    nothing, and no directory is read.
     """
 
     name = "fmirror"
@@ -149,7 +149,7 @@ class Recheck(TreeProgram):
         self._walks = has_doubts and self.is_steady
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what ranks that are programs of their own need: not what only the first reads."""
+        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
         return {**vars(self), "_doubtful": None, "_times": None, "_decision": None}
 
     def compare(self, notice: ListingTimes) -> None:
@@ -166,7 +166,7 @@ class Recheck(TreeProgram):
             yield failure_of(root, 0, path, MOVING, moved_away(count))
 
     def roots(self) -> tuple[Root, ...]:
-        """See `TreeProgram`: none if nothing is to be looked at."""
+        """Return the roots; none if nothing must be checked."""
         if not self._walks:
             return ()
         (root,) = resolve(self.paths)
@@ -180,5 +180,5 @@ class Recheck(TreeProgram):
         return scope | {"began_ns": decision.began_ns}
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """See `TreeProgram`: the log of the copy is continued."""
+        """Continue the log of the copy."""
         self.log = append_log(self._error_log)

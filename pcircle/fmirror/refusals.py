@@ -1,4 +1,4 @@
-"""What a mirror refuses before anything is touched: trees in each other, empty or foreign ones."""
+"""Refusals before any change: trees within each other, empty trees, and other trees."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pcircle.walk.globs import Rule, leave_out
 
 
 class Side(msgspec.Struct, frozen=True):
-    """A directory that is open: a path that leads to just that, and its device and inode.
+    """An open directory: a path that leads to exactly this one, and its device and inode.
 
-    They are the path that was given, and None, if it cannot be opened.
+    If it cannot be opened, they are the given path, and None.
     """
 
     path: bytes
@@ -29,7 +29,7 @@ class Side(msgspec.Struct, frozen=True):
 
 @contextmanager
 def held(path: bytes) -> Iterator[Side]:
-    """Hold a directory open, so that all that is checked of it concerns what will be walked."""
+    """Hold a directory open, so that checks concern the directory that will be walked."""
     try:
         fd = _opened(path)
     except OSError:
@@ -52,9 +52,9 @@ def _opened(path: bytes) -> int:
 
 
 def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> None:
-    """UsageError if a directory is one of the others, or lies in one, and would be part of it.
+    """Raise UsageError if a directory is, or lies in, one of the others.
 
-    `said` is the path that the message names, if that is to be made in this one.
+    `said` is the path for the message, if it will be created in this one.
     """
     try:
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -78,9 +78,9 @@ def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> Non
 def refuse_removed(
     written: Iterable[tuple[str, str]], target: bytes, rules: Sequence[Rule]
 ) -> None:
-    """UsageError if a file that the run writes lies in the target, and would be removed there.
+    """Raise UsageError if an output file lies in the target and would be removed there.
 
-    `written` are pairs of an option and a path; what `rules` leave out is not removed.
+    `written` are pairs of an option and a path; what `rules` exclude is not removed.
     """
     for option, path in written:
         above, name = os.path.split(os.path.realpath(os.fsencode(path)))
@@ -101,7 +101,7 @@ def refuse_removed(
 
 
 def refuse_other(other: bytes, source: bytes, target: bytes) -> None:
-    """UsageError if a tree to link to is no directory, or is part of what is mirrored."""
+    """Raise UsageError if a tree to link to is not a directory, or is part of the mirror."""
     if not os.path.isdir(other):
         raise UsageError(f"'{show(other)}' is not a directory")
     try:
@@ -113,7 +113,7 @@ def refuse_other(other: bytes, source: bytes, target: bytes) -> None:
 
 
 def make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> None:
-    """Make the directory of the backup, if it is not there. UsageError if it can't be one."""
+    """Create the directory of the backup if necessary. UsageError if it cannot be one."""
     try:
         if not os.path.lexists(backup):
             if not make:
@@ -127,7 +127,7 @@ def make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> N
 
 
 def refuse_apart(option: str, path: bytes, device: int, target: bytes) -> None:
-    """UsageError if what is to be linked or renamed is not on the target's file system."""
+    """Raise UsageError if links or renames would leave the target's file system."""
     there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
     if os.path.isdir(there) and os.stat(there).st_dev != device:
         text = f"{option} '{show(path)}' is not on the file system of '{show(target)}'"
@@ -135,9 +135,9 @@ def refuse_apart(option: str, path: bytes, device: int, target: bytes) -> None:
 
 
 def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
-    """UsageError if files on the target's file system can't share blocks: two of no name are asked.
+    """Raise UsageError if files on the target's file system cannot share blocks.
 
-    Where there are none the copy of each file finds it out.
+    Two unnamed files are tried. Where unnamed files are not supported, the copy of each file tries.
     """
     there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
     fds: list[int] = []
@@ -158,7 +158,7 @@ def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
 
 
 def has_entries(path: bytes, said: bytes | None = None) -> bool:
-    """Return whether a directory has entries; `said` is the path that the message names."""
+    """Return whether a directory has entries; `said` is the path for the message."""
     try:
         with os.scandir(path) as entries:
             return next(entries, None) is not None
@@ -169,7 +169,7 @@ def has_entries(path: bytes, said: bytes | None = None) -> bool:
 
 
 def warn_of_slash(source: bytes, target: bytes, say: Callable[[str], None]) -> None:
-    """Who types a slash may mean rsync's: that the source's own name is wanted below the target."""
+    """Warn if a trailing slash may be meant as in rsync: A's name is not created below B."""
     name = os.path.basename(source.rstrip(b"/"))
     if not (target.endswith(b"/") and name and os.path.isdir(os.path.join(target, name))):
         return

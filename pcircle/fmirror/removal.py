@@ -1,8 +1,7 @@
-"""The last step of a mirror: what the source has not is removed, or goes to the backup.
+"""The last step of a mirror: extraneous entries are removed, or moved to the backup.
 
-It is a job of its own, after the one that copies, on the paths that this has found. They are a list
-as `--files-from` makes one, so there may be any number of them. What is removed is removed as frm
-does it.
+It is a job of its own, after the copy, on the paths that the copy has found. They are a list, as of
+`--files-from`, so there may be any number of them. They are removed as frm removes.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class Found:
-    """The surplus of a run, on rank 0: paths below the target, in a file of no name."""
+    """The extraneous paths of a run, on rank 0, in an unnamed file."""
 
     def __init__(self) -> None:
         self._stream: IO[bytes] | None = None
@@ -63,7 +62,7 @@ class Found:
         self.replaced: dict[bytes, bytes] = {}  # directories, and the paths that they had
 
     def add(self, surplus: Surplus) -> None:
-        """Add some paths. StoppedEarly if there is no room for them."""
+        """Add paths. StoppedEarly without space."""
         if self._stream is None:
             self._stream = tempfile.TemporaryFile(prefix="pcircle-surplus-")  # noqa: SIM115
         try:
@@ -76,38 +75,37 @@ class Found:
         self.count += surplus.paths.count(b"\0")
 
     def add_all(self, other: Found) -> None:
-        """Add all paths of another one. StoppedEarly if there is no room for them."""
+        """Add all paths of another object. StoppedEarly without space."""
         for path in other.paths():
             self.add(packed(0, [path]))
 
     def paths(self) -> Iterator[bytes]:
-        """All of them, in the order in which they came."""
+        """Yield all paths in the order in which they were added."""
         if self._stream is not None:
             self._stream.seek(0)
             yield from pieces(self._stream, b"\0")
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         if self._stream is not None:
             discard(self._stream)
 
 
 class Deletions(Actions):
-    """Tells the user of deletions as rsync does."""
+    """Reports deletions in the form of rsync."""
 
     def done(
         self, action: str, root: int, path: bytes, kind: str, *rest: Any, **named: Any
     ) -> None:
-        """See `Actions`."""
         if self.wanted.word:
             named["said"] = deletion_line(path, kind)
         super().done(action, root, path, kind, *rest, **named)
 
 
 class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
-    """Files that would be `renamed` by now are not there any more, see `Paths`.
+    """Files that would be `renamed` by now are not removed, see `Paths`.
 
-    Nothing goes that the `source` has, if there is one.
+    Entries that the `source` has are not removed, if it is given.
     """
 
     renamed: memoryview = memoryview(b"")
@@ -115,21 +113,21 @@ class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
 
 
 class DeletionCounters(Counters):
-    """Entries that the source has `returned` to its directories, or moves in them: these stay."""
+    """Entries that stay, because the source has `returned` or is moving them."""
 
     returned: int
     moving: int
 
 
 class _Returned:
-    """In place of what is known of a directory that stays, since the source has it again."""
+    """The state of a directory that stays, because the source has it again."""
 
     def __init__(self, obstacle: Obstacle | None) -> None:
         self.obstacle = obstacle
 
 
 class Deleter(Remover):
-    """Removes what is left when files were renamed, if only in a dry run."""
+    """Removes what remains after renames, also in a dry run."""
 
     def __init__(self, task: RemoveTask, counters: Counters | None = None) -> None:
         super().__init__(task, counters)
@@ -140,7 +138,7 @@ class Deleter(Remover):
             self._absence = Absence(plan.source, task.identify)
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """See `Visitor`. A directory that the source has again is not entered."""
+        """Skip a directory that the source has again."""
         above, _, name = opened.path.rpartition(b"/")
         lease = super().enter(opened, source, holder)
         if self._absence is not None and name and self._goes(opened):
@@ -152,13 +150,11 @@ class Deleter(Remover):
         return lease
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`."""
         super().end(context, opens)
         if self._absence is not None:
             self._absence.close()
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
-        """See `Visitor`."""
         if not isinstance(opened.own, _Returned):
             return super().leave(opened, context)
         with suppress(OSError):  # the next run meets it again
@@ -168,7 +164,7 @@ class Deleter(Remover):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`. What the source has by now stays."""
+        """Remove names, except those that the source has again."""
         if self._absence is not None:
             self._leave_returned(self._absence, where, names, context)
         super().names(where, names, fds, context)
@@ -201,7 +197,6 @@ class Deleter(Remover):
         counters.returned += count * (not found.moving)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`."""
         for block in super().meant(opened, blocks, source):
             if len(self._renamed):
                 path, some = opened.path, block.files
@@ -210,7 +205,7 @@ class Deleter(Remover):
 
 
 class Task(RemoveTask):
-    """A rank's part, or a thread's."""
+    """The part of a rank, or of a thread."""
 
     tool = "fmirror"
     visitor_type = Deleter
@@ -220,13 +215,13 @@ class Task(RemoveTask):
 
 
 class Console(ChangeConsole):
-    """Tells the user of the deletions; the result is told with that of the copy."""
+    """Reports the deletions; the copy reports the result."""
 
     account = "removed"
     _program: Removal
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        """See `Console`: what was replaced is told of by the path that it had."""
+        """Report replaced entries with their former paths."""
         replaced = require(self._program.found).replaced
         if replaced:
             values = [
@@ -241,16 +236,15 @@ class Console(ChangeConsole):
         super().notice(source, values)
 
     def conclude(self, outcome: Outcome[Any]) -> int:
-        """See `TreeConsole`: what goes to the backup is summed up when it has been moved."""
+        """End the job; entries for the backup are counted when they were moved."""
         self.quiet = self.quiet or self._program.keeps
         return super().conclude(outcome)
 
     def end_plan(self, last: bytes) -> str:
-        """See `Console`: the last line is not that of this job."""
+        """Leave the plan open: the last line belongs to another job."""
         return ""
 
     def remarks(self, total: DeletionCounters, code: int) -> Iterable[str]:
-        """See `TreeConsole`."""
         yield from super().remarks(total, code)
         for count, why in (
             (total.returned, "A has them again"),
@@ -260,14 +254,13 @@ class Console(ChangeConsole):
                 yield f"{plural(count, 'entry', 'entries')} of B not removed: {why}"
 
     def summary(self, total: Counters) -> str:
-        """See `TreeConsole`."""
         verb = self._program.verb
         text = f"{plural(total.completed, 'entry', 'entries')} {verb}"
         return f"{text}, {total.vanished:,} vanished" if total.vanished else text
 
 
 def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
-    """Lines of deletions, with the paths that entries had when the run began."""
+    """Return lines of deletions with the paths that entries had when the run began."""
     lines = []
     for line in said.splitlines(keepends=True):
         path = line.removeprefix(DELETING)
@@ -279,14 +272,14 @@ def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
 
 
 class Removal(ChangeProgram):
-    """For the runtime. `found` is what is to go, `entries` how many the source has.
+    """The removal job. `found` are the extraneous paths, `entries` the entries of the source.
 
-    With `keeps` it only counts and tells: all of it is moved to the backup then. What `rules` leave
-    out stays, and so do the directories that lead to it. Nothing goes that the source of a mirror
-    has, which its `decision` and the directories of both `sides` tell, as they were when it began.
-    With `plan` what would go is added to that
-    file, and `applied` gives what a plan has of what was found: nothing else goes then. `renamed`
-    is as of `DeletionPlan`. With `flags` entries lose inode flags that forbid it.
+    With `keeps` it only counts and reports: all paths are moved to the backup afterwards. What
+    `rules` exclude stays, with its parent directories. Entries that the source of the mirror has
+    are not removed, by its `decision` and the directories of both `sides`, as they were at the
+    start. With `plan` planned removals are added to that file, and `applied` restricts removals to
+    those of a plan. `renamed` is as in `DeletionPlan`. With `flags` inode flags that forbid removal
+    are cleared.
     """
 
     name, said = "fmirror", "removed"
@@ -337,15 +330,15 @@ class Removal(ChangeProgram):
         self._max_delete = _of_target(self._max_delete, entries)
 
     def outlives(self) -> bool:
-        """See `ToolProgram`: the jobs of a mirror belong together."""
+        """Return False: the jobs of a mirror belong together."""
         return False
 
     def __getstate__(self) -> dict[str, Any]:
-        """What ranks that are programs of their own are told: not what only the first one reads."""
+        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
         return {**vars(self), "found": None, "_applied": None, "_plan": None}
 
     def roots(self) -> tuple[Root, ...]:
-        """See `TreeProgram`: of no paths nothing is even looked at."""
+        """Return the roots; none without paths."""
         found = require(self.found)
         if not found.count:
             return ()
@@ -356,13 +349,12 @@ class Removal(ChangeProgram):
         return roots
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """See `TreeProgram`."""
         decided = super().decided(roots, ranks)
         acts = msgspec.structs.replace(decided["acts"], plan=self._plan is not None)
         return decided | {"acts": acts}
 
     def as_planned(self, value: Any) -> Any:
-        """A notice with its lines of a plan as those of what goes, which are counted."""
+        """Return a notice whose plan lines are counted as removals."""
         if not isinstance(value, Lines) or not value.planned:
             return value
         lines = value.planned.splitlines(keepends=True)
@@ -371,14 +363,13 @@ class Removal(ChangeProgram):
         return msgspec.structs.replace(value, planned=planned)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """See `TreeProgram`."""
         if self.applied is not None:
             return self.applied.lists
         paths = require(self.found).paths()
         return sort([(0, (record_of(path, whole=True) for path in paths))] if roots else [])
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """See `TreeProgram`: the logs of the copy go on."""
+        """Continue the logs of the copy."""
         self.planned = self._plan
         self.log = append_log(self.typed.error_log)
         self.actions = append_log(self.typed.json_lines)
@@ -405,23 +396,23 @@ PLAIN: dict[str, Any] = {
     "by_time": None,
     "one_file_system": False,
 }
-"""What of the copy's options does not hold for its deletions."""
+"""The copy's options that do not apply to its deletions."""
 
 
 _TOKEN_BYTES = len(".fcp-01234567-")
 
 
 def _replaced(paths: Iterable[bytes]) -> list[tuple[str, bytes]]:
-    """Return the rules for directories that a file has replaced: all in them goes.
+    """Return the rules for directories that a file has replaced, whose contents are all removed.
 
-    They have temporary names of the run that has replaced them.
+    They have temporary names of this run.
     """
     prefixes = {os.path.basename(path)[:_TOKEN_BYTES] for path in paths}
     return [("include", prefix + b"*/***") for prefix in sorted(prefixes)]
 
 
 def _as_typed(rule: Rule) -> tuple[str, bytes]:
-    """A rule as an option has it, whatever its pattern begins with."""
+    """Return a rule in the form of an option, whatever its pattern begins with."""
     return "exclude", (b"+ " if rule.include else b"- ") + rule.pattern
 
 
@@ -433,7 +424,7 @@ def append_log(path: str | None) -> LogFile | None:
 
 
 def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
-    """A limit that may be a share of what the target has, as a number."""
+    """Return a limit as a number, also if it is a share of the target."""
     if most is None or not most.is_share or most.number >= 100:
         return None if most is not None and most.is_share else most
     share = most.number / 100
@@ -451,13 +442,12 @@ def moved(
     strict: bool,
     access: WriteAccess,
 ) -> tuple[list[Failure], int]:
-    """Move what is surplus to the backup, each path as a whole.
+    """Move extraneous entries to the backup, each path as a whole.
 
-    Return what failed, and how many entries stay for that.
-
-    What `rules` leave out stays, and so does what the source has again. The target must be the
-    directory that is `known`; `strict`: it is reached along no link. `access` is what is taken away
-    that keeps entries from being moved.
+    Return failures, and the number of entries that stay because of them. What `rules` exclude
+    stays, and so does what the source has again. The target must be the directory that is `known`;
+    with `strict` it is reached through no link. `access` tells which protections may be removed
+    temporarily.
     """
     backup, stay = Backup(place), 0
     failed: list[Failure] = []
@@ -492,7 +482,7 @@ def moved(
 
 
 def _entries_of(path: bytes, way: Way) -> int:
-    """Return how many entries there are at a path and below."""
+    """Return the number of entries at a path and below."""
     found, waiting = 0, [path]
     while waiting:
         here = waiting.pop()
@@ -509,7 +499,7 @@ def _entries_of(path: bytes, way: Way) -> int:
 
 
 def _is_absent(path: bytes, way: Way, absence: Absence) -> bool:
-    """Return whether the source lacks what the target has under a path. OSError."""
+    """Return whether the source lacks an entry of the target. OSError."""
     fd = way.open(os.path.dirname(path))
     try:
         return absence.lacks(path, fd)

@@ -1,4 +1,4 @@
-"""What a mirror tells: as a copy does, and of what was brought up to date, removed or withheld."""
+"""Reports of a mirror: those of a copy, and of updates, removals and withheld removals."""
 
 from __future__ import annotations
 
@@ -28,16 +28,14 @@ _UNREAD = ("open directory", "read directory", "reach")
 
 
 class MirrorReport(Report, frozen=True, kw_only=True):
-    """A mirror's result.
+    """The result of a mirror.
 
-    `touched` are those of the `skipped` whose attributes alone were brought up to date, `linked`
-    those that were linked to an entry of `--link-dest`, `nearby` those of the `files` whose content
-    a tree of `--copy-dest` or `--reflink-dest` gave, `surplus`
-    the paths that only the target had, `removed` the entries that went (or were moved to the
-    backup), `moved` the files that `--moved` has renamed before, of so many `moved_bytes`.
-    `cleared` are entries that went from the source.
-    `withheld` says why nothing was removed, if something was to be.
-    `expired` are the old snapshots that went.
+    `touched` counts `skipped` entries whose attributes were updated, `linked` those linked to an
+    entry of `--link-dest`, `nearby` the `files` whose content came from `--copy-dest` or
+    `--reflink-dest`, `surplus` the extraneous paths, `removed` the entries removed or moved to the
+    backup, `moved` the files that `--moved` has renamed, of `moved_bytes` bytes. `cleared` counts
+    entries removed from the source. `withheld` is the reason why nothing was removed. `expired` are
+    removed snapshots.
     """
 
     touched: int
@@ -54,10 +52,10 @@ class MirrorReport(Report, frozen=True, kw_only=True):
 
 
 class Removed(NamedTuple):
-    """What the second job has done: the exit code so far, entries, and why it did nothing.
+    """The result of the second job: exit code, entries, and the reason if it did nothing.
 
-    `planned` are entries that it has added to a plan, `not_moved` those of the failures that could
-    not be moved to the backup, or may have been moved within the source.
+    `planned` counts entries added to a plan, `not_moved` failures to move entries to the backup,
+    and entries that may have moved within the source.
     """
 
     code: int
@@ -69,7 +67,7 @@ class Removed(NamedTuple):
 
 
 class MirrorConsole(Console):
-    """Tells of the copy, and keeps what is to be removed."""
+    """Reports the copy, and keeps extraneous paths."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.found = Found()
@@ -94,7 +92,7 @@ class MirrorConsole(Console):
         super().__init__(*arguments, **named)  # which may have something to tell
 
     def close(self) -> None:
-        """Give the space of the surplus back."""
+        """Release the space."""
         self.found.close()
         self.doubtful.close()
 
@@ -147,7 +145,7 @@ class MirrorConsole(Console):
         return super().conclude(outcome)
 
     def made(self, report: Report) -> MirrorReport:
-        """The report of the copy as one of a mirror."""
+        """Return the report of the copy as one of a mirror."""
         fields = {name: getattr(report, name) for name in report.__struct_fields__}
         return MirrorReport(
             **fields,
@@ -158,7 +156,7 @@ class MirrorConsole(Console):
         )
 
     def summary(self, report: Report) -> str:
-        """See `Console`: to set attributes alone is something to do, too."""
+        """Return the last line; setting attributes counts as work."""
         others = self.removed or self.found.count or self.doubtful.count or len(self.renamed)
         idle = "nothing to copy" if others else "nothing to do"
         there = self.place or self._shown_target()
@@ -167,11 +165,11 @@ class MirrorConsole(Console):
         return text + removed if self.removed else text
 
     def document(self, report: Report) -> None:
-        """See `Console`: it is written when all is done."""
+        """Defer the document to the end of all jobs."""
         self.report = self.made(report)
 
     def tell(self, code: int, removed: Removed, cleared: int = 0) -> int:
-        """All is done: write the result. The exit code."""
+        """Write the result at the end of all jobs; return the exit code."""
         if self.report is None:
             return code
         self.report = msgspec.structs.replace(
@@ -198,7 +196,7 @@ class MirrorConsole(Console):
         return self._has_changed or report is None or bool(report.removed or report.moved)
 
     def tell_moved(self, moved: Moved, json_lines: str | None, list_out: str | None) -> int:
-        """Tell of files that were renamed before the copy; an exit code."""
+        """Report files that were renamed before the copy; return an exit code."""
         self._moved = moved.files, moved.size
         if moved.files and not self.quiet:
             files, size = plural(moved.files, "file", "files"), format_size(moved.size)
@@ -212,7 +210,7 @@ class MirrorConsole(Console):
         return 0
 
     def next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
-        """See `Console`: what has failed is what is still different."""
+        """Yield what to do next: entries that failed still differ."""
         if goes_on or not self.by_kind:
             yield from super().next(code, reasons, goes_on)
         elif self.applies:
@@ -221,7 +219,7 @@ class MirrorConsole(Console):
             yield "to try again what failed, run the same command"
 
     def withheld(self, *, ignore: bool) -> str:
-        """Why nothing may be removed; empty if it may."""
+        """Return why nothing may be removed, or an empty text."""
         if self.unread and not ignore:
             count = plural(self.unread, "directory", "directories")
             return f"{count} of the source could not be read"
@@ -229,7 +227,7 @@ class MirrorConsole(Console):
 
 
 class ClearConsole(MirrorConsole):
-    """Tells what went from the source."""
+    """Reports entries removed from the source."""
 
     cleared = 0
 
@@ -239,7 +237,6 @@ class ClearConsole(MirrorConsole):
         return super().conclude(outcome)
 
     def summary(self, report: Report) -> str:
-        """See `Console`."""
         text = f"{plural(self.cleared, 'entry', 'entries')} removed from the source"
         if report.skipped:
             stay = plural(report.skipped, "entry stays", "entries stay")
@@ -248,7 +245,7 @@ class ClearConsole(MirrorConsole):
 
 
 def _with(outcome: Outcome[Done], linked: Counters) -> Outcome[Done]:
-    """The end of a dry run, where names that would be linked were counted as skipped."""
+    """Return the outcome of a dry run in which names to be linked were counted as skipped."""
     linked.skipped = -linked.completed
     if outcome.summary is not None:
         total = Counters.total((outcome.summary.counts, linked.row()))

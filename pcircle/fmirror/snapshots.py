@@ -1,11 +1,12 @@
-"""`--snapshot`: each run makes a tree of its own beside the earlier ones, linked to the last one.
+"""`--snapshot`: each run makes a tree of its own next to earlier ones, linked to the last one.
 
-B is then a directory of snapshots. One is made under a name that begins with a dot, which an
-interrupted run leaves and the next one goes on with, whatever name that has. When it is complete it
-is renamed, then the link `latest` is moved, and last of all old ones go (`--keep`): so there is
-never a snapshot that is not whole, nor one less before there is one more.
+B is then a directory of snapshots. A new one is made under a name that begins with a dot; an
+interrupted run leaves it, and the next run continues it under any name. A complete one is renamed,
+then the link `latest` is moved, and at last old ones are removed (`--keep`): so no snapshot is ever
+incomplete, and none is removed before a new one exists.
 
-`--keep` counts snapshots whose name is a date, since the times of a tree are those of its source.
+`--keep` counts snapshots whose names are dates, because the times of a tree are those of its
+source.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _PERIODS = {"h": "%Y%m%d%H", "d": "%Y%m%d", "w": "%G%V", "m": "%Y%m", "y": "%Y"}
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """The newest snapshot of each of the last `count` periods is kept; "" is each by itself."""
+    """The newest snapshot of each of the last `count` periods is kept; "" keeps each."""
 
     count: int
     period: str
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """One to be made: its name in the directory of all of them, and which of them are kept."""
+    """A new snapshot: its name in the directory of all snapshots, and the rules of retention."""
 
     directory: bytes
     name: bytes
@@ -49,17 +50,20 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def unfinished(self) -> bytes:
-        """The path under which it is made."""
+        """Return the path of the incomplete snapshot."""
         return os.path.join(self.directory, UNFINISHED)
 
     @property
     def path(self) -> bytes:
-        """The path that it has when it is complete."""
+        """Return the path of the complete snapshot."""
         return os.path.join(self.directory, self.name)
 
 
 def wanted(name: str, keep: str | None, directory: bytes) -> Snapshot:
-    """What `--snapshot=NAME` and `--keep=LIST` mean; an empty name is the time. UsageError."""
+    """Return the snapshot of `--snapshot=NAME` and `--keep=LIST`; an empty name is the time.
+
+    UsageError.
+    """
     known = os.fsencode(name) or time.strftime("%Y-%m-%dT%H%M%S").encode()
     if b"/" in known or known.startswith(b".") or known == LATEST:
         text = "is no name for a snapshot: no '/', no dot in front, and not 'latest'"
@@ -68,7 +72,7 @@ def wanted(name: str, keep: str | None, directory: bytes) -> Snapshot:
 
 
 def rules_of(text: str) -> tuple[Rule, ...]:
-    """The rules of `--keep`, as in `7d,4w,12m`. UsageError."""
+    """Return the rules of `--keep`, such as `7d,4w,12m`. UsageError."""
     rules = []
     for word in text.split(","):
         match = _RULE.fullmatch(word.strip())
@@ -80,7 +84,7 @@ def rules_of(text: str) -> tuple[Rule, ...]:
 
 
 def date_of(name: bytes) -> datetime | None:
-    """The date that a snapshot's name is, if it is one."""
+    """Return the date that is a snapshot's name, or None."""
     match = _DATE.fullmatch(name)
     if match is None:
         return None
@@ -92,7 +96,7 @@ def date_of(name: bytes) -> datetime | None:
 
 
 def expired(names: Iterable[bytes], rules: tuple[Rule, ...], made: bytes) -> list[bytes]:
-    """Which snapshots no rule keeps, the oldest first; never `made`, nor what is no date."""
+    """Return the snapshots that no rule keeps, oldest first; never `made`, nor other names."""
     if not rules:
         return []
     dated = sorted((date, name) for name in names if (date := date_of(name)) is not None)
@@ -108,14 +112,14 @@ def expired(names: Iterable[bytes], rules: tuple[Rule, ...], made: bytes) -> lis
 
 
 def names_in(directory: bytes) -> list[bytes]:
-    """The snapshots that there are. OSError."""
+    """Return the existing snapshots. OSError."""
     with suppress(FileNotFoundError), os.scandir(directory) as entries:
         return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     return []  # a dry run makes none
 
 
 def latest(directory: bytes) -> bytes | None:
-    """The path of the last complete snapshot, if the link to it leads to one."""
+    """Return the path of the last complete snapshot, to which the link leads."""
     try:
         name = os.readlink(os.path.join(directory, LATEST))
     except OSError:
@@ -127,7 +131,7 @@ def latest(directory: bytes) -> bytes | None:
 
 
 def begin(snapshot: Snapshot, *, make: bool) -> None:
-    """Refuse a snapshot that there is already; `make` the directory of all of them. UsageError."""
+    """Refuse an existing snapshot; `make` the directory of all snapshots. UsageError."""
     if os.path.lexists(snapshot.path):
         raise UsageError(f"'{show(snapshot.path)}' exists: a snapshot is never changed")
     link = os.path.join(snapshot.directory, LATEST)
@@ -143,7 +147,7 @@ def begin(snapshot: Snapshot, *, make: bool) -> None:
 
 
 def complete(snapshot: Snapshot, *, sync: bool) -> None:
-    """Give it its name, and have `latest` lead to it. OSError."""
+    """Rename the snapshot, and point `latest` to it. OSError."""
     fd = os.open(snapshot.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

@@ -1,1 +1,1 @@
-"""What earlier runs have left: what is remembered, and what has changed since."""
+"""The state of previous runs, and changes since then."""

@@ -1,12 +1,11 @@
-"""What has changed in a source since the last complete run, as btrfs tells it: a list, and surplus.
+"""Changes in a source since the last complete run, as btrfs reports them.
 
-The source is a read-only snapshot of the subvolume that the last one was of, so that all of it is
-on disk, and nothing changes meanwhile. Each inode that is newer than the last run gives the paths
-by which it is known; of each directory that is newer the names are held against the target's, so
-what is new, gone or renamed is found by the directories that it came to and left. A subvolume
-within is an empty directory of the snapshot, and no inode of it: it is compared as a whole where
-its name is new. All else need not be looked at, on neither side: who asks for this vouches for it
-that nobody but fmirror has changed the target since.
+The source is a read-only snapshot of the same subvolume as the last source, so everything is on
+disk and unchanging. Each inode that is newer than the last run gives its paths; of each newer
+directory the names are compared with the target's, so new, removed and renamed entries are found by
+the directories that they entered and left. A subvolume within the source is an empty directory of
+the snapshot, without an inode: it is compared as a whole if its name is new. Nothing else is
+compared, on either side: the option asserts that only fmirror has changed the target.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from pcircle.mounts import mounts_below
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """The records of a list of what is to be copied, and paths that only the target has."""
+    """Records of a list of what to copy, and paths that only the target has."""
 
     records: list[bytes]
     surplus: list[bytes]
 
 
 def source_of(path: bytes) -> Subvolume | None:
-    """The subvolume that a directory is, None if it is none. OSError."""
+    """Return the subvolume of which a directory is the root, or None. OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return subvolume_of(fd)
@@ -50,9 +49,9 @@ def source_of(path: bytes) -> Subvolume | None:
 
 
 def unfit(path: bytes, known: tuple[str, int] | None) -> str:
-    """Why the file system can't tell what has changed in a source; empty if it can.
+    """Return why the file system cannot report the changes in a source; empty if it can.
 
-    `known` are the origin and the generation of the last complete run.
+    `known` has the origin and the generation of the last complete run.
     """
     try:
         now = source_of(path)
@@ -74,10 +73,10 @@ def unfit(path: bytes, known: tuple[str, int] | None) -> str:
 def found(
     source: bytes, target: bytes, generation: int, number: int | None, finder: Finder | None
 ) -> Changes:
-    """What has changed in a source since a generation. OSError.
+    """Return the changes in a source since a generation. OSError.
 
-    `number` is that of the snapshot of then, if it is still there; without a `finder` nothing is
-    looked for that only the target has.
+    `number` is the number of the earlier snapshot, if it still exists; without a `finder`
+    extraneous entries are not searched.
     """
     changes = Changes([], [])
     fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -111,9 +110,9 @@ def found(
 
 
 def _may_have_moved(fd: int, inode: int, changed: set[int], number: int | None) -> bool:
-    """Whether what is below a directory may have had another path, and so differ unchanged.
+    """Return whether entries below a directory may have had another path.
 
-    The snapshot of then tells; without it, that a rename changes the directory above as well.
+    The earlier snapshot shows it; without it, a rename is recognised by the change of the parent.
     """
     if inode == ROOT_INODE:
         return False
@@ -126,7 +125,7 @@ def _may_have_moved(fd: int, inode: int, changed: set[int], number: int | None) 
 
 
 def _other_names(top_fd: int, path: bytes) -> Iterator[bytes]:
-    """Records of all names of the hard-linked files below a directory, wherever these are."""
+    """Yield records of all names of hard-linked files below a directory."""
     paths = [path]
     while paths:
         path = paths.pop()
@@ -147,7 +146,7 @@ def _other_names(top_fd: int, path: bytes) -> Iterator[bytes]:
 
 
 def _directory(path: bytes, tops: tuple[int, int], changes: Changes, finder: Finder | None) -> None:
-    """Hold the names of a directory against those of the target's, if that has it."""
+    """Compare the names of a directory with the target's, if it exists there."""
     changes.records.append(record_of(path or b".", whole=False))
     fds = [open_below(tops[0], path)]
     try:

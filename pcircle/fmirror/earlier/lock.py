@@ -1,10 +1,9 @@
-"""One run at a time: locks on the target itself and on a file beside it, where its state lies.
+"""One run at a time: locks on the target and on a file next to it, where its state lies.
 
-Two runs at once would undo what the other has done, and both would call it complete. The locks are
+Two simultaneous runs would undo each other's work, and both would call it complete. The locks are
 the kernel's. The directory is the same by whatever path it is reached, such as a bind mount. The
-file keeps runs apart that both make the directory; a run removes it at its end. So one that was
-killed holds nothing, and the next takes what it has left. Where no file can be made, or nothing
-locked, there is none.
+file separates runs that both create the directory; a run removes it at its end. A killed run holds
+no lock. Where no file can be made, or locking is not supported, there is no lock.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)  # the last of those is
 
 
 def place_of(target: bytes, directory: bytes | None) -> bytes:
-    """Return the path of the file that is locked: beside the target, or in `directory`.
+    """Return the path of the lock file: next to the target, or in `directory`.
 
-    Beside the target its name suffices, whatever path leads to the directory that both are in.
+    Next to the target its name suffices, whatever path leads to the directory of both.
     """
     real = os.path.realpath(target)
     above, name = os.path.split(real)
@@ -38,16 +37,16 @@ def place_of(target: bytes, directory: bytes | None) -> bytes:
 
 
 class Lock:
-    """Taken once, on rank 0, by the first job that gets so far; `end` gives it up."""
+    """A lock that rank 0 takes once; `end` releases it."""
 
     def __init__(self) -> None:
         self._fd = self._directory_fd = -1
         self._path = b""
 
     def take(self, target: bytes, directory: bytes | None) -> None:
-        """Lock a target. UsageError if another run has it.
+        """Lock a target. UsageError if another run holds the lock.
 
-        The file is in `directory`, or beside the target.
+        The file is in `directory`, or next to the target.
         """
         if self._fd < 0:
             self._take_file(place_of(target, directory), target)
@@ -90,7 +89,7 @@ class Lock:
         self._directory_fd = fd
 
     def end(self) -> None:
-        """Give it up."""
+        """Release the lock."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with suppress(OSError):
@@ -111,7 +110,7 @@ def _is_taken(target: bytes) -> UsageError:
 
 
 def _file(path: bytes) -> int:
-    """Open it, made if need be. OSError, also if it is none that a run has made."""
+    """Open the lock file, creating it if necessary. OSError, also for a file of another program."""
     with suppress(FileExistsError):
         return create(path, 0o600)
     with trusted_place(path) as place:

@@ -1,7 +1,7 @@
-"""`--since-manifest`: a job before the copy that finds by a manifest of B what is to be looked at.
+"""`--since-manifest`: a job before the copy that uses a manifest of B to select entries.
 
-The mirror that follows is one of a list, and compares what that names with what B has indeed. So a
-manifest that is wrong makes a run miss something, but never replace or remove what is right.
+The mirror that follows is restricted to a list, and compares its entries with the actual target. So
+a wrong manifest can make a run miss a change, but never replace or remove correct data.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "
 
 
 class SurveyConsole(TreeConsole):
-    """Keeps what is to be looked at, on rank 0."""
+    """Keeps the selected entries, on rank 0."""
 
     _program: Survey
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        """See `Console`."""
         for value in values:
             if isinstance(value, Told):
                 self._program.add(value)
@@ -56,15 +55,15 @@ class SurveyConsole(TreeConsole):
                 self._program.found.add(value)
 
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
-        """See `TreeConsole`."""
         self._program.entries = self.total(outcome).found
         return super().conclude(outcome)
 
 
 class Survey(TreeProgram):
-    """For the runtime. What it has found is on rank 0: `lists`, `found`, how many `entries`.
+    """The survey job. Its results are on rank 0: `lists`, `found` and the number of `entries`.
 
-    `used`: by the manifest; else all is to be looked at. `is_first`: this is rank 0.
+    `used` means that the manifest selects; otherwise everything is compared. `is_first` marks rank
+    0.
     """
 
     name = "fmirror"
@@ -83,11 +82,11 @@ class Survey(TreeProgram):
         self._records = tempfile.TemporaryFile(prefix="pcircle-list-")  # noqa: SIM115
 
     def __getstate__(self) -> dict[str, Any]:
-        """What ranks that are programs of their own are told: not what only the first one has."""
+        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
         return {**vars(self), "found": None, "_records": None, "_lock": None}
 
     def add(self, told: Told) -> None:
-        """Some more that is to be looked at. StoppedEarly if there is no room for it."""
+        """Add selected entries. StoppedEarly without space."""
         try:
             self._records.write(b"".join(record + b"/" for record in told.records))
         except OSError as error:
@@ -95,14 +94,14 @@ class Survey(TreeProgram):
             raise StoppedEarly(f"{text}: {error.strerror}") from error
 
     def lists(self) -> Lists | None:
-        """What is to be looked at; None if that is everything."""
+        """Return the selected entries; None for everything."""
         if not self.used:
             return None
         self._records.seek(0)
         return sort([(0, pieces(self._records, b"/"))])
 
     def changed(self) -> Iterator[tuple[bytes, bool]]:
-        """All that may have been changed by now, each with whether all below it may."""
+        """Yield everything that may have changed, each with whether its subtree may have."""
         self._records.seek(0)
         for record in pieces(self._records, b"/"):
             yield record.rstrip(b"\0").replace(b"\0", b"/"), record.endswith(b"\0")
@@ -110,11 +109,11 @@ class Survey(TreeProgram):
             yield path, True
 
     def close_all(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         discard(self._records)
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """See `TreeProgram`: what of the manifest is compared, if it may stand for the target."""
+        """Return the fields to compare, if the manifest may stand for the target."""
         self.is_first = True
         options, upkeep = self._mirror, self._mirror.upkeep
         source, target = options.sources[0], options.target
@@ -147,7 +146,7 @@ class Survey(TreeProgram):
         }
 
     def _refuse(self, manifest: Manifest) -> None:
-        """UsageError if it is the manifest of another tree."""
+        """Raise UsageError for the manifest of another tree."""
         options, of = self._mirror, manifest.root.name
         paths = os.path.abspath(options.target), os.path.realpath(options.target)
         if options.allow_foreign or of in paths:
@@ -159,8 +158,10 @@ class Survey(TreeProgram):
         )
 
     def _unfit(self, known: state.State | None, path: bytes) -> tuple[str, int]:
-        """Why the manifest can't stand for the target; empty if it may, and since when nothing
-        has changed in the source that is older."""
+        """Return why the manifest cannot stand for the target, or an empty text.
+
+        The second value is the time before which the source is unchanged.
+        """
         options = self._mirror
         if known is None:
             return "there was no complete run before", 0
@@ -188,11 +189,11 @@ class Survey(TreeProgram):
         )
 
     def remark(self, text: str) -> None:
-        """Say something, though the job has no other word."""
+        """Print a line, although the job is silent."""
         if not self._mirror.silent:
             super(TreeProgram, self).complain(text)
 
     def complain(self, text: str) -> None:
-        """See `ToolProgram`: this job is silent, and its refusals are not."""
+        """Print a refusal, although the job is silent."""
         self._refusal = text
         self.remark(text)

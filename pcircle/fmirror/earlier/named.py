@@ -1,4 +1,4 @@
-"""`--changed-from`: what a list names is looked at; what of it the source has not is surplus."""
+"""`--changed-from`: entries of a list are compared; those that the source lacks are extraneous."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ def named(
     gone: Callable[[Surplus], None],
     known: Sequence[tuple[int, int] | None] = (),
 ) -> Iterator[bytes]:
-    """The records of a list of what the source has by the names of one; `gone` is told the rest.
+    """Yield the records of listed entries that the source has; `gone` receives the others.
 
-    The `sides` are `known` as of `Base`.
-    The directory that a name is in is among them, since its times have changed as well. Without a
-    `finder` nothing is to go. StoppedEarly without space for what is.
+    The `sides` are `known` as in `Base`. Parent directories are included, because their times have
+    changed. Without a `finder` nothing is removed. StoppedEarly without space.
     """
     base = bases([(side, b"") for side in sides], working_directory(), known)
     directories = Directories(base, capacity_of(is_first=True))
@@ -58,7 +57,7 @@ def _missing(
     finder: Finder | None,
     gone: Callable[[Surplus], None],
 ) -> Iterator[bytes]:
-    """Directories that have lost what is missing, and what is there to be removed of it."""
+    """Yield directories that have lost listed entries, and report what to remove."""
     paths = (record.rstrip(b"\0").replace(b"\0", b"/") for record in records)
     tops = ((_top(path, directories), path) for path in paths)
     for above, group in groupby(tops, lambda each: os.path.dirname(each[0])):
@@ -77,7 +76,7 @@ def _missing(
 
 
 def _top(path: bytes, directories: Directories) -> bytes:
-    """The first of the names on a path that the source has not."""
+    """Return the first missing name on a path."""
     while True:
         above = os.path.dirname(path)
         if not above:
@@ -102,7 +101,7 @@ def _is_there(path: bytes, directories: Directories) -> bool:
 
 
 def _surplus(above: bytes, directories: Directories, finder: Finder) -> set[bytes]:
-    """What the target's directory has and the source's has not. OSError."""
+    """Return the names that the target's directory has and the source's lacks. OSError."""
     lease = directories.lease
     with lease(0, above, readable=True) as source, lease(1, above, readable=True) as target:
         names = {text_of(name) for name in os.listdir(b"/proc/self/fd/%d" % source.fd)}

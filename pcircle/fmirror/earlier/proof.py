@@ -1,11 +1,10 @@
-"""Whether the last state proves that the file system can tell all that has changed since.
+"""Proof, by the last state, that the file system reports all later changes.
 
-Of the source: the snapshot of the last complete run is still there, as it was made. Identities of
-snapshots are random, so a file system that has it has a history with it, and was neither made anew
-nor restored from before it; what was changed later is newer in generation. Of the target: no inode
-of it was changed since. btrfs keeps when one last was, by generation and by nanosecond, which a
-restored file system does not meet again; a snapshot of the target changes neither. Clocks decide
-nothing.
+Source: the snapshot of the last complete run still exists unchanged. Identities of snapshots are
+random, so a file system that has it shares its history, and was neither recreated nor restored from
+an earlier image; later changes have newer generations. Target: no inode has changed since. btrfs
+records the last change by generation and by nanosecond, which a restored file system does not
+reproduce; a snapshot of the target changes neither. No clocks are compared.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def is_whole(options: MirrorOptions) -> bool:
-    """Whether a run is about all of the source and leaves the target as that is."""
+    """Return whether a run covers the whole source and leaves the target equal to it."""
     upkeep = options.upkeep
     if options.filters or options.files_from is not None or options.wanted != ANY:
         return False
@@ -37,7 +36,7 @@ def is_whole(options: MirrorOptions) -> bool:
 
 
 def other_target(options: MirrorOptions, known: State) -> str:
-    """Why the target is not what the last complete run has left; empty if it may be."""
+    """Return why the target is not in the state of the last complete run, or an empty text."""
     target = options.target
     if state.identity_if_readable(target) != known.target:
         return "the target is another directory than at the last complete run"
@@ -51,7 +50,7 @@ def other_target(options: MirrorOptions, known: State) -> str:
 
 
 def overdue(options: MirrorOptions, known: State) -> str:
-    """Why all is to be looked at again; empty if there is no reason."""
+    """Return why everything must be compared again, or an empty text."""
     if options.full_every_s is None:
         return ""
     if state.now_ns() - known.full_ns <= options.full_every_s * 10**9:
@@ -62,10 +61,10 @@ def overdue(options: MirrorOptions, known: State) -> str:
 def quiet_ns(
     options: MirrorOptions, known: State, identity: Identity | None
 ) -> tuple[int, int] | None:
-    """Since when nothing has changed whose change time is earlier, on both sides.
+    """Return the times before which nothing has changed, on both sides.
 
     `identity` is the source's. None unless both file systems are those of the last complete run,
-    and not restored from an image since.
+    and were not restored from an image.
     """
     ours_ns = source_quiet_ns(options, known, identity)
     try:
@@ -97,9 +96,9 @@ def source_quiet_ns(options: MirrorOptions, known: State, identity: Identity | N
 
 
 def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:
-    """What is remembered of a source: its origin with its generation, and its identity.
+    """Return what to record of a source: its origin with its generation, and its identity.
 
-    None if nothing follows from it later.
+    None if it proves nothing later.
     """
     if now is None or not now.read_only or now.is_touched:
         return None
@@ -107,7 +106,7 @@ def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:
 
 
 def number_of_last(source: bytes, known: State) -> int | None:
-    """The number of the last run's snapshot, if it is still there as it was made."""
+    """Return the number of the last run's snapshot, if it exists unchanged."""
     if known.snapshot is None:
         return None
     fd = os.open(source, _FLAGS)
@@ -120,7 +119,7 @@ def number_of_last(source: bytes, known: State) -> int | None:
 
 
 def left_of(target: bytes) -> Left | None:
-    """What a target is now, with all that was written to it; None if that can't be told."""
+    """Return the state of a target with everything written to it; None if unknown."""
     try:
         fd = os.open(target, _FLAGS)
         try:
@@ -136,7 +135,7 @@ def left_of(target: bytes) -> Left | None:
 
 
 def _has_subvolumes(target: bytes) -> bool:
-    """Return whether a target that is a subvolume has others within, or that cannot be told."""
+    """Return whether a target that is a subvolume may contain others."""
     try:
         fd = os.open(target, _FLAGS)
         try:
@@ -148,7 +147,7 @@ def _has_subvolumes(target: bytes) -> bool:
 
 
 def unproven(options: MirrorOptions, known: State, number: int | None) -> str:
-    """Why something may have been missed; empty if nothing can."""
+    """Return why a change may have been missed, or an empty text."""
     if options.upkeep.look in ("content", "none"):
         return "all files are to be compared, or copied"
     if not is_whole(options):

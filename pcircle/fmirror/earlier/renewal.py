@@ -1,7 +1,7 @@
-"""`--new-manifest`: a job after all others that looks at what was new, for a manifest of B.
+"""`--new-manifest`: a last job that reads what was new, for a manifest of B.
 
-What the survey has listed is read in the target, whatever became of it; all else is taken over from
-the manifest that stood for the target. So a run can follow a run with nothing else between.
+Entries that the survey has selected are read in the target; all other entries are copied from the
+old manifest. So a run can follow a run without a full signature in between.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _NO_SUCH = (FileNotFoundError, NotADirectoryError)
 
 
 class RenewalPlan(TreePlan, frozen=True, kw_only=True):
-    """Of which algorithm digests are."""
+    """The plan of a renewal, with the algorithm of its digests."""
 
     algorithm: str
 
 
 class Fresh(msgspec.Struct, frozen=True, array_like=True, tag="n"):
-    """Directories with their times, and entries of directories, as they are now."""
+    """Directories with their times, and entries of directories, in their present state."""
 
     directories: tuple[tuple[bytes, int, int], ...]
     entries: tuple[tuple[bytes, ManifestEntry], ...]
 
 
 class RenewalVisitor(EntryVisitor):
-    """One worker thread's."""
+    """The visitor of one worker thread."""
 
     batch_names: ClassVar[int] = CAPACITY
 
@@ -72,7 +72,7 @@ class RenewalVisitor(EntryVisitor):
         self._entries: list[tuple[bytes, ManifestEntry]] = []
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`: rank 0 is told."""
+        """Send all findings to rank 0."""
         self._tell(context)
 
     def _tell(self, context: Context[Any]) -> None:
@@ -82,7 +82,6 @@ class RenewalVisitor(EntryVisitor):
             context.note([Fresh(tuple(directories), tuple(entries))])
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """See `Visitor`."""
         status = source.opened.status
         self._directories.append((opened.path, status.st_mtime_ns, status.st_ctime_ns))
         return super().enter(opened, source, holder)
@@ -90,20 +89,19 @@ class RenewalVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """See `EntryVisitor`: what is not there is what is to be known."""
+        """Record an entry as missing."""
         if isinstance(error, _NO_SUCH):
             self.counters.files += 1
         else:
             super().fail(root, path, doing, error, context)
 
     def close(self) -> None:
-        """Let the helpers go."""
+        """End the helper threads."""
         self._stats.close()
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`."""
         every = names.all()
         errors: dict[int, OSError] = {}
         some, rest = every[:CAPACITY], every[CAPACITY:]
@@ -132,30 +130,27 @@ class RenewalVisitor(EntryVisitor):
 
 
 class RenewalTask(TreeTask):
-    """One rank's part, or a thread's."""
+    """The part of a rank, or of a thread."""
 
     notice_type = Failure | Fresh
     visitor_type = RenewalVisitor
 
     def walker(self, visitor: EntryVisitor) -> Any:
-        """See `TreeTask`."""
         self._own: Any = visitor
         return super().walker(visitor)
 
     def close(self) -> None:
-        """See `TreeTask`."""
         for part in self.parts:
             part._own.close()
         super().close()
 
 
 class RenewalConsole(TreeConsole):
-    """Gathers what is known anew, on rank 0."""
+    """Gathers new entries on rank 0."""
 
     _program: RenewalProgram
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        """See `Console`."""
         renewal = require(self._program.renewal)
         for value in values:
             if isinstance(value, Fresh):
@@ -166,7 +161,7 @@ class RenewalConsole(TreeConsole):
 
 
 class RenewalProgram(TreeProgram):
-    """For the runtime. Without a survey whose manifest was of use there is nothing to do."""
+    """The program of the renewal. Without a useful survey there is nothing to do."""
 
     name = "fmirror"
     plan_type, task_type, console_type = RenewalPlan, RenewalTask, RenewalConsole
@@ -184,26 +179,23 @@ class RenewalProgram(TreeProgram):
             self.renewal, self._algorithm = ManifestUpdate(old), old.algorithm.name
 
     def __getstate__(self) -> dict[str, Any]:
-        """What ranks that are programs of their own are told: not what only the first one has."""
+        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
         return {**vars(self), "_survey": None, "renewal": None}
 
     def roots(self) -> tuple[Root, ...]:
-        """See `TreeProgram`."""
         return () if self._survey is None else resolve(self.paths)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """See `TreeProgram`."""
         return sort([(0, self._records())] if roots else [])
 
     def _records(self) -> Iterator[bytes]:
-        """What may be another than the manifest says; what of it the manifest has is void."""
+        """Yield what may differ from the manifest, whose entries for it become void."""
         survey, renewal = require(self._survey), require(self.renewal)
         for path, whole in survey.changed():
             renewal.invalidate(path, whole=whole)
             yield record_of(path or b".", whole=whole)
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """See `TreeProgram`."""
         return {"algorithm": self._algorithm}
 
 
@@ -214,7 +206,7 @@ def renew(
     code: int,
     complain: Callable[[str], None],
 ) -> int:
-    """Write a manifest of the target as it is, if all went well until now; the exit code."""
+    """Write a manifest of the present target, if everything succeeded; return the exit code."""
     whole = survey.used and not code
     program = RenewalProgram(typed, options, survey if whole else None)
     done = run_tool(program, options)
@@ -240,7 +232,7 @@ def renew(
 
 
 def _write(renewal: ManifestUpdate, path: bytes) -> None:
-    """Write it under another name first. OSError."""
+    """Write it under a temporary name first. OSError."""
     temporary = path + b".%d" % os.getpid()
     fd = create(temporary, 0o666)
     try:

@@ -60,7 +60,7 @@ from pcircle.ui.errorlog import encode
 from pcircle.writing import write_all
 
 READ = "ctime"
-"""Among what was kept: no file had other content with the same size and time."""
+"""The field that means that the content of every file was compared."""
 
 _FIRST = "fmirror 4"
 _LOCAL_NS, _SERVED_NS = 2 * 10**9, 3600 * 10**9
@@ -68,14 +68,14 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Identity(NamedTuple):
-    """What a directory is known again by, also after its file system was mounted anew."""
+    """The identity of a directory, also after its file system was mounted again."""
 
     filesystem: str
     root: int
 
 
 class Session(NamedTuple):
-    """What names the file system of a source while it stays mounted; no words if nothing does.
+    """The identity of a source file system while it stays mounted; no words if unknown.
 
     `generation` is that of a read-only snapshot of btrfs, else 0.
     """
@@ -84,12 +84,12 @@ class Session(NamedTuple):
     generation: int = 0
 
     def continues(self, last: Session) -> bool:
-        """Return whether all that a source was at the last run is part of its history now."""
+        """Return whether the history of a source includes its last run."""
         return self.words != "-" and self.words == last.words and self >= last
 
 
 class Left(NamedTuple):
-    """A subvolume of btrfs, and when an inode of it was last changed."""
+    """A subvolume of btrfs, and the last change of one of its inodes."""
 
     uuid: str
     generation: int
@@ -119,7 +119,7 @@ class State(NamedTuple):
 
 
 def identity_of(path: bytes) -> Identity:
-    """The identity of a directory; snapshots of one subvolume have the same. OSError."""
+    """Return the identity of a directory; snapshots of one subvolume share it. OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         status, subvolume = os.fstat(fd), subvolume_of(fd)
@@ -149,7 +149,7 @@ def session_of(path: bytes) -> Session:
 
 
 def give_mark(target: bytes) -> int:
-    """Give a target a new change time, which the state remembers, and return it; 0 if it cannot.
+    """Give a target a new change time, which the state records, and return it; 0 if impossible.
 
     A file system that is restored from an image has the change time of an earlier run.
     """
@@ -174,9 +174,9 @@ def has_mark(target: bytes, known: State) -> bool:
 
 
 def is_new(target: bytes, known: State) -> bool:
-    """Return whether a target was made after the last run: the state is of one that has gone.
+    """Return whether a target was made after the last run, so that the state is of another one.
 
-    Only a local file system gives birth times by the clock that the state has its times from.
+    Only a local file system sets birth times by the clock that the state uses.
     """
     kind = known.target.filesystem.partition(" ")[0].encode()
     born_ns = birth_ns(target, None, follow=True) if kind in LOCAL else None
@@ -184,7 +184,7 @@ def is_new(target: bytes, known: State) -> bool:
 
 
 def identity_if_readable(path: bytes) -> Identity | None:
-    """The identity of a directory, None if it cannot be read: the walk reports why."""
+    """Return the identity of a directory, or None if it is unreadable, which the walk reports."""
     try:
         return identity_of(path)
     except OSError:
@@ -192,14 +192,14 @@ def identity_if_readable(path: bytes) -> Identity | None:
 
 
 def place_of(target: bytes, directory: bytes | None) -> bytes:
-    """The path of the state of a target, which need not exist: beside it, or in `directory`."""
+    """Return the path of the state of a target: next to it, or in `directory`."""
     real = os.path.realpath(target)
     name = b".fmirror-%016x.state" % xxhash.xxh3_64_intdigest(real)
     return os.path.join(os.path.dirname(real) if directory is None else directory, name)
 
 
 def read(path: bytes) -> State | None:
-    """What was remembered, if anything is that can be trusted."""
+    """Return the recorded state, if it can be trusted."""
     try:
         with trusted_place(path) as place:
             fd = opened(place, os.O_RDONLY)
@@ -247,7 +247,7 @@ def read(path: bytes) -> State | None:
 
 
 def write(path: bytes, run: State) -> None:
-    """Remember a run that was complete. OSError."""
+    """Record a complete run. OSError."""
     lines = (
         _FIRST,
         f"source {run.source}",
@@ -294,32 +294,32 @@ def _read_time(text: str) -> int:
 
 
 def digest_of(given: Given | None) -> str:
-    """What is remembered of owners and modes that are given; where names decide nothing is."""
+    """Return the record of given owners and modes; empty if names decide."""
     if given is None:
         return "-"
     return "names" if given.by_name else f"{xxhash.xxh3_64_intdigest(msgpack.encode(given)):016x}"
 
 
 def is_given_alike(state: State, given: Given | None) -> bool:
-    """Whether the last complete run has surely given the same owners and modes."""
+    """Return whether the last complete run has certainly given the same owners and modes."""
     return (given is None or not given.by_name) and state.given == digest_of(given)
 
 
 def mounts_of(source: bytes) -> frozenset[str]:
-    """The mount points below a source, as they are remembered."""
+    """Return the mount points below a source, as recorded."""
     return frozenset(map(encode, mounts_below(source)))
 
 
 def quiet_since(state: State, filesystem: str) -> int:
-    """Before which time of a file system an entry was last changed if it is as it was then.
+    """Return the time before which an unchanged entry was last changed, in nanoseconds.
 
-    Change times are those of who keeps the files: of a local file system this machine's, which may
-    be cut to two seconds, else a server's, whose clock may be wrong. In nanoseconds.
+    Change times are set by the machine that keeps the files: for a local file system this one,
+    perhaps cut to two seconds, otherwise a server, whose clock may be wrong.
     """
     kind = filesystem.partition(" ")[0].encode()
     return state.began_ns - (_LOCAL_NS if kind in LOCAL else _SERVED_NS)
 
 
 def now_ns() -> int:
-    """The time, to be remembered."""
+    """Return the time to record."""
     return time.time_ns()

@@ -1,10 +1,10 @@
-"""`--since-manifest`: what each rank does to find what of the source is not as a manifest has it.
+"""The survey of `--since-manifest` on each rank: entries of the source that may have changed.
 
-The source is walked, and the manifest stands for the target: so nothing of that is looked at but
-directories that may have lost entries. What a manifest does not tell (modes, owners, attributes,
-lists) was made the same by the last complete run, and is so still where the source's change time is
-older than that; else the entry is listed. So are all names of hard-linked files, as a manifest does
-not say which are one, and whatever can't be read: the mirror meets it again, and tells of it.
+The source is walked, and the manifest stands for the target, of which only directories that may
+have lost entries are read. Properties that a manifest lacks (modes, owners, attributes, lists) were
+made equal by the last complete run, and still are if the source's change time is older; otherwise
+the entry is listed. All names of hard-linked files are listed, because a manifest does not show
+which names are one file, and so are unreadable entries, which the mirror will report.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `
 
 
 class SurveyPlan(TreePlan, frozen=True, kw_only=True):
-    """What is compared with what a manifest of the `target` says.
+    """The plan of a survey with a manifest of the `target`.
 
-    `fields` are those that it has; with `asks` there are others, or change times tell more, and
-    these are the same in what was last changed before `quiet_ns`. `links`: hard-linked names are
-    to be one in the target as well. Without a `manifest` nothing is done.
+    `fields` are the fields of the manifest; with `asks` there are others, or change times matter,
+    and these are equal in entries last changed before `quiet_ns`. `links` means that hard links are
+    kept. Without a `manifest` nothing is done.
     """
 
     manifest: bytes
@@ -63,13 +63,13 @@ class SurveyPlan(TreePlan, frozen=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag="t"):
-    """Records of a list, of entries that are not known to be as they should be."""
+    """Records of a list, of entries that may have changed."""
 
     records: tuple[bytes, ...]
 
 
 class SurveyVisitor(EntryVisitor):
-    """One worker thread's."""
+    """The visitor of one worker thread."""
 
     batch_names: ClassVar[int] = CAPACITY
 
@@ -94,19 +94,17 @@ class SurveyVisitor(EntryVisitor):
         return DigestComparer(self._book.manifest.algorithm, self.counters)
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._context = context
 
     def resume(self, base: Open[int], context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._context = context
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`: rank 0 is told."""
+        """Send all findings to rank 0."""
         self._tell(context)
 
     def close(self) -> None:
-        """Let the directories go."""
+        """Release the directories."""
         self._stats.close()
         self._targets.close()
 
@@ -123,14 +121,14 @@ class SurveyVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """See `EntryVisitor`: the mirror tells of it."""
+        """List the entry, which the mirror will report."""
         self.counters.failed += 1
         self._list(path, context, whole=True)
 
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """See `Visitor`: what the manifest says of it."""
+        """Compare a directory with the manifest."""
         super().enter(opened, source, holder)
         status, context = source.opened.status, require(self._context)
         above = _CHANGED if holder is None else require(holder.place).since
@@ -150,7 +148,7 @@ class SurveyVisitor(EntryVisitor):
         return None
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """See `Visitor`. What is surplus is held against all of the source's directory."""
+        """Compare extraneous names with the source's whole directory."""
         names: set[str] | None = None if self._plan.rules else set()  # which leave some out
         for block in blocks:
             if names is not None:
@@ -162,7 +160,7 @@ class SurveyVisitor(EntryVisitor):
                 self._find(opened, names, source.fd)
 
     def _has_lost(self, path: bytes, names: set[str] | None, fd: int) -> bool:
-        """Whether the manifest has an entry that a directory has not."""
+        """Return whether the manifest has an entry that a directory lacks."""
         if self._finder is None:
             return False
         entries = self._book.section(path)
@@ -176,7 +174,7 @@ class SurveyVisitor(EntryVisitor):
         return False
 
     def _find(self, opened: Open[int], names: set[str] | None, source_fd: int) -> None:
-        """Tell what the target's directory has more: that is looked at, as it has changed."""
+        """Report names that the target's directory has and the source's lacks."""
         context, finder = require(self._context), require(self._finder)
         try:
             with self._targets.lease(0, opened.path, readable=True) as lease:
@@ -192,7 +190,6 @@ class SurveyVisitor(EntryVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`."""
         every = names.all()
         some, rest = every[:CAPACITY], every[CAPACITY:]
         errors = _errors(self._stats, fds[0], some)
@@ -212,7 +209,7 @@ class SurveyVisitor(EntryVisitor):
     def _differs(
         self, where: Where, entry: ManifestEntry, row: Row, fd: int, context: Context[Any]
     ) -> bool:
-        """Whether an entry may be another one than what the manifest has."""
+        """Return whether an entry may differ from the manifest."""
         plan = self._plan
         if plan.links and row.st_nlink > 1:
             return True
@@ -237,29 +234,26 @@ def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]
 
 
 class SurveyTask(TreeTask):
-    """One rank's part, or a thread's."""
+    """The part of a rank, or of a thread."""
 
     notice_type = Failure | Told | Surplus
     visitor_type = SurveyVisitor
     plan: SurveyPlan
 
     def begin(self) -> None:
-        """See `TreeTask`. Look-ups of one overlap where they take long."""
+        """Create the state of a part; slow look-ups of a thread overlap."""
         division = divide(self.plan.threads)
         self.threads, self.max_threads = division.workers, division.most
         self.helped = division.helped_of(0 if self.first is None else len(self.first.parts))
 
     def walker(self, visitor: EntryVisitor) -> Any:
-        """See `TreeTask`."""
         self._own: Any = visitor
         return super().walker(visitor)
 
     def begun(self, counters: Any) -> Iterator[Any]:
-        """See `TreeTask`."""
         return super().begun(counters) if self.plan.manifest else iter(())
 
     def close(self) -> None:
-        """See `TreeTask`."""
         for part in self.parts:
             part._own.close()
         super().close()

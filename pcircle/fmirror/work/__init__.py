@@ -1,1 +1,1 @@
-"""What a mirror does in each rank: judging, keeping, linking, setting aside, finding surplus."""
+"""The work of a mirror on each rank: comparing, overwriting, linking, backups and removals."""

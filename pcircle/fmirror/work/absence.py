@@ -1,9 +1,9 @@
-"""What goes from the target, held against the source once more right before it goes.
+"""A second look at the source right before an entry is removed from the target.
 
-The source lives on while it is mirrored: a name that was missing when its directory was listed may
-be there again, as that of a log that is rotated. So each name is looked up by its path from the
-root, not in a directory that was opened before and may have moved. A directory that changes
-meanwhile is looked at again, some times; names of one that goes on changing may be there.
+The source is live: a name that was missing when its directory was listed may exist again, as that
+of a rotated log. So each name is looked up by its path from the root, not in a directory that was
+opened before and may have moved. A directory that changes meanwhile is read again, some times; if
+it keeps changing, its names may exist.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):
-    """The source of a mirror, `known` by device and inode, and what of it is mirrored.
+    """The source of a mirror, `known` by device and inode, and its scope.
 
-    With `excluded` what the scope leaves out counts as absent, with `prunes` directories that hold
-    nothing else.
+    With `excluded` entries outside of the scope count as absent, with `prunes` directories without
+    other contents.
     """
 
     holder: bytes
@@ -45,21 +45,21 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
 
 
 def source_of(plan: MirrorPlan) -> Source:
-    """The source of a mirror."""
+    """Return the source of a mirror."""
     (root,) = plan.roots
     where = root.source_holder, root.source_name, plan.directory, root.source_known
     return Source(*where, scope_of(plan), plan.deleting.excluded, plan.upkeep.prunes)
 
 
 class Present(msgspec.Struct, frozen=True):
-    """Names of a directory that the source has; or may have, since the directory is `moving`."""
+    """Names of a directory that the source has; or may have, because it is `moving`."""
 
     names: frozenset[bytes]
     moving: bool = False
 
 
 class Absence:
-    """One thread's."""
+    """Looks up names in the source, for one thread."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class Absence:
         self._rules: Sequence[Rule] = source.scope.rules if source.excluded else ()
 
     def close(self) -> None:
-        """Let the source go."""
+        """Release the source."""
         self._directories.close()
 
     def has(self, path: bytes, names: Sequence[bytes], *, directories: bool) -> Present:
-        """Return which names of a directory the source has. OSError if that cannot be told.
+        """Return which names of a directory the source has. OSError if unknown.
 
-        In the target they are of `directories`, or of none.
+        In the target they are all `directories`, or none is.
         """
         found: set[bytes] = set()
         for _ in range(_LOOKS):
@@ -104,7 +104,7 @@ class Absence:
         return not self.has(above, [name], directories=stat.S_ISDIR(mode)).names
 
     def _opened(self, path: bytes) -> int:
-        """Open a directory of the source by its path; -1 if there is none. OSError."""
+        """Open a directory of the source by its path; -1 if it does not exist. OSError."""
         with self._directories.lease(0, b"") as top:
             fd = os.dup(top.fd)
         above = b""
@@ -123,7 +123,7 @@ class Absence:
         return fd
 
     def _is_there(self, path: bytes, name: bytes, fd: int, is_directory: bool) -> bool:
-        """Return whether a name is there; in place of a directory what is none does not count."""
+        """Return whether a name exists; in place of a directory only a directory counts."""
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:

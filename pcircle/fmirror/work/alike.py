@@ -1,4 +1,4 @@
-"""Files that may have moved: what travels to rank 0, what is paired there, and what came of it."""
+"""Files that may have moved: notices, pairs on rank 0, and results."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _AT_ONCE = 1 << 20
 
 
 class Alone(msgspec.Struct, frozen=True, array_like=True, tag="z"):
-    """Files that the target lacks: their paths, and the size and modification time of each."""
+    """Files that the target lacks: their paths, sizes and modification times."""
 
     files: tuple[tuple[bytes, int, Timestamp], ...]
 
 
 class Pair(msgspec.Struct, frozen=True, array_like=True):
-    """A path that the source has, and one that only the target has, of a file of this size."""
+    """A path of the source, and an extraneous path, of files of this size."""
 
     new: bytes
     old: bytes
@@ -40,9 +40,9 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """What would be renamed: by the paths that files would have, and by those that they have.
+    """What would be renamed: the new paths of files, and their present ones.
 
-    Of each path eight bytes, as of `packed`; see `ordered` and `Paths`.
+    Each path takes eight bytes, as of `packed`; see `ordered` and `Paths`.
     """
 
     new: bytes = b""
@@ -50,14 +50,14 @@ class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 
 def packed(path: bytes) -> bytes:
-    """A path as `Paths` knows it."""
+    """Return a path in the form of `Paths`."""
     return xxhash.xxh3_64_intdigest(path).to_bytes(_BYTES, sys.byteorder)
 
 
 def ordered(some: bytearray) -> bytes:
-    """Paths as of `packed`, in order; `some` is empty then.
+    """Return packed paths in order, and empty `some`.
 
-    Millions would take much memory as a list, and so do parts of them.
+    Millions would take much memory as a list, and so would parts of them.
     """
     parts = [array("Q") for _ in range(_PARTS)]
     with memoryview(some).cast("Q") as numbers:
@@ -72,10 +72,10 @@ def ordered(some: bytearray) -> bytes:
 
 
 class Paths:
-    """Millions of paths, each in eight bytes: for what a dry run says, as one may be another's."""
+    """Millions of paths in eight bytes each, for dry runs; two paths may collide."""
 
     def __init__(self, some: bytes | memoryview) -> None:
-        """`some` are as of `ordered`, and not copied."""
+        """`some` is a result of `ordered`, and is not copied."""
         self._numbers = memoryview(some).cast("Q")
 
     def __len__(self) -> int:
@@ -88,10 +88,7 @@ class Paths:
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What was renamed, or would be: files, their bytes, and what is to be told of them at the end.
-
-    That is in files.
-    """
+    """Renamed files, their bytes, and lines for the end, which are in files."""
 
     files: int = 0
     size: int = 0
@@ -100,7 +97,7 @@ class Moved(msgspec.Struct, frozen=True):
     renamed: Renamed = Renamed()
 
     def log(self, json_lines: str | None, list_out: str | None) -> None:
-        """Add to the logs of actions, when the copy has begun and ended them. OSError."""
+        """Append to the logs of actions, after the copy has ended them. OSError."""
         for path, stream in ((json_lines, self.lines), (list_out, self.paths)):
             if path is not None and stream is not None:
                 stream.seek(0)
@@ -110,30 +107,30 @@ class Moved(msgspec.Struct, frozen=True):
                 log.close()
 
     def close(self) -> None:
-        """Give the space of the files back."""
+        """Release the space of the files."""
         for stream in (self.lines, self.paths):
             if stream is not None:
                 stream.close()
 
 
 class Candidates:
-    """Files of either side alone, on rank 0: first of the same name, then any, are pairs."""
+    """Files of one side, on rank 0: pairs have the same name first, then any name."""
 
     def __init__(self) -> None:
         self._named = MoveMatcher()
 
     def add(self, side: int, path: bytes, size: int, mtime_ns: int) -> None:
-        """One more."""
+        """Add a file."""
         key = b"%020d %021d %b" % (size, mtime_ns, os.path.basename(path).hex().encode())
         self._named.add(side, key, path, b"%d %d" % (size, mtime_ns))
 
     def add_all(self, alone: Alone) -> None:
-        """Some of the source."""
+        """Add files of the source."""
         for path, size, mtime in alone.files:
             self.add(0, path, size, mtime.ns)
 
     def pairs(self) -> Iterator[Pair]:
-        """All pairs, once."""
+        """Yield all pairs, once."""
         others = MoveMatcher()
         try:
             for a, b in self._named.pairs():

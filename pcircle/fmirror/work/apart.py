@@ -1,7 +1,7 @@
-"""Two directories that may be one: where a union file system shows one in the other, for example.
+"""Whether two directories are one, such as when a union file system shows one in the other.
 
-Neither numbers of devices nor inodes tell that, and names that were looked up before may be cached.
-So a file with a random name is made on each side and looked for on the other one.
+Neither device nor inode numbers show that, and looked up names may be cached. So a file with a
+random name is created on each side and looked up on the other.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def _alone(directory_fd: int) -> Iterator[None]:
-    """Keep the other ranks and threads of the run out, which would take our times for the old ones.
+    """Keep other ranks and threads of the run out, which would record our times as old.
 
-    Where that is not possible, or another program has the lock, it does without.
+    Without locks, or if another program holds the lock, it continues.
     """
     locked = False
     for _ in range(_TRIES):
@@ -42,16 +42,16 @@ def _alone(directory_fd: int) -> Iterator[None]:
 
 
 class Apart:
-    """One thread's. The files have names that begin with `prefix`."""
+    """Compares directories for one thread. The files have names that begin with `prefix`."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
         self._last: tuple[tuple[int, int], ...] = ()
 
     def prove(self, fds: tuple[int, int]) -> None:
-        """Prove that two open directories are different ones; of the last pair that is known.
+        """Prove that two open directories are different; the last pair is cached.
 
-        Trouble if they are one, OSError if that cannot be found out.
+        Trouble if they are one, OSError if that is unknown.
         """
         pair = tuple((status.st_dev, status.st_ino) for status in map(os.fstat, fds))
         if pair == self._last:
@@ -69,7 +69,7 @@ class Apart:
         self._last = pair
 
     def _shows(self, here: int, there: int) -> bool:
-        """Return whether a name that is made in one directory is in the other one. OSError."""
+        """Return whether a name created in one directory appears in the other. OSError."""
         name = self._prefix + b"probe-" + os.urandom(16).hex().encode()
         os.close(os.open(name, _FLAGS, 0o600, dir_fd=here))
         try:

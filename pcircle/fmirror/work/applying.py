@@ -1,7 +1,7 @@
-"""`--apply`: a mirror of what a plan lists, which looks at both sides of each entry before it acts.
+"""`--apply`: a mirror of the entries of a plan, which checks both sides before each action.
 
-What is no longer what it was, on either side, fails and stays as it is. What an interrupted run has
-done by then counts as it is to be: so the same plan may be carried out again.
+An entry that has changed on either side fails and stays as it is. Work of an interrupted run counts
+as done, so the same plan may be carried out again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TEMPORARY = b".fcp-"
 
 
 class ApplyVisitor(MirrorVisitor):
-    """One worker thread's."""
+    """The visitor of one worker thread."""
 
     lists: Lists | None = None  # on rank 0
 
@@ -53,7 +53,7 @@ class ApplyVisitor(MirrorVisitor):
         self._asks_all = self._mirror.upkeep.look == "none"
 
     def _step(self, opened: Open[Part]) -> Step | None:
-        """What is planned for a directory."""
+        """Return the plan for a directory."""
         return steps.read(mark_in(require(opened.only), self.lists))
 
     # ---- directories -----------------------------------------------------------
@@ -85,7 +85,7 @@ class ApplyVisitor(MirrorVisitor):
         return self._is_to_change and super()._is_ours(holder_fd, name)
 
     def _has_begun(self, source: os.stat_result, name: bytes, holder_fd: int) -> bool:
-        """Whether a directory is as an interrupted run leaves one that it has made."""
+        """Return whether a directory looks like one that an interrupted run has made."""
         with suppress(FileNotFoundError):
             old = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
             plan = self._plan
@@ -112,13 +112,12 @@ class ApplyVisitor(MirrorVisitor):
             os.utime(lease.fd, ns=(source.st_atime_ns, source.st_mtime_ns))
 
     def _is_settled(self, opened: Open[Part]) -> bool:
-        """See `CopyVisitor`."""
         step = self._step(opened)
         is_changed = step is not None and step.word != steps.WITHIN
         return is_changed and super()._is_settled(opened)
 
     def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`. One that is gone, or a directory no more, is another than was planned."""
+        """Report a directory; one that vanished or changed its kind differs from the plan."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
             had_tried(error, steps.DOING)
         super().failed(opened, error, context)
@@ -126,7 +125,6 @@ class ApplyVisitor(MirrorVisitor):
     # ---- names -----------------------------------------------------------------
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`."""
         there = require(require(opened.leases)[1])
         for block in map(sorted_out, super().meant(opened, blocks, source)):
             for path, error in steps.confirmed(block, opened.path, source.fd, there.fd):
@@ -140,7 +138,7 @@ class ApplyVisitor(MirrorVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
-        """See `Visitor`: each is looked at right before it is done."""
+        """Check each name right before the action."""
         until_s = time.monotonic() + BATCH_S
         kinds = (names.links, names.specials, names.files)
         planned = [(name, kind) for kind, some in enumerate(kinds) for name in some]
@@ -167,10 +165,9 @@ class ApplyVisitor(MirrorVisitor):
                 break
 
     def _check(self, where: Where, name: bytes, mark: bytes, fds: tuple[int, int]) -> bool:
-        """OSError, Changed if an entry is not what was planned, on either side, nor done.
+        """Return whether an entry is done already; OSError or Changed if it differs from the plan.
 
-        Whether it is done, where the mirror would do all of them again. What is in the target is
-        looked at once more right before it is replaced, whoever does that, and when.
+        A target entry is checked a second time right before it is replaced.
         """
         step = steps.read(mark)
         source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
@@ -192,7 +189,7 @@ class ApplyVisitor(MirrorVisitor):
     def _is_done(
         self, where: Where, source: os.stat_result, name: bytes, fds: tuple[int, int]
     ) -> bool:
-        """Whether an entry of the target is as it is to be."""
+        """Return whether an entry of the target is up to date."""
         with suppress(FileNotFoundError):
             old = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
             if self._asks_all:  # all are to be copied, so this is no question
@@ -205,7 +202,7 @@ class ApplyVisitor(MirrorVisitor):
         return False
 
     def _find_aside(self, where: Where, name: bytes, target: bytes, directory_fd: int) -> None:
-        """A directory that an interrupted run has replaced, and not removed, is still to go."""
+        """Remove later a directory that an interrupted run has replaced but not removed."""
         inode = int(target.split(b",")[1])
         with os.scandir(to_scan(directory_fd)) as entries:
             found: list[Any] = list(entries)
@@ -217,7 +214,7 @@ class ApplyVisitor(MirrorVisitor):
 
 
 class ApplyTask(MirrorTask):
-    """One rank's part."""
+    """The part of one rank."""
 
     visitor_type = ApplyVisitor
 
@@ -227,7 +224,7 @@ class ApplyTask(MirrorTask):
 
 
 class JournaledApply(JournaledMirror):
-    """One rank's part of one that keeps a checkpoint."""
+    """The part of one rank, with a checkpoint."""
 
     visitor_type = ApplyVisitor
 

@@ -1,15 +1,15 @@
-"""Where what is replaced or removed goes, with its path: renamed, so on the same file system.
+"""The backup of replaced and removed entries, by their paths; renamed, so on the same file system.
 
-Directories that lead there are made as they are needed, each in the one above it, never through a
-link, with the owner, mode and access control list of the target's. What has the same path there
-from an earlier run is kept under another name: `.1`, `.2` and so on behind it.
+Parent directories are made as needed, each in its parent, never through a link, with owner, mode
+and access control list of the target's directory. An entry of an earlier run with the same path
+gets a suffix: `.1`, `.2` and so on.
 
-What is replaced is in the backup before its name is another's, or at that very moment, so that no
-kill loses it: by a hard link; where there is none, what is new goes to the backup under a name of
-its own, changes places with what is old, and that gets its name there; and where names can't change
-places either, by a copy. Alone a directory, or a special file, then leaves its name before that is
-given to what is new. So at every moment a name in the backup is nobody's or that of what was there;
-a kill between two of these calls may leave it there as its name with `.fcp-` and more behind it.
+A replaced entry is in the backup before, or at the moment when, its name is given to the new entry,
+so no kill loses it. This is done by a hard link; without hard links the new entry goes to the
+backup under a temporary name, exchanges names with the old one, which gets its name there; without
+exchanges, by a copy. Only a directory, or a special file, then leaves its name before the new entry
+gets it. So at every moment a name in the backup is free or that of a former entry; a kill between
+two calls may leave it under its name with `.fcp-` and a suffix.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Backup:
-    """One thread's. The directory at `place` must be there."""
+    """The backup of one thread. The directory at `place` must exist."""
 
     def __init__(self, place: bytes) -> None:
         self._place = place
         self._fd = -1
 
     def take(self, path: bytes, written: bytes, directory_fd: int) -> None:
-        """Move what has the name `written` in a directory to where its `path` leads. OSError."""
+        """Move the name `written` of a directory to the backup at `path`. OSError."""
         with trying("back up"), self._above(path, directory_fd) as fd:
             _give(written, directory_fd, os.path.basename(path), fd)
 
     def hold(self, path: bytes, directory_fd: int) -> bool:
-        """Link what lies in a directory to where its `path` leads; whether that was possible.
+        """Link an entry of a directory to the backup at `path`; return whether that was possible.
 
-        So it is in the backup before something else gets its name. OSError.
+        So it is in the backup before its name is given to another entry. OSError.
         """
         name = os.path.basename(path)
         with trying("back up"), self._above(path, directory_fd) as fd:
@@ -80,10 +80,11 @@ class Backup:
         return True
 
     def swap(self, path: bytes, written: bytes, directory_fd: int) -> bool:
-        """Have what is new change places with what has the name, once it is in the backup.
+        """Exchange the new entry with the old one by way of the backup.
 
-        So one call both gives the name and takes what had it. What is in between has another name
-        in the backup. False, with nothing changed, if that can't be done here. OSError.
+        One call gives the name to the new entry and takes the old one. The entry in between has a
+        temporary name in the backup. Return False, without a change, if exchanges are not
+        supported. OSError.
         """
         name = os.path.basename(path)
         with trying("back up"), self._above(path, directory_fd) as fd:
@@ -112,9 +113,9 @@ class Backup:
         return True
 
     def copy(self, path: bytes, written: bytes, directory_fd: int) -> bool:
-        """Copy what lies in a directory to where its `path` leads; whether it is a file or a link.
+        """Copy an entry to the backup at `path`; return whether it is a file or a link.
 
-        The copy is called as `written` until it is complete, and then is on disk. OSError.
+        The copy is named `written` until it is complete and on disk. OSError.
         """
         name = os.path.basename(path)
         with trying("back up"), self._above(path, directory_fd) as fd:
@@ -134,9 +135,9 @@ class Backup:
         return True
 
     def make_way(self, path: bytes, written: bytes, directory_fd: int) -> None:
-        """Move what lies in a directory to where its `path` leads, and then give its name. OSError.
+        """Move an entry to the backup at `path`, then give its name. OSError.
 
-        In between nothing has the name.
+        In between the name does not exist.
         """
         name = os.path.basename(path)
         with trying("back up"), self._above(path, directory_fd) as fd:
@@ -149,9 +150,9 @@ class Backup:
 
     @contextmanager
     def _above(self, path: bytes, directory_fd: int) -> Iterator[int]:
-        """The directory of the backup in which a path is, made if need be. OSError.
+        """Open the parent directory of a path in the backup; create it if necessary. OSError.
 
-        `directory_fd` is the target's directory in which the path is.
+        `directory_fd` is its counterpart in the target.
         """
         if self._fd < 0:
             self._fd = directory(self._place)
@@ -167,7 +168,7 @@ class Backup:
             os.close(fd)
 
     def move(self, path: bytes, way: Way) -> None:
-        """As `take`, of a path below an open directory; what it is in keeps its times. OSError."""
+        """Move a path to the backup; its parent directory keeps its times. OSError."""
         above, name = os.path.split(path)
         fd = way.open(above)
         try:
@@ -184,27 +185,27 @@ class Backup:
             os.close(fd)
 
     def close(self) -> None:
-        """Let the directory go."""
+        """Release the directory."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
 
 class Way(msgspec.Struct, frozen=True):
-    """The way to paths below an open directory, on which directories are admitted if need be."""
+    """The way to paths below an open directory, whose protections may be removed temporarily."""
 
     top_fd: int
     admissions: Admissions
 
     def open(self, path: bytes) -> int:
-        """Open the directory of a path, reached through no link. OSError."""
+        """Open the directory of a path through no link. OSError."""
         return self.admissions.open_below(self.top_fd, path)
 
 
 def going(path: bytes, way: Way, choose: Choose) -> list[bytes]:
-    """What goes of a path below an open directory, each as a whole. OSError.
+    """Return the paths to move, each as a whole. OSError.
 
-    What `choose` leaves out stays, and so do the directories that lead to it.
+    What `choose` excludes stays, with its parent directories.
     """
     found, stays, inner = [], set(), [path]
     for here in inner:  # which grows
@@ -233,7 +234,7 @@ def going(path: bytes, way: Way, choose: Choose) -> list[bytes]:
 
 
 def _numbered(name: bytes, number: int) -> bytes:
-    """Return a name with a number behind it, no longer than one may be; for 0 the name itself."""
+    """Return a name with a numeric suffix within the length limit; for 0 the name itself."""
     if not number:
         return name
     suffix = b".%d" % number
@@ -245,9 +246,9 @@ def _numbered(name: bytes, number: int) -> bytes:
 
 
 def _below(fd: int, name: bytes, like: tuple[int, bytes]) -> int:
-    """The directory of this name in an open one, made if need be.
+    """Open a directory in an open one; create it if necessary.
 
-    `like` is the directory that it stands for: an open one, and a path from there.
+    `like` is its counterpart: an open directory, and a path from there.
     """
     for suffix in count():
         there = _numbered(name, suffix)
@@ -264,7 +265,7 @@ def _below(fd: int, name: bytes, like: tuple[int, bytes]) -> int:
 
 
 def _give_access(fd: int, like: tuple[int, bytes]) -> None:
-    """Give a new directory the owner, list and mode of another one; its owner may write in it.
+    """Give a new directory the owner, list and mode of another one, but writable.
 
     It stays private if that is not possible.
     """
@@ -291,12 +292,12 @@ def _give_access(fd: int, like: tuple[int, bytes]) -> None:
 
 
 def _between(name: bytes, written: bytes) -> bytes:
-    """The name of what changes places with what has the name, no longer than one may be."""
+    """Return the temporary name for an exchange, within the length limit."""
     return (name if len(name) + len(written) <= _MAX_NAME_BYTES else b".fcp-swap") + written
 
 
 def _to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
-    """Rename to a name that is free, or to the next one that is. OSError, `NO_SUCH_RENAME`."""
+    """Rename to a free name, trying suffixes. OSError, `NO_SUCH_RENAME`."""
     for suffix in count():
         there = _numbered(name, suffix)
         with suppress(FileExistsError):
@@ -306,7 +307,7 @@ def _to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
 
 
 def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
-    """As `_to_free`, also where each name has to be looked at before."""
+    """Rename to a free name, also where renames always replace. OSError."""
     try:
         return _to_free(written, source_fd, name, fd)
     except OSError as error:
@@ -323,7 +324,7 @@ def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
 
 
 def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
-    """Copy a file with its attributes, as far as they can be kept, to a new name. OSError."""
+    """Copy a file with its attributes, as far as possible, to a new name. OSError."""
     old = os.open(name, SOURCE_FLAGS, dir_fd=source_fd)
     try:
         status = os.fstat(old)
@@ -348,7 +349,7 @@ def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
 
 
 def _give_attributes(old: int, new: int, status: os.stat_result) -> None:
-    """Give a copy what it can have of a file's owner, attributes, mode and times. OSError."""
+    """Give a copy the attributes of a file, as far as possible. OSError."""
     mode = stat.S_IMODE(status.st_mode)
     try:
         os.chown(new, status.st_uid, status.st_gid)

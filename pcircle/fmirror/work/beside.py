@@ -1,9 +1,8 @@
-"""`--link-dest` and `--compare-dest`: other trees that may have an entry that the target lacks.
+"""`--link-dest` and `--compare-dest`: other trees that may have a missing entry.
 
-There an entry is as it should be if nothing of it differs from the source: then it is linked into
-the target, or left out of it. A tree is entered directory by directory, never through a link. What
-was linked is looked at once more, since whoever may write to such a tree could have put something
-else there meanwhile.
+An entry there that does not differ from the source is linked into the target, or left out. A tree
+is entered directory by directory, never through a link. A linked entry is checked a second time,
+because a user with write access to such a tree could have exchanged it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pcircle.fs.write_access import WriteAccess
 
 
 class Beside:
-    """One thread's. With `dry` nothing is linked."""
+    """Links entries for one thread; not with `dry`."""
 
     def __init__(self, plan: MirrorPlan, keeping: Keeping, *, dry: bool = False) -> None:
         self._links = plan.keep.links
@@ -31,11 +30,11 @@ class Beside:
         self._linked = len(plan.link_dest)  # of them
 
     def close(self) -> None:
-        """Let the directories go."""
+        """Release the directories."""
         self._others.close()
 
     def has(self, root: int, path: bytes, name: bytes, fds: tuple[int, int]) -> bool | None:
-        """Whether a name of a directory was linked; None if neither that nor is left out."""
+        """Return whether a name was linked; None if it was neither linked nor left out."""
         if not self._others:
             return None
         with suppress(OSError):  # then it is copied, which tells of it
@@ -68,7 +67,7 @@ def _status(name: bytes, directory_fd: int) -> os.stat_result | None:
 
 
 def _linked(name: bytes, fd: int, target_fd: int, wanted: os.stat_result) -> bool:
-    """Link what was looked at into the target. OSError."""
+    """Link a checked entry into the target. OSError."""
     os.link(name, name, src_dir_fd=fd, dst_dir_fd=target_fd, follow_symlinks=False)
     now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
     known = (wanted.st_dev, wanted.st_ino, wanted.st_size, wanted.st_mtime_ns)

@@ -1,14 +1,13 @@
-"""`--remove-source-files`: what is in the target, byte for byte, goes from the source.
+"""`--remove-source-files`: entries whose copies are complete are removed from the source.
 
-A job of its own, after the copy, and a dry run of a mirror but for what it removes: each entry is
-compared as if it were to be mirrored again, of files all bytes of both sides, when the target was
-flushed to disk. What differs in anything that is kept stays, and so does what was changed while it
-was looked at.
+A job of its own after the copy, and a dry run of a mirror except for its removals: each entry is
+compared as if it were mirrored again, files by all bytes, after the target was flushed to disk.
+Entries that differ in any kept attribute stay, and so do entries that change meanwhile.
 
-Before anything goes from a directory it is proven that its copy is another directory: a union file
-system, for example, may show the source itself there. A name is taken away by a rename first, since
-somebody may put another file in its place at any moment: what has come there since then is put
-back. So no content goes that is not in the target.
+Before an entry of a directory is removed, it is proven that its copy is another directory, because
+a union file system, for example, may show the source itself there. A name is first renamed, because
+another process may replace it at any moment: a file that has come since is put back. So no content
+is removed that is not in the target.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _CHANGED = "it has changed while it was looked at"
 
 
 class ClearVisitor(DryMirrorVisitor):
-    """Removes what is in the target as well. With `keep_directories` false, empty directories."""
+    """Removes entries that the target has; without `keep_directories`, empty directories."""
 
     keep_directories = True
 
@@ -50,18 +49,16 @@ class ClearVisitor(DryMirrorVisitor):
         self._apart = Apart(self._prefix)
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
-        """See `Visitor`."""
         lease = DryVisitor.enter(self, opened, source, holder)
         opened.own = lease is not None
         return lease
 
     def leave(self, opened: Open[None], context: Context[Any]) -> None:
-        """See `Visitor`."""
         if self._goes(opened, context):
             self.counters.directories += 1
 
     def _goes(self, opened: Open[None], context: Context[Any]) -> bool:
-        """Remove a directory if it is empty; false if that is not known to be safe, a failure."""
+        """Remove an empty directory; return False, a failure, if that may not be safe."""
         if self.keep_directories or not opened.path or not opened.own:
             return True
         above, _, name = opened.path.rpartition(b"/")
@@ -108,7 +105,7 @@ class ClearVisitor(DryMirrorVisitor):
             count(self.counters, status.st_mode, 0)
 
     def _removed(self, where: Where, name: bytes, fds: tuple[int, int]) -> os.stat_result | None:
-        """Remove an entry if its copy is complete; what it was, or None if it stays. OSError."""
+        """Remove an entry if its copy is complete; return its status, else None. OSError."""
         source, old, different = self._judge.entry(where.root, where.path, name, fds)
         if old is None or different:
             return None
@@ -130,7 +127,7 @@ class ClearVisitor(DryMirrorVisitor):
         return source
 
     def _remove(self, name: bytes, fds: tuple[int, int], status: os.stat_result) -> None:
-        """Remove what is still what it was. OSError, Changed if it is not."""
+        """Remove an unchanged entry. OSError, Changed."""
         self._apart.prove(fds)
         directory_fd = fds[0]
         now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
@@ -147,9 +144,9 @@ class ClearVisitor(DryMirrorVisitor):
 
 
 def _refuse_same(source: os.stat_result, copy: os.stat_result, fds: tuple[int, int]) -> None:
-    """Trouble if what would be removed is the copy itself, as where a mount shows it twice.
+    """Raise Trouble if the entry is the copy itself, as where a mount shows it twice.
 
-    File systems that are mounted twice may have other numbers, but inodes and times are the same.
+    File systems that are mounted twice may have other numbers, but inodes and times are equal.
     """
     here, there = map(os.fstat, fds)
     one_directory = (here.st_ino, here.st_ctime_ns) == (there.st_ino, there.st_ctime_ns)
@@ -159,25 +156,24 @@ def _refuse_same(source: os.stat_result, copy: os.stat_result, fds: tuple[int, i
 
 
 def _is_same(now: os.stat_result, before: os.stat_result) -> bool:
-    """Whether nothing has changed; other names of the same file may go meanwhile."""
+    """Return whether nothing has changed, except other names of the file."""
     alone = before.st_nlink == 1
     same_change = now.st_ctime_ns == before.st_ctime_ns
     return _content(now) == _content(before) and (same_change or not alone)
 
 
 def _content(status: os.stat_result) -> tuple[int, ...]:
-    """What tells that it is the same file with the same content; a rename changes its ctime."""
+    """Return the evidence of the same file with the same content; a rename changes its ctime."""
     return status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns
 
 
 class ClearTask(DryMirrorTask):
-    """One rank's part."""
+    """The part of one rank."""
 
     is_flushed = False
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
-        """See `DryTask`."""
         return ClearVisitor
 
     def process(self, item: Item, context: Context[Item]) -> Any:
@@ -194,15 +190,14 @@ class ClearTask(DryMirrorTask):
 
 
 class MoveAwayVisitor(ClearVisitor):
-    """Directories that are empty then go, too."""
+    """A `ClearVisitor` that also removes empty directories."""
 
     keep_directories = False
 
 
 class MoveAwayTask(ClearTask):
-    """One rank's part of `--move`."""
+    """The part of one rank in `--move`."""
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
-        """See `DryTask`."""
         return MoveAwayVisitor

@@ -1,4 +1,4 @@
-"""`--dry-run`: what a mirror would do, with the comparison of one, and nothing touched."""
+"""`--dry-run`: the comparison of a mirror, without any change."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class DryMirrorVisitor(DryVisitor):
-    """What would be done at each step of the walk."""
+    """Determines what would be done at each step of the walk."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class DryMirrorVisitor(DryVisitor):
         self._within: tuple[int, bytes] | None = None  # the directory that was planned last
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
-        """Leave surplus of a directory that has changed to the end of the run."""
+        """Defer extraneous entries of a changed directory to the end of the run."""
         require(self._here).note([packed(0, paths, doubtful=True)])
         self._plan_surplus(0, paths)
 
@@ -109,7 +109,6 @@ class DryMirrorVisitor(DryVisitor):
         return None  # what is no directory would be replaced
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
-        """See `Visitor`."""
         self._refuse_left(opened, source)
         lease = super().enter(opened, source, holder)
         target_fd = None if lease is None else lease.fd
@@ -146,7 +145,7 @@ class DryMirrorVisitor(DryVisitor):
     def _plan_directory(
         self, opened: Open[None], source: Lease, lease: Lease | None, different: int
     ) -> None:
-        """Plan what becomes of a directory. That of the roots always is what was looked at."""
+        """Plan a directory; the plan always has the checked roots."""
         root, path = opened.root, opened.path
         above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", b"")
         mark, there = steps.mark_of(source.opened.status), steps.NONE
@@ -171,7 +170,7 @@ class DryMirrorVisitor(DryVisitor):
             actions.tell(require(self._here))
 
     def _plan_within(self, root: int, path: bytes) -> None:
-        """A directory in which something is planned is to keep its times, if it is there."""
+        """Plan to keep the times of a directory in which something is planned."""
         if self._within == (root, path):
             return
         self._within = root, path
@@ -181,7 +180,6 @@ class DryMirrorVisitor(DryVisitor):
             self._plan_step(root, path, steps.Step(here, there, steps.WITHIN))
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`."""
         target = require(opened.leases)[1]
         if self._emptiness is not None:
             blocks = filled(blocks, self._emptiness, opened.path, source.fd)
@@ -257,7 +255,7 @@ class DryMirrorVisitor(DryVisitor):
             context.note([packed(root, [path])])
 
     def _plan_made(self, where: Where, name: bytes, fds: tuple[int, int]) -> None:
-        """Plan what would be linked to another tree: it is made, whatever that has. OSError."""
+        """Plan an entry that would be linked to another tree. OSError."""
         source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
         here, _, there = _marks(source, name, fds[1]).partition(b";")
         self._plan_within(where.root, where.path)
@@ -265,7 +263,7 @@ class DryMirrorVisitor(DryVisitor):
         self._plan_step(where.root, join_path(where.path, name), step)
 
     def _is_near(self, where: Where, name: bytes, source_fd: int, source: os.stat_result) -> bool:
-        """Whether another tree has the content."""
+        """Return whether another tree has the content."""
         if not self._has_near or not stat.S_ISREG(source.st_mode):
             return False
         fd = os.open(name, SOURCE_FLAGS, dir_fd=source_fd)
@@ -278,7 +276,7 @@ class DryMirrorVisitor(DryVisitor):
     def _refuse(
         self, name: bytes, source_fd: int, source: os.stat_result, old: os.stat_result | None
     ) -> None:
-        """OSError if an entry could not be copied, or may not replace what is there."""
+        """Raise OSError if an entry could not be copied, or may not replace another."""
         if stat.S_ISREG(source.st_mode) and not os.access(
             name, os.R_OK, dir_fd=source_fd, effective_ids=True
         ):
@@ -288,35 +286,34 @@ class DryMirrorVisitor(DryVisitor):
                 raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
 
     def _say(self, root: int, path: bytes, text: str, context: Context[Any]) -> None:
-        """The judge says it."""
+        """Leave the output to the itemizer."""
 
     def tell(self, context: Context[Any]) -> None:
-        """An item ends."""
+        """Send all findings to rank 0, at the end of an item."""
         self._beside.close()
         self._keeping.close()
         self._judge.tell(context)
 
 
 def _action(lease: Lease | None, different: int) -> str:
-    """What would be done of a directory itself."""
+    """Return the action for a directory itself."""
     if lease is None:
         return "copy"
     return "touch" if different else ""
 
 
 def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
-    """The marks of an entry that is no directory, on both sides. OSError."""
+    """Return the marks of an entry other than a directory, on both sides. OSError."""
     return b"%b;%b" % (steps.mark_of(source), steps.replaced(name, target_fd))
 
 
 class DryMirrorTask(DryTask):
-    """One rank's part of a mirror that is not made."""
+    """The part of one rank in a dry run."""
 
     notice_type = Notice | Surplus | Linked | ListingTimes
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
-        """See `DryTask`."""
         return DryMirrorVisitor
 
     def _tell_actions(self, context: Context[Any]) -> None:
@@ -325,12 +322,12 @@ class DryMirrorTask(DryTask):
 
 
 class DryApplyVisitor(DryMirrorVisitor):
-    """What a plan would still do: each entry is held against it, as when it is carried out."""
+    """Determines what a plan would still do, with the checks of `--apply`."""
 
     lists: Lists | None = None  # on rank 0
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
-        """See `Visitor`. A directory that only leads to what is planned is not told of."""
+        """Enter a directory, without output if it only leads to planned entries."""
         lease = DryVisitor.enter(self, opened, source, holder)
         opened.own = _action(lease, fields.NOTHING)
         status, target_fd = source.opened.status, None if lease is None else lease.fd
@@ -357,13 +354,13 @@ class DryApplyVisitor(DryMirrorVisitor):
         return lease
 
     def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`. One that is gone, or a directory no more, is another than was planned."""
+        """Report a directory; one that vanished or changed its kind differs from the plan."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
             had_tried(error, steps.DOING)
         super().failed(opened, error, context)
 
     def _there(self, opened: Open[None]) -> bytes:
-        """The mark of what has a directory's name in the target."""
+        """Return the mark of the target entry with a directory's name."""
         above, _, name = opened.path.rpartition(b"/")
         gone = FileNotFoundError, NotADirectoryError
         with suppress(*gone), self._targets.lease(opened.root, above) as lease:
@@ -371,7 +368,6 @@ class DryApplyVisitor(DryMirrorVisitor):
         return steps.NONE
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`."""
         for block in map(sorted_out, blocks):
             lease = self._target_of(opened.root, opened.path)  # of a part of a list nobody has it
             try:
@@ -410,7 +406,7 @@ class DryApplyVisitor(DryMirrorVisitor):
 
 
 class DryApplyTask(DryMirrorTask):
-    """One rank's part of a plan that is not carried out."""
+    """The part of one rank in a dry run of a plan."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -418,5 +414,4 @@ class DryApplyTask(DryMirrorTask):
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
-        """See `DryTask`."""
         return DryApplyVisitor

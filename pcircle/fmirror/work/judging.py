@@ -1,8 +1,8 @@
-"""What a run does, or would do, as rsync's `--itemize-changes` shows it: a line for each entry.
+"""Lines of `--itemize-changes`, as in rsync, for a run and for a dry run.
 
-Entries are judged before they are touched. Of hard-linked ones that takes all names of an inode, so
-these go to rank 0, which puts them in order when all are there: the first name that is in the
-target keeps its place, and what is no link to it becomes one. Where none is there all are new.
+Entries are compared before they are changed. For hard-linked entries all names of an inode are
+needed, so they go to rank 0, which sorts them: the first name that exists in the target keeps its
+place, and other names become links to it. If no name exists there, all are new.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ Status = os.stat_result
 
 
 class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """Records of names that are hard-linked in the source, see `Groups`."""
+    """Records of hard-linked names of the source, see `Groups`."""
 
     records: tuple[bytes, ...]
 
 
 class LinkedName(msgspec.Struct, frozen=True):
-    """A name of an inode of several; `inode` is that of the target's, if it is of the kind.
+    """A name of a hard-linked inode; `inode` is the target's, if of the same kind.
 
-    `alone`: the target's has no other name. `near`: another tree has its content. `marks` are those
-    of both sides, for a plan.
+    `alone` means that the target's has no other name, `near` that another tree has its content.
+    `marks` are those of both sides, for a plan.
     """
 
     path: bytes
@@ -61,7 +61,7 @@ class LinkedName(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What becomes of a name that is hard-linked in the source; nothing if `line` is empty."""
+    """The change of a hard-linked name; none if `line` is empty."""
 
     name: LinkedName
     line: bytes
@@ -69,17 +69,17 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def touches(self) -> bool:
-        """Whether its attributes alone are set."""
+        """Return whether only attributes are set."""
         return not (self.linked or self.name.different & _NEW) and bool(self.name.alone)
 
     @property
     def size_bytes(self) -> int:
-        """What is copied."""
+        """Return the copied bytes."""
         return self.name.size if stat.S_ISREG(self.name.mode) and not self.linked else 0
 
     @property
     def planned(self) -> bytes:
-        """Its line of a plan."""
+        """Return the line of the plan."""
         word = steps.LINK if self.linked else steps.TOUCH
         if not self.line:
             word = steps.SAME
@@ -97,10 +97,10 @@ def line_of(
     keeps_times: bool = True,
     linked: bool = False,
 ) -> bytes:
-    """The line of an entry; what is new has `KIND`, what is copied anew `CONTENT`.
+    """Return the line of an entry; new ones have `KIND`, replaced ones `CONTENT`.
 
-    Where contents are not looked at nobody knows that they differ. Where times are not kept,
-    replacing an entry gives it the current time, which rsync shows as `T`.
+    Without a comparison of contents nothing shows that they differ. If times are not kept, a
+    replaced entry gets the current time, which rsync shows as `T`.
     """
     known = different if look == "content" else different & ~fields.CONTENT
     shown = itemize(known, mode)[:_COLUMNS]
@@ -115,7 +115,7 @@ def line_of(
 
 
 class Judge:
-    """One thread's."""
+    """Itemizes changes for one thread."""
 
     def __init__(self, plan: MirrorPlan, keeping: Keeping) -> None:
         self._plan = plan
@@ -128,7 +128,7 @@ class Judge:
     def entry(
         self, root: int, path: bytes, name: bytes, fds: tuple[int, int]
     ) -> tuple[Status, Status | None, int]:
-        """What an entry is, what has its name in the target, and what differs. OSError."""
+        """Return the status of both entries, and their differences. OSError."""
         source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
         try:
             if fds[1] < 0:
@@ -140,7 +140,7 @@ class Judge:
         return source, old, self._keeping.differences(source, old, (fds[0], name, fds[1], name))
 
     def is_linked(self, source: Status) -> bool:
-        """Whether an entry is a name of several that are to be one in the target as well."""
+        """Return whether an entry is one of several names that will be linked in the target."""
         return self._plan.keep.links and source.st_nlink > 1 and not stat.S_ISDIR(source.st_mode)
 
     def is_left(self, source: Status, old: Status | None) -> bool:
@@ -158,9 +158,9 @@ class Judge:
         marks: bytes = b"-",
         near: bool = False,
     ) -> None:
-        """Tell of an entry, if there is something to tell; with the `marks` of a plan.
+        """Report an entry, if it changes; with the `marks` of a plan.
 
-        `near`: another tree has its content.
+        `near` means that another tree has its content.
         """
         if self.is_linked(source):
             if self.is_left(source, old):
@@ -177,7 +177,7 @@ class Judge:
     def directory(
         self, path: bytes, source: tuple[int, Status], target_fd: int | None, context: Context[Any]
     ) -> int:
-        """Tell of a directory, open on both sides if it was there; what differs. OSError."""
+        """Report a directory, open on both sides if it exists; return its differences. OSError."""
         fd, status = source
         different = fields.KIND
         if target_fd is not None:
@@ -188,7 +188,7 @@ class Judge:
         return different
 
     def tell(self, context: Context[Any]) -> None:
-        """Have rank 0 know."""
+        """Send all reports to rank 0."""
         if self._said:
             said, self._said = self._said, []
             context.note([Lines(b"", said=b"".join(said))])
@@ -205,7 +205,7 @@ def _record(
     near: bool,
     marks: bytes,
 ) -> bytes:
-    """A name, so that in order those of an inode are together, files before directories."""
+    """Return a record of a name; records of an inode sort together, files before directories."""
     source, old = sides
     *above, name = path.split(b"/")
     place = b"".join(b"\2%b\0" % each for each in above)
@@ -217,7 +217,7 @@ def _record(
 
 
 def count(counters: Counters, mode: int, size: int) -> None:
-    """An entry would be copied, with so many bytes."""
+    """Count an entry that would be copied, with its bytes."""
     if stat.S_ISREG(mode):
         counters.files += 1
     elif stat.S_ISLNK(mode):
@@ -235,12 +235,12 @@ class Groups:
         self._sorter = Sorter()
 
     def add(self, linked: Linked) -> None:
-        """Some more."""
+        """Add names."""
         for record in linked.records:
             self._sorter.add(record)
 
     def changes(self, look: str, *, keeps_times: bool) -> Iterator[Change]:
-        """What becomes of names of inodes of which one does not stay as it is; once."""
+        """Yield the changes of names of inodes that do not all stay, once."""
         for _, group in groupby(self._sorter.sorted(), lambda record: record[:_INODE_DIGITS]):
             names = [_read(record) for record in group]
             first = next((each for each in names if each.inode), names[-1])

@@ -1,10 +1,10 @@
-"""What is there already: left, brought up to date in place, or replaced.
+"""The overwrite policy of a mirror: existing entries stay, are updated in place, or are replaced.
 
-An entry whose content is what the source's is gets what else has changed: owner, attributes, lists,
-mode, times. That is done in place, by a descriptor of that very file, and only where it has no
-other name: other names may be of other snapshots, or of nobody's business. All else is replaced by
-a rename, so that there is no moment at which the name stands for nothing. Where a rename can't
-replace, since a directory is on one side, both names change places, and what was there goes after.
+An entry whose content equals the source's gets its changed attributes: owner, extended attributes,
+lists, mode, times. That is done in place, by a descriptor of that very file, and only if it has no
+other name, which may belong to another snapshot. All other entries are replaced by a rename, so the
+name always exists. Where a rename cannot replace, because one side is a directory, both names are
+exchanged, and the old entry is removed afterwards.
 """
 
 from __future__ import annotations
@@ -44,19 +44,21 @@ _CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV
 _NO_ATTRIBUTES = Held([])
 
 Sides = tuple[int, bytes, int, bytes]
-"""The directories of the source and of the target, and the names in them."""
+"""The directories of source and target, and the names in them."""
 
 
 def read_from_ns(plan: MirrorPlan) -> int | None:
-    """The change time from which on a file of the source is read, though its times are the same."""
+    """Return the change time from which files are read although their times are equal."""
     if not plan.upkeep.ctime:
         return None
     return 0 if plan.quiet_ns is None else plan.quiet_ns[0]
 
 
 class Keeping:
-    """One thread's, see `Keeper`. `aside` are directories to go that were replaced: where they
-    are, and where they were."""
+    """The overwrite policy of one thread.
+
+    `aside` has replaced directories to remove, with their former paths.
+    """
 
     def __init__(self, plan: MirrorPlan, counters: Counters, extras: Extras) -> None:
         self._keep, self._upkeep, self._deleting = plan.keep, plan.upkeep, plan.deleting
@@ -83,11 +85,10 @@ class Keeping:
         self.aside: list[tuple[int, bytes, bytes]] = []
 
     def enter(self, root: int, path: bytes) -> None:
-        """See `Keeper`."""
         self._root, self._path = root, path
 
     def close(self) -> None:
-        """Let go of the backup's directories."""
+        """Release the directories of the backup."""
         if self._backup is not None:
             self._backup.close()
         self._near.close()
@@ -95,7 +96,6 @@ class Keeping:
     # ---- content from elsewhere ------------------------------------------------
 
     def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
-        """See `Keeper`."""
         return bool(self._near) and self._near.has((self._root, self._path), name, fd, source)
 
     def gives_content(
@@ -105,7 +105,6 @@ class Keeping:
         out: int,
         copy: Callable[[int, int, os.stat_result], None],
     ) -> bool:
-        """See `Keeper`."""
         if not self._near:
             return False
         where = self._root, self._path
@@ -116,7 +115,7 @@ class Keeping:
     def _is_same(
         self, fds: tuple[int, int], statuses: tuple[os.stat_result, os.stat_result]
     ) -> bool:
-        """Whether two open files are taken to have the same content, as one of the target would."""
+        """Return whether two open files count as having the same content."""
         source, other = statuses
         different = self.comparer.differences(source, other)
         if source.st_size != other.st_size or self._upkeep.look == "none":
@@ -128,7 +127,6 @@ class Keeping:
     # ---- what stays ------------------------------------------------------------
 
     def keeps(self, source: os.stat_result, old: os.stat_result, names: Sides) -> bool:
-        """See `Keeper`."""
         different = self.differences(source, old, names)
         if not different:
             return True
@@ -141,7 +139,7 @@ class Keeping:
         return True
 
     def differences(self, source: os.stat_result, old: os.stat_result, names: Sides) -> int:
-        """What is to be changed of what is there; with `CONTENT` it is to be replaced. OSError."""
+        """Return what to change in an existing entry; with `CONTENT` it is replaced. OSError."""
         if self.leaves(source, old):
             return fields.NOTHING
         different = self.status_differences(source, old)
@@ -172,7 +170,7 @@ class Keeping:
                 raise FileExistsError(errno.EEXIST, "another kind of entry has its name and stays")
 
     def status_differences(self, source: Status, old: Status) -> int:
-        """What two entries' status has different, less what nobody here could change."""
+        """Return the differences of two statuses, except those that this user cannot change."""
         source = self._keep.status(source)
         different = self.comparer.differences(source, old)
         if self._groups is not None and source.st_gid not in self._groups:
@@ -182,13 +180,13 @@ class Keeping:
         return different
 
     def blocks(self, source: Table, target: Table, count: int) -> dict[int, int]:
-        """As of `StatusComparer`: what of two blocks is not as it should be, by its place."""
+        """Return the differences of two blocks by place, see `StatusComparer`."""
         if self._keep.given is None:
             return self.comparer.compare_blocks(source, target, count)
         return self._by_row(source, target, count)
 
     def directories(self, source: Table, target: Table, count: int) -> dict[int, int]:
-        """As `blocks`, of directories, less what nobody here could change."""
+        """Return the differences of directories by place that this user can change."""
         if self._keep.given is None and not self.comparer.compare_directories(
             source, target, count
         ):
@@ -201,7 +199,7 @@ class Keeping:
         return {place: different for place, different in found if different}
 
     def _is_content(self, source: os.stat_result, different: int, names: Sides) -> bool:
-        """Whether a file of the same size is taken to have the same content."""
+        """Return whether a file of the same size counts as having the same content."""
         if not stat.S_ISREG(source.st_mode):
             return True
         look = self._upkeep.look
@@ -251,19 +249,22 @@ class Keeping:
     # ---- what goes -------------------------------------------------------------
 
     def may_replace(self, old: os.stat_result) -> bool:
-        """See `Keeper`. A directory goes only where what the source has not is to go."""
+        """Return whether an entry may be replaced:
+
+        a directory only if extraneous entries are removed.
+        """
         return self._deleting.wanted or not stat.S_ISDIR(old.st_mode)
 
     def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
-        """See `Keeper`. What a plan expects is what `steps.replaced` has told of it."""
+        """Check an entry before it is replaced; plans expect the result of `steps.replaced`."""
         with trying(steps.DOING):
             if steps.replaced(name, directory_fd) != expected:
                 raise Changed(steps.OTHER)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """See `Keeper`. What was there is in the backup before its name is another's, or then.
+        """Replace an entry, after or while the old one goes to the backup.
 
-        It may be immutable, or a directory that its owner must not write, and then does not move.
+        It may be immutable, or a directory that its owner may not write, and then does not move.
         """
         with Admissions(self._access) as admissions:
             if self._backup is not None and self._access.flags:  # else it would only be copied
@@ -300,7 +301,7 @@ class Keeping:
 
 
 def _changed_places(written: bytes, name: bytes, directory_fd: int) -> bool:
-    """Have what is new and what is old change places; false if there was nothing old any more."""
+    """Exchange new and old entry; return False if the old one has vanished."""
     try:
         exchange(written, name, directory_fd)
         return True

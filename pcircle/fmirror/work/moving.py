@@ -1,10 +1,10 @@
-"""`--moved`: what each rank does for it, in two jobs before the copy.
+"""`--moved`: the work of each rank in two jobs before the copy.
 
-The first one finds the files that the target lacks. The second one has pairs, of such a file and of
-one that only the target has, of the same size and time. It reads both, and only where they are the
-same bytes the target's gets the path that the source has; nothing is ever replaced by that. A pair
-that is not what it was, or can't be renamed, is left to the copy and to the deletions, which follow
-in any case, compare everything once more, and set what else differs.
+The first job finds files that the target lacks. The second job has pairs, of such a file and of an
+extraneous one of the same size and time. It reads both, and only if their bytes are equal the
+target's file gets the source's path; nothing is ever replaced by that. A pair that has changed, or
+cannot be renamed, is left to the copy and to the deletions, which follow in any case and compare
+everything again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OPERATIONS = 8  # of a pair
 
 
 class LookVisitor(DryMirrorVisitor):
-    """Finds what each side has alone, and compares nothing."""
+    """Finds entries of one side, and compares nothing."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -58,7 +58,6 @@ class LookVisitor(DryMirrorVisitor):
         self._links = plan.keep.links
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
-        """See `Visitor`."""
         return DryVisitor.enter(self, opened, source, holder)
 
     def _all(
@@ -76,7 +75,7 @@ class LookVisitor(DryMirrorVisitor):
             self.tell(context)
 
     def _find(self, path: bytes, names: list[bytes], fd: int) -> None:
-        """Of the names of a directory those that may be somewhere else in the target."""
+        """Find names of a directory that may be elsewhere in the target."""
         if not names:
             return
         gone: Iterable[int] = ()
@@ -92,7 +91,7 @@ class LookVisitor(DryMirrorVisitor):
                 self._alone.append((join_path(path, name), row.st_size, timestamp(row.st_mtime_ns)))
 
     def tell(self, context: Context[Any]) -> None:
-        """An item ends."""
+        """Send all findings to rank 0, at the end of an item."""
         alone, self._alone = self._alone, []
         for at in range(0, len(alone), _TOGETHER):
             context.note([Alone(tuple(alone[at : at + _TOGETHER]))])
@@ -109,20 +108,19 @@ def _missing(look: Stats, fd: int, names: list[bytes]) -> list[bytes]:
 
 
 class LookTask(DryMirrorTask):
-    """One rank's part of looking for what has moved."""
+    """The part of one rank in the search for moved files."""
 
     notice_type = Notice | Surplus | Linked | ListingTimes | Alone
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
-        """See `DryTask`."""
         return LookVisitor
 
 
 class MovePlan(msgspec.Struct, frozen=True):
-    """What all ranks are told. The rates are of each rank. With `dry` nothing is renamed.
+    """The plan for all ranks. Rates are per rank. With `dry` nothing is renamed.
 
-    With `flags` files that are immutable or append-only are renamed as well.
+    With `flags` immutable and append-only files are renamed as well.
     """
 
     source: bytes
@@ -137,12 +135,12 @@ class MovePlan(msgspec.Struct, frozen=True):
 
 
 def item_of(pairs: tuple[Pair, ...]) -> bytes:
-    """Some pairs as an item: packed, since all items begin in the memory of rank 0."""
+    """Return pairs as an item, packed, because all items start in the memory of rank 0."""
     return compress(msgspec.msgpack.encode(pairs), 1)
 
 
 class MoveTask(Task[bytes, tuple[int, int]]):
-    """One rank's part of renaming. `items` are on rank 0; a result is files, and their bytes."""
+    """The part of one rank in renaming. `items` are on rank 0; results are files and bytes."""
 
     structured = False
     notice_type = Lines | Renamed
@@ -172,7 +170,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         return a[0] + b[0], a[1] + b[1]
 
     def close(self) -> None:
-        """The job has ended."""
+        """Release the directories."""
         self._directories.close()
 
     def process(self, item: bytes, context: Context[Any]) -> tuple[int, int]:
@@ -201,7 +199,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         return files, size
 
     def _move(self, pair: Pair) -> bool:
-        """Rename the target's file if it is the source's; whether it was. OSError."""
+        """Rename the target's file if it equals the source's; return whether it does. OSError."""
         above, name = os.path.split(pair.new)
         old_above, old_name = os.path.split(pair.old)
         if self._source_has(old_above, old_name):
@@ -235,7 +233,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
     def _is_one(
         self, pair: Pair, fds: Fds, statuses: tuple[os.stat_result, os.stat_result]
     ) -> bool:
-        """Whether two open files are what was found, have no other names, and the same bytes."""
+        """Return whether two open files are as found, have one name, and equal bytes."""
         if any((each.st_size, each.st_mtime_ns) != (pair.size, pair.mtime.ns) for each in statuses):
             return False
         if statuses[1].st_nlink > 1 or (self._links and statuses[0].st_nlink > 1):
@@ -249,7 +247,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         )
 
     def _source_has(self, above: bytes, name: bytes) -> bool:
-        """Whether the source has got what was surplus. OSError if that can't be told."""
+        """Return whether the source has an extraneous path by now. OSError."""
         try:
             with self._directories.lease(0, above) as lease:
                 os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
@@ -258,7 +256,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         return True
 
     def _has_room(self, path: bytes, name: bytes) -> bool:
-        """Whether a file could be renamed to a name of a directory, made if need be. OSError."""
+        """Return whether a file could be renamed to a name of a directory. OSError."""
         with suppress(FileNotFoundError), self._directories.lease(1, path) as lease:
             os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
             return False
@@ -269,7 +267,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         return True
 
     def _made(self, path: bytes, admissions: Admissions) -> Lease:
-        """A directory of the target, made if need be, as are those that lead there. OSError."""
+        """Lease a directory of the target, creating it and its parents if necessary. OSError."""
         missing: list[bytes] = []
         while True:
             try:

@@ -1,8 +1,8 @@
-"""`--copy-dest` and `--reflink-dest`: content that another tree has is taken from there.
+"""`--copy-dest` and `--reflink-dest`: content is taken from another tree that has it.
 
-A file whose content is known to be the source's, as it would be known of one in the target, gives
-it to the copy, by its blocks or by a local copy; all else of the copy comes from the source. What
-can't be had from there is copied as ever.
+A file whose content counts as the source's, by the same evidence as in the target, gives it to the
+copy, by its blocks or by a local copy; everything else comes from the source. Content that is not
+there is copied as usual.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Copy = Callable[[int, int, os.stat_result], None]
 
 
 class Near:
-    """One thread's. `same` says whether two open files are taken to have the same content."""
+    """Copies content for one thread. `same` compares two open files by the evidence of the run."""
 
     def __init__(self, plan: MirrorPlan, same: Same) -> None:
         self._others = Others((*plan.copy_dest, *plan.reflink_dest))
@@ -39,11 +39,11 @@ class Near:
         return bool(self._others)
 
     def close(self) -> None:
-        """Let the directories go."""
+        """Release the directories."""
         self._others.close()
 
     def has(self, where: tuple[int, bytes], name: bytes, fd: int, status: os.stat_result) -> bool:
-        """Whether another tree has the content of an open file of the source."""
+        """Return whether another tree has the content of an open file of the source."""
         found = self._find(where, name, fd, status)
         if found is None:
             return False
@@ -58,9 +58,9 @@ class Near:
         out: int,
         copy: Copy,
     ) -> bool:
-        """Give an empty file the source's content from another tree; whether that was possible.
+        """Fill an empty file with the source's content from another tree; return whether it could.
 
-        `copy` copies between open files. OSError if the copy itself is out of order.
+        `copy` copies between open files. OSError if the new file fails.
         """
         found = self._find(where, name, *source)
         if found is None:
@@ -85,7 +85,7 @@ class Near:
     def _find(
         self, where: tuple[int, bytes], name: bytes, source_fd: int, source: os.stat_result
     ) -> tuple[int, int, os.stat_result] | None:
-        """The number of the first tree that has it, the file there, open, and its status."""
+        """Return the first tree with the content: its number, the open file, and its status."""
         if not source.st_size:
             return None
         for number, directory_fd in self._others.at(*where):

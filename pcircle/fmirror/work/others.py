@@ -1,4 +1,4 @@
-"""Other trees that may have an entry of the source: reached directory by directory, by no link."""
+"""Other trees that may have an entry of the source, reached through no link."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pcircle.trusted import directory
 
 
 class Others:
-    """One thread's."""
+    """The open directories of other trees, for one thread."""
 
     def __init__(self, trees: Sequence[bytes]) -> None:
         self._trees = trees
@@ -23,7 +23,7 @@ class Others:
         return bool(self._trees)
 
     def at(self, root: int, path: bytes) -> list[tuple[int, int]]:
-        """The numbers of the trees that have this directory, each with it, open."""
+        """Return the numbers of the trees that have a directory, each with the open directory."""
         if self._at != (root, path):
             self._leave()
             self._at = root, path
@@ -35,7 +35,7 @@ class Others:
         return self._fds
 
     def close(self) -> None:
-        """Let the directories go."""
+        """Release the directories."""
         self._leave()
         self._at = None
         for fd in self._tops:
@@ -50,7 +50,7 @@ class Others:
 
 
 def _opened(path: bytes) -> int:
-    """A tree, or -1 if somebody has taken it away since it was named."""
+    """Open a tree; -1 if it has vanished."""
     try:
         return directory(path)
     except OSError:

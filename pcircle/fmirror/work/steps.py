@@ -48,7 +48,7 @@ _DIGEST = re.compile(rb"(?<=\d),[0-9a-f]{32}\Z")  # in the mark of a directory t
 
 
 class Step(NamedTuple):
-    """What an entry was, on either side, and what is to be done."""
+    """The state of an entry on both sides, and the planned action."""
 
     source: bytes
     target: bytes
@@ -56,12 +56,12 @@ class Step(NamedTuple):
 
     @property
     def mark(self) -> bytes:
-        """As it is in a plan; one that is a directory is known by this."""
+        """Return the mark in the plan, by which a directory is recognised."""
         return b";".join(self)
 
 
 def read(mark: bytes) -> Step | None:
-    """What a mark says; None if there is none. ValueError if it is none of ours."""
+    """Parse a mark; None for an empty one. ValueError."""
     if not mark:
         return None
     source, target, word = mark.split(b";")
@@ -69,7 +69,7 @@ def read(mark: bytes) -> Step | None:
 
 
 def check_mark(root: int, mark: bytes) -> None:
-    """Raise ValueError if an entry of a plan has a mark that is none of ours."""
+    """Raise ValueError if an entry of a plan has an invalid mark."""
     if root:
         planned.check_mark(root, mark)
         return
@@ -82,7 +82,7 @@ def check_mark(root: int, mark: bytes) -> None:
 
 
 def side(name: bytes, directory_fd: int) -> bytes:
-    """The mark of what has a name in a directory, or that there is nothing. OSError."""
+    """Return the mark of a name in a directory, which may not exist. OSError."""
     if directory_fd < 0:
         return NONE
     try:
@@ -92,7 +92,7 @@ def side(name: bytes, directory_fd: int) -> bytes:
 
 
 def replaced(name: bytes, directory_fd: int) -> bytes:
-    """As `side`, of what something of another kind is to replace: of a directory all that is in it.
+    """Return the mark of an entry that another kind will replace: of a directory with its contents.
 
     OSError.
     """
@@ -103,7 +103,7 @@ def replaced(name: bytes, directory_fd: int) -> bytes:
 
 
 def _digest(name: bytes, directory_fd: int) -> bytes:
-    """A digest of what is below a directory; the order in which it is read does not matter."""
+    """Return a digest of everything below a directory, independent of the order."""
     total, waiting = 0, [b""]
     while waiting:
         path = waiting.pop()
@@ -122,7 +122,7 @@ def _digest(name: bytes, directory_fd: int) -> bytes:
 
 
 def _opened(path: bytes, directory_fd: int) -> int:
-    """A directory, reached component by component and through no link. OSError."""
+    """Open a directory component by component, through no link. OSError."""
     fd = os.dup(directory_fd)
     for part in path.split(b"/"):
         try:
@@ -136,9 +136,9 @@ def _opened(path: bytes, directory_fd: int) -> int:
 def confirmed(
     block: Block, path: bytes, source_fd: int, target_fd: int
 ) -> Iterator[tuple[bytes, OSError | None]]:
-    """What is planned to go of a directory, taken out of the block, and why it is not to go.
+    """Take planned removals out of the block; yield each, with the reason if it must stay.
 
-    The source may have got it by now; and what is gone already is not told of.
+    The source may have it again; entries that have vanished are not reported.
     """
     others, surplus = [], []
     for text in block.specials:

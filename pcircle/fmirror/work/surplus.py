@@ -1,11 +1,11 @@
-"""What a directory of the target has and the source has not: found while the source is listed.
+"""Extraneous entries of a target directory, found while the source directory is listed.
 
-The names of a small directory are kept while it is read, and held against those of the target. Of a
-large one the target's names are asked for in the source, a block at a time, so that memory does not
-grow with it. Only of a directory that was listed to its end anything is surplus.
+The names of a small directory are kept while it is read, and compared with the target's. Of a large
+one the target's names are looked up in the source, a block at a time, so memory does not grow with
+it. Only after a complete listing an entry is extraneous.
 
-What the rules leave out of the copy is no surplus, nor is what belongs to this run: its temporary
-files, its mark and its checkpoint. Entries of the user's may have names of that form.
+Entries that rules exclude are not extraneous, nor are files of this run: temporary files, its mark
+and its checkpoint. Entries of the user may have names of that form.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _MOST_AT_HAND = 1 << 16
 KINDS = ("files", "directories", "links", "specials")
 DELETING = b"*deleting   "
 MOVING = "remove from the copy of directory"
-"""What is not done while a directory of the source changes."""
+"""The operation that is skipped while a directory of the source changes."""
 
 
 class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
-    """Paths below root number `root`, each ended by a NUL, that only the target has.
+    """Paths below root number `root` that only the target has, each NUL-terminated.
 
-    `was` is the path that a single one had before this run has replaced it. `doubtful` paths may
-    have been moved within the source since the run began.
+    `was` is the path that a single one had before this run replaced it. `doubtful` paths may have
+    moved within the source since the run began.
     """
 
     root: int
@@ -59,14 +59,14 @@ class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     doubtful: bool = False
 
     def without(self, some: Container[bytes]) -> Surplus:
-        """Less those."""
+        """Return the paths except some."""
         paths = self.paths.split(b"\0")[:-1]
         left = packed(self.root, [path for path in paths if path not in some])
         return msgspec.structs.replace(left, doubtful=self.doubtful)
 
 
 class Decided(Protocol):
-    """What is known of a run, as its plan has it."""
+    """The decisions of a run, as in its plan."""
 
     @property
     def deleting(self) -> Deleting: ...
@@ -81,7 +81,7 @@ class Decided(Protocol):
 
 
 class Meant(msgspec.Struct, frozen=True):
-    """As `Decided`, of a run that chooses nothing."""
+    """The decisions of a run without filters."""
 
     deleting: Deleting
     rules: tuple[Rule, ...] = ()
@@ -91,16 +91,16 @@ class Meant(msgspec.Struct, frozen=True):
 
 
 def kept_rules(plan: Decided) -> tuple[Rule, ...]:
-    """What these leave out is not removed from the target."""
+    """Return the rules whose matches are not removed from the target."""
     kept = () if plan.deleting.excluded else plan.rules
     protected = (read_rule(text, include=False) for text in plan.deleting.protected)
     return (*(rule for rule in protected if rule is not None), *kept)
 
 
 class Total:
-    """The sum of digests of names, in any order: of two equal ones the names are the same.
+    """An order-independent sum of digests of names; equal sums mean equal names.
 
-    The seed is nobody's to know, so nobody can choose names for a sum.
+    The seed is secret, so nobody can choose names for a sum.
     """
 
     def __init__(self) -> None:
@@ -108,11 +108,11 @@ class Total:
         self._sum = 0
 
     def add(self, names: Iterable[bytes]) -> None:
-        """Some more names, none of which was there before."""
+        """Add new names."""
         self._sum += sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
 
     def is_of(self, directory_fd: int) -> bool:
-        """Whether an open directory has just these; as a question it leaves it at its beginning."""
+        """Return whether an open directory has exactly these names; rewinds it."""
         rest = self._sum
         try:
             for block in blocks(rewound(directory_fd)):
@@ -126,10 +126,10 @@ class Total:
 
 
 class Finder:
-    """One thread's."""
+    """Finds extraneous entries, for one thread."""
 
     def __init__(self, plan: Decided, emptiness: Emptiness | None = None) -> None:
-        """With `emptiness` directories of the source that hold nothing are not there."""
+        """With `emptiness` empty directories of the source count as missing."""
         self._emptiness = emptiness
         deleting, rules = plan.deleting, kept_rules(plan)
         self._choose = choosing(rules) if rules else None
@@ -150,9 +150,9 @@ class Finder:
         tell: Callable[[list[bytes]], None],
         waits: Callable[[], bool] = bool,
     ) -> Iterator[Block]:
-        """The same blocks of the source's directory, all of it; at its end `tell` gets surplus.
+        """Return the blocks of a source directory; at its end `tell` gets extraneous entries.
 
-        Unless that `waits`, which is asked then.
+        Unless `waits` returns true then.
         """
         names: set[str] | None = set()
         total = Total()
@@ -176,10 +176,10 @@ class Finder:
     def surplus(
         self, names: set[str] | None, fds: tuple[int, int], path: bytes
     ) -> Iterator[list[bytes]]:
-        """What the target's directory has and the source's has not, of which `names` are some.
+        """Yield names that only the target's directory has; `names` are the source's.
 
-        Where the source's was changed since the run began, that is doubtful: what it has lost may
-        have gone to a directory that was listed before, and would be in neither copy.
+        If the source's directory was changed since the run began, they are doubtful: they may have
+        moved to a directory that was listed before, and would be in neither copy.
         """
         source_fd, target_fd = fds
         listed = blocks(target_fd)
@@ -221,7 +221,7 @@ class Finder:
                 self.tell_doubtful(paths)
 
     def _leave_own(self, block: Block, path: bytes, target_fd: int) -> None:
-        """Leave out of a block of the target's directory what this run has made there itself."""
+        """Remove this run's own files from a block of the target's directory."""
         prefix, journal = self._temporary, self._journal
         for kind in KINDS:
             some = getattr(block, kind)
@@ -248,9 +248,9 @@ def _exists(name: str, directory_fd: int) -> bool:
 
 
 def folds(directory_fd: int, block: Block) -> bool:
-    """Whether a directory may have what has these names by others: in another case or form.
+    """Return whether a directory may have these names in another case or form.
 
-    There a name that the source has not may be that of an entry which it has. OSError.
+    There, a name that the source lacks may be that of an entry which it has. OSError.
     """
     for form in (False, True):
         for name in chain(*(getattr(block, kind) for kind in KINDS)):
@@ -268,9 +268,9 @@ def folds(directory_fd: int, block: Block) -> bool:
 
 
 class Disposal:
-    """`--delete=during`, on one thread: what is surplus goes where it was found.
+    """`--delete=during` for one thread: extraneous entries are removed where they are found.
 
-    It is a `Listener` of what removes it. `begin` says for which item of the job.
+    It is the `Listener` of the remover. `begin` sets the item of the job.
     """
 
     def __init__(self, plan: MirrorPlan, worker: Worker) -> None:
@@ -290,11 +290,11 @@ class Disposal:
         self._renamed = b"", b""  # what a directory is called that was replaced, and was called
 
     def begin(self, context: Context[Any]) -> None:
-        """What follows is of this item."""
+        """Set the item of the following removals."""
         self._context = context
 
     def remove(self, root: int, paths: Iterable[bytes], directory_fd: int) -> None:
-        """Remove some surplus of an open directory, but for what the source has by now."""
+        """Remove extraneous entries of a directory, except those that the source has again."""
         self._root, self._renamed = root, (b"", b"")
         for path in paths:
             try:
@@ -309,32 +309,29 @@ class Disposal:
             self._remover.remove(path, directory_fd)
 
     def close(self) -> None:
-        """Let the source go."""
+        """Release the source."""
         self._absence.close()
 
     def remove_replaced(self, root: int, path: bytes, was: bytes, directory_fd: int) -> None:
-        """Remove a directory that something else has replaced, with all that is in it."""
+        """Remove a directory that another kind has replaced, with its contents."""
         self._root, self._renamed = root, (path, was)
         self._counters.surplus += 1
         self._whole.remove(path, directory_fd)
 
     def tell(self) -> None:
-        """The item ends."""
+        """Send all reports, at the end of an item."""
         self._actions.tell(require(self._context))
 
     # ---- what the remover tells ------------------------------------------------
 
     def due(self, count: int) -> None:
-        """See `Listener`."""
         if self._limits is not None:
             self._limits.operations(count)
 
     def is_stopping(self) -> bool:
-        """See `Listener`."""
         return require(self._context).is_stopping()
 
     def gone(self, path: bytes, kind: str) -> None:
-        """See `Listener`."""
         self._counters.removed += 1
         now, was = self._renamed
         if now:
@@ -347,7 +344,7 @@ class Disposal:
             self.tell()
 
     def failed(self, path: bytes, doing: str, error: OSError) -> None:
-        """See `Listener`: it is no entry of the source, but one that the run has met."""
+        """Report a failure on an entry that the source does not have."""
         counters = self._counters
         counters.found += 1
         counters.failed += 1
@@ -359,12 +356,12 @@ class Disposal:
 
 
 def deletion_line(path: bytes, kind: str) -> bytes:
-    """What tells the user of a deletion, as rsync does."""
+    """Return the line about a deletion, as in rsync."""
     return DELETING + show(path).encode() + b"/" * (kind == "d") + b"\n"
 
 
 def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
-    """The same blocks, less what the target's directory has not; with -1 there is none."""
+    """Return the blocks without names that the target's directory lacks; -1 for no directory."""
     for block in found:
         for kind in KINDS:
             names = getattr(block, kind) if target_fd >= 0 else ()
@@ -375,18 +372,18 @@ def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
 def filled(
     found: Iterable[Block], emptiness: Emptiness, path: bytes, source_fd: int
 ) -> Iterator[Block]:
-    """The same blocks of the source's directory, less directories that hold nothing."""
+    """Return the blocks of a source directory without empty directories."""
     for block in found:
         emptiness.without_empty(block, path, source_fd)
         yield block
 
 
 def packed(root: int, paths: Iterable[bytes], *, doubtful: bool = False) -> Surplus:
-    """Paths as a notice."""
+    """Return paths as a notice."""
     return Surplus(root, b"".join(path + b"\0" for path in paths), doubtful=doubtful)
 
 
 def moved_away(count: int) -> Changed:
-    """Why nothing is removed from the copy of a directory, which has so much surplus."""
+    """Return why nothing is removed from the copy of a directory."""
     stay = "1 entry stays" if count == 1 else f"{count:,} entries stay"
     return Changed(f"it changed while the run was under way, {stay} until the next run")

@@ -1,4 +1,4 @@
-"""The copy of a mirror as a task: fcp's, with another visitor, and with who decides what stays."""
+"""The copy of a mirror as a task: fcp's, with another visitor and another overwrite policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pcircle.transfer.work.task import CopyTask
 
 
 class MirrorTask(CopyTask):
-    """One rank's part."""
+    """The part of one rank."""
 
     notice_type = Notice | Surplus | Linked | ListingTimes
     visitor_type = MirrorVisitor
@@ -21,7 +21,7 @@ class MirrorTask(CopyTask):
 
 
 class JournaledMirror(JournaledCopy):
-    """One rank's part of a mirror that keeps a checkpoint."""
+    """The part of one rank in a mirror with a checkpoint."""
 
     notice_type = Notice | Surplus | Linked | ListingTimes
     visitor_type = MirrorVisitor

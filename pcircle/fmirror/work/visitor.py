@@ -1,8 +1,8 @@
-"""What fmirror does at each step of the walk: as fcp, with a look at what is there before it.
+"""The visitor of a mirror: that of a copy, after a comparison with the target.
 
-Files of a directory that was there are looked up on both sides, many at a time, and those that are
-as they should be never become entries: that is most of them, every night. What is left goes the way
-of all copies, where `Keeping` decides about each.
+Files of an existing directory are looked up on both sides, many at a time, and files that are up to
+date, usually almost all, never become entries. The remaining ones are copied as usual, under the
+policy of `Keeping`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `
 
 
 class MirrorVisitor(CopyVisitor):
-    """One worker thread's."""
+    """The visitor of one worker thread."""
 
     def __init__(self, worker: Worker, entries: Entries) -> None:
         super().__init__(worker, entries)
@@ -102,7 +102,10 @@ class MirrorVisitor(CopyVisitor):
 
     @staticmethod
     def access_of(plan: Plan) -> WriteAccess:
-        """See `CopyVisitor`: as with rsync, modes of the target do not hold, nor flags if kept."""
+        """Return the protections to remove:
+
+        as with rsync, modes of the target, and flags unless kept.
+        """
         return WriteAccess(owner=True, flags=plan.keep.flags)
 
     # ---- items -----------------------------------------------------------------
@@ -115,7 +118,6 @@ class MirrorVisitor(CopyVisitor):
         return super()._begin(context)
 
     def end(self, context: Context[Item], opens: Sequence[Open[Part]]) -> None:
-        """See `Visitor`."""
         self._tell_aside(context)
         self._tell_surplus(context)
         if self._disposal is not None:
@@ -129,7 +131,7 @@ class MirrorVisitor(CopyVisitor):
         super().end(context, opens)
 
     def _tell_aside(self, context: Context[Any]) -> None:
-        """Directories that were replaced are to go, now or at last."""
+        """Remove replaced directories, now or at the end."""
         aside, self._keeper.aside = self._keeper.aside, []
         if aside and self._disposal is None:
             context.note([Surplus(root, path + b"\0", was) for root, path, was in aside])
@@ -140,7 +142,7 @@ class MirrorVisitor(CopyVisitor):
                 require(self._disposal).remove_replaced(root, path, was, lease.fd)
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
-        """Leave surplus of a directory that has changed to the end of the copy."""
+        """Defer extraneous entries of a changed directory to the end of the copy."""
         for at in range(0, len(paths), _PATHS_TOGETHER):
             some = paths[at : at + _PATHS_TOGETHER]
             require(self._context).note([packed(0, some, doubtful=True)])
@@ -155,7 +157,7 @@ class MirrorVisitor(CopyVisitor):
                     context.note([packed(root, paths[at : at + _PATHS_TOGETHER])])
 
     def _mark(self, root: int) -> None:
-        """See `CopyVisitor`: not before something is changed, as a mark moves the root's times."""
+        """Mark the root only before a change, because a mark changes its times."""
 
     def _mark_changed(self) -> None:
         counts = self._counters
@@ -183,7 +185,7 @@ class MirrorVisitor(CopyVisitor):
     def _compare(
         self, above: Open[Part], names: list[bytes], fds: tuple[int, int], context: Gathering[Part]
     ) -> list[bytes]:
-        """Compare directories of one; those that are to be walked. Others may be its next ones."""
+        """Compare directories; return those to walk, which may be entered next."""
         found = self._subtrees.compare(above.path, names, fds, hastens=context.has_idle_workers())
         above.pending += found.later
         done = len(names) - len(found.rest) - len(found.later)
@@ -279,7 +281,7 @@ class MirrorVisitor(CopyVisitor):
         return self._lister.blocks(opened.path, source)
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`. What is surplus is held against all of the source's directory."""
+        """Compare extraneous names with the source's whole directory."""
         leases = opened.leases
         if self._emptiness is not None:
             blocks = filled(blocks, self._emptiness, opened.path, source.fd)
@@ -303,14 +305,13 @@ class MirrorVisitor(CopyVisitor):
         return super().meant(opened, blocks, source)
 
     def _waits(self, opened: Open[Part]) -> bool:
-        """Whether what is surplus in a directory waits until what others do of it is in place."""
+        """Return whether removals in a directory wait for items of other ranks."""
         if self._disposal is None or not opened.waits:
             return False
         opened.own = replace(opened.own, due=True)
         return True
 
     def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
-        """See `Visitor`."""
         if opened.own.due:
             try:
                 self._dispose(opened)
@@ -321,7 +322,7 @@ class MirrorVisitor(CopyVisitor):
         return super().leave(opened, context)
 
     def _dispose(self, opened: Open[Part]) -> None:
-        """Remove what is surplus in a directory that was listed before. OSError."""
+        """Remove extraneous entries of a directory that was listed before. OSError."""
         root, path, place = opened.root, opened.path, require(opened.place)
         sides = self._sides
         with (
@@ -333,7 +334,7 @@ class MirrorVisitor(CopyVisitor):
                 require(self._disposal).remove(root, paths, target.fd)
 
     def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
-        """See `Visitor`. What an earlier run has found to be surplus has to be found again."""
+        """Return None if extraneous entries of an earlier run must be found again."""
         if self._finder is None:
             return super().known(opened, context)
         self._counted = False
@@ -361,9 +362,9 @@ class MirrorVisitor(CopyVisitor):
         super()._finish_open(opened, lease, missing)
 
     def _is_held(self, own: Any, lease: Lease, lifted: int = 0) -> bool:
-        """Whether a directory that was there has the attributes that it is to have.
+        """Return whether an existing directory has its final attributes.
 
-        Flags that this run has `lifted` count as those that it has.
+        Flags that this run has `lifted` count as present.
         """
         wanted = self._plan.keep.held(own.source, own.held)
         if wanted is None:
@@ -382,7 +383,6 @@ class MirrorVisitor(CopyVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
-        """See `Visitor`."""
         place = require(where.place)
         self._quick.is_trusted = place.since != _MOVED
         self._keeper.doubts = not self._quick.is_trusted
@@ -402,7 +402,7 @@ class MirrorVisitor(CopyVisitor):
             self._tell_aside(context)
 
     def _without(self, where: Where, names: list[bytes], fds: tuple[int, int]) -> list[bytes]:
-        """Those of some names that were not linked to another tree, nor left out for one."""
+        """Return the names that were neither linked to another tree nor left out."""
         left, beside, counters = [], require(self._beside), self._counters
         for name in names:
             linked = beside.has(where.root, where.path, name, fds)
@@ -419,7 +419,7 @@ class MirrorVisitor(CopyVisitor):
     def _judged(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
-        """Tell of each name before it is copied; what is handed back is told of later."""
+        """Itemize names before they are copied; those handed back are reported later."""
         until_s = time.monotonic() + BATCH_S
         single = [Names([], [name], []) for name in names.links]
         single += [Names([], [], [name]) for name in names.specials]
@@ -439,7 +439,7 @@ class MirrorVisitor(CopyVisitor):
     def _left(
         self, where: Where, names: list[bytes], fds: tuple[int, int], among: int
     ) -> list[bytes]:
-        """Those of some names that are not known to be as they should be; these are counted."""
+        """Return the names that may differ; the others are counted."""
         left: list[bytes] = []
         for at in range(0, len(names), CAPACITY):
             some = names[at : at + CAPACITY]
