@@ -1,1 +1,1 @@
-"""What a file is: descent by descriptors, metadata, holes, and ways to move bytes."""
+"""Files and directories: access through descriptors, attributes, holes, and ways to copy bytes."""

@@ -1,9 +1,9 @@
-"""Opening a directory that is in another one and on the same mount, never through a link.
+"""Opening a directory within another one, on the same mount and never through a link.
 
-`openat2` does that in one call, and nothing can come between the look and the opening. Its
-arguments are made once, as ctypes takes them, which makes it as fast as `os.open`. The error
-number would cost more than the call, so where that fails `os.open` says what is wrong. If it finds
-nothing wrong, because the kernel has no `openat2` or because of the mount, mounts are compared.
+`openat2` does that in one call, so nothing can change between a check and the opening. Its
+arguments are made once, as ctypes takes them, which makes it as fast as `os.open`. Reading the
+error number would cost more than the call, so after a failure `os.open` determines the error. If it
+finds none, because the kernel has no `openat2` or because of a mount, mounts are compared.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _RESOLVE_NO_XDEV, _RESOLVE_BENEATH = 0x01, 0x08
 
 
 def is_same_mount(fd: int, directory_fd: int) -> bool:
-    """Whether two open files are on one mount. OSError."""
+    """Return whether two open files are on one mount. OSError."""
     return mount_of(fd) == mount_of(directory_fd)
 
 
 def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, int], int]:
-    """A function that opens the directory of a name in an open one.
+    """Return a function that opens a directory by its name in an open one.
 
-    It raises OSError, and Trouble where something is mounted, unless it may `cross`. With
-    `no_atime` reading the directory leaves its access time as it is, where that is permitted.
+    It raises OSError, and Trouble for a mount point, unless it may `cross` mounts. With `no_atime`
+    reading the directory keeps its access time, where that is permitted.
     """
     if no_atime:
         return _opener_without_atime(cross=cross)
@@ -57,7 +57,7 @@ def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, i
 
 
 def _opener_without_atime(*, cross: bool) -> Callable[[bytes, int], int]:
-    """Return a function as of `opener`, for walks that are followed by another one."""
+    """Return an `opener` that keeps access times, for a walk that another one follows."""
 
     def open_beneath(name: bytes, directory_fd: int) -> int:
         fd = open_without_atime(name, _FLAGS, directory_fd)

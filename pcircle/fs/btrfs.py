@@ -1,11 +1,11 @@
-"""What btrfs tells of a subvolume: its identity, and which inodes have changed since a generation.
+"""Facts about a btrfs subvolume: its identity, and the inodes that have changed since a generation.
 
-Each node of a subvolume's tree has the generation in which it was written, so what has changed is
-found by reading just the nodes that are newer: a hundred changes among a million files take
-milliseconds. An inode's item has the generation of its last change of any kind: content,
-attributes, links. Structures and numbers are those of linux/btrfs.h and linux/btrfs_tree.h.
+Each node of a subvolume's tree has the generation in which it was written, so changes are found by
+reading only newer nodes: a hundred changes among a million files take milliseconds. The item of an
+inode has the generation of its last change of any kind: content, attributes, links. Structures and
+numbers are those of linux/btrfs.h and linux/btrfs_tree.h.
 
-Asking for a subvolume's identity takes no privilege, all else takes root.
+Reading the identity of a subvolume needs no privilege; everything else needs root.
 """
 
 from __future__ import annotations
@@ -48,11 +48,13 @@ _NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class Subvolume(msgspec.Struct, frozen=True):
-    """A subvolume: `origin` is what it is a snapshot of, or itself; `generation` its latest one.
+    """A subvolume:
 
-    `is_touched`: it is a snapshot that was changed itself since it was made, as one is that was
-    received or was writable for a while. So it has what its origin never had.
-    `changed` is when an inode of it was last changed, by generation and by nanosecond.
+    `origin` is the source of the snapshot, or itself; `generation` is its latest one.
+
+    `is_touched` means that the snapshot was changed after it was made, as when it was received or
+    writable for a while. Then it has content that its origin never had. `changed` is the last
+    change of one of its inodes, by generation and by nanosecond.
     """
 
     uuid: str
@@ -64,7 +66,7 @@ class Subvolume(msgspec.Struct, frozen=True):
 
 
 def subvolume_of(fd: int) -> Subvolume | None:
-    """The subvolume of which an open directory is the root; None if it is none. OSError."""
+    """Return the subvolume of which an open directory is the root, or None. OSError."""
     if os.fstat(fd).st_ino != ROOT_INODE:
         return None
     buffer = bytearray(504)
@@ -103,22 +105,22 @@ def subvolume_of(fd: int) -> Subvolume | None:
 
 
 def is_empty_subvolume(fd: int, status: os.stat_result) -> bool:
-    """Return whether an open directory stands for a subvolume that a snapshot does not have.
+    """Return whether an open directory stands for a subvolume that a snapshot does not contain.
 
-    Nothing can change it, and its times are those at which the kernel met it.
+    It cannot be changed, and its times are those at which the kernel first saw it.
     """
     return status.st_ino == _EMPTY_SUBVOLUME_INODE and type_of_mount(fd) == b"btrfs"
 
 
 def sync(fd: int) -> None:
-    """Bring all that was written to a file system of btrfs to disk. OSError."""
+    """Flush everything written to a btrfs file system to disk. OSError."""
     fcntl.ioctl(fd, _SYNC)
 
 
 def number_of(fd: int, uuid: str) -> int | None:
-    """The number of the subvolume with this uuid on the file system of an open directory.
+    """Return the number of the subvolume with this uuid on the file system of an open directory.
 
-    None if there is none any more, or it was changed since it was made. OSError.
+    None if it no longer exists, or was changed after it was made. OSError.
     """
     low, high = struct.unpack("<QQ", bytes.fromhex(uuid))
     for key, data in _found(fd, (low, _UUID_KEY), (low, _UUID_KEY), 0, _UUIDS_TREE):
@@ -135,7 +137,7 @@ def number_of(fd: int, uuid: str) -> int | None:
 
 
 def changed_since(fd: int, generation: int) -> Iterator[tuple[int, int]]:
-    """The inodes of a subvolume, and their modes, that have changed after a generation. OSError."""
+    """Yield the inodes, with modes, of a subvolume that changed after a generation. OSError."""
     for key, data in _found(fd, (ROOT_INODE, 0), (_MAX_INODE, 255), generation + 1):
         if key[1] == _INODE_ITEM:
             changed_in = struct.unpack_from("<Q", data, 8)[0]
@@ -144,7 +146,7 @@ def changed_since(fd: int, generation: int) -> Iterator[tuple[int, int]]:
 
 
 def names_of(fd: int, inode: int) -> Iterator[tuple[int, bytes]]:
-    """The names of an inode, each with the inode of its directory. OSError."""
+    """Yield the names of an inode, each with the inode of its directory. OSError."""
     for key, data in _found(fd, (inode, _INODE_REF), (inode, _INODE_EXTREF), 0):
         at = 0
         while at < len(data):
@@ -159,10 +161,10 @@ def names_of(fd: int, inode: int) -> Iterator[tuple[int, bytes]]:
 
 
 def subvolumes_in(fd: int, directory: int, generation: int) -> Iterator[bytes]:
-    """Yield the names of subvolumes in a directory that it has got after a generation.
+    """Yield the names of subvolumes in a directory that were added after a generation.
 
-    In a snapshot these are empty directories, which no inode of the snapshot stands for. Names that
-    are older may be among them. OSError.
+    In a snapshot these are empty directories without an inode of the snapshot. Older names may be
+    among them. OSError.
     """
     item = directory, _DIR_INDEX
     for _, data in _found(fd, item, item, generation + 1):
@@ -181,9 +183,9 @@ def has_subvolumes(fd: int) -> bool:
 
 
 def path_of(fd: int, inode: int, subvolume: int = _OWN_TREE) -> bytes:
-    """The path of a directory below the root of its subvolume, or of the one with this number.
+    """Return the path of a directory below the root of its subvolume, or of that with this number.
 
-    OSError if it is gone.
+    OSError if it no longer exists.
     """
     if inode == ROOT_INODE:
         return b""
@@ -200,7 +202,7 @@ def _found(
     least_generation: int,
     tree: int = _OWN_TREE,
 ) -> Iterator[tuple[tuple[int, int, int], memoryview]]:
-    """Items of a tree: keys, and data that is good until the next one is asked for."""
+    """Yield items of a tree: keys, and data that is valid until the next item."""
     at = (*first, 0)
     while True:
         buffer = bytearray(32_872)  # what is asked, and 32 KiB of answers

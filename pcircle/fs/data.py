@@ -61,14 +61,14 @@ from pcircle.writing import write_at
 
 BUFFER_BYTES = 512 << 10
 BLOCK_BYTES = 4096
-"""What is aligned to this may be cloned, and may become a hole if it is zero."""
+"""The alignment that permits clones, and the unit of holes."""
 
 When: TypeAlias = Literal["auto", "always", "never"]
 Pair: TypeAlias = "tuple[int, int]"
 """The devices of source and target."""
 
 Way: TypeAlias = "Callable[[int, int, int, int], int]"
-"""Moves up to so many bytes: source, target, offset, length. Returns how many it were."""
+"""A copy method: source, target, offset, length. Returns the number of bytes moved."""
 
 # linux/fs.h, as most architectures encode them; elsewhere an unknown request is refused.
 _FICLONE = 0x40049409
@@ -95,7 +95,7 @@ _INLINE_BYTES = 64 << 10  # so much is kept in inodes or as less than a block, G
 
 
 def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
-    """The (offset, length) of the data, hole by hole, within a range of a file."""
+    """Yield the (offset, length) of data between holes, within a range of a file."""
     end = offset + length
     if offset < end and not reports_holes(fd):
         yield offset, length
@@ -118,9 +118,9 @@ def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
 
 
 def data_chunks(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
-    """The (offset, length) of a file's chunks of so many bytes, but for those that are all hole.
+    """Yield the (offset, length) of chunks of a file, except chunks that are holes.
 
-    `sparse` tells that it may have holes.
+    `sparse` means that the file may have holes.
     """
     offset = 0
     sparse = sparse and reports_holes(fd)
@@ -139,18 +139,18 @@ def data_chunks(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tup
 
 
 def may_have_holes(status: os.stat_result) -> bool:
-    """Whether a file takes less space than it has bytes."""
+    """Return whether a file takes less space than its size."""
     return status.st_blocks * 512 < status.st_size
 
 
 def close_read(fd: int) -> None:
-    """Close a file that was read: whatever a server has to say then is too late."""
+    """Close a file that was read, ignoring errors of a server, which would come too late."""
     with suppress(OSError):
         os.close(fd)
 
 
 def clone_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
-    """Share a range of blocks; all of it or, if it does not begin with a block, nothing."""
+    """Share a range of blocks; all of it or, if it does not start at a block, nothing."""
     if offset % BLOCK_BYTES:
         return 0
     fcntl.ioctl(target_fd, _FICLONERANGE, struct.pack("=qQQQ", source_fd, offset, length, offset))
@@ -163,13 +163,13 @@ def copy_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
 
 
 def send_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
-    """Let the kernel send a range from one file to the other; moves the target's position."""
+    """Let the kernel send a range from one file to another; moves the target's position."""
     os.lseek(target_fd, offset, os.SEEK_SET)
     return os.sendfile(target_fd, source_fd, offset, length)
 
 
 def ways_of(reflink: When, sparse: When) -> tuple[Way, ...]:
-    """The ways that such a copy may go before it reads and writes."""
+    """Return the methods that such a copy may try before it reads and writes."""
     if sparse == "always":
         return ()  # zeros are found by looking at them
     if sparse == "never" or reflink == "never":
@@ -178,10 +178,10 @@ def ways_of(reflink: When, sparse: When) -> tuple[Way, ...]:
 
 
 class Mover:
-    """Copies ranges between files, remembering which ways a pair can go. One per thread.
+    """Copies ranges between files, and remembers which methods a pair supports. One per thread.
 
-    `reflink` and `sparse` are the options of these names; `ways` are those
-    that they allow. `see` gets what is read, and its offset: without `ways` all that is copied.
+    `reflink` and `sparse` are the options of these names; `ways` are the methods that they permit.
+    `see` is called with data that is read, and its offset: without `ways` with all data.
     """
 
     def __init__(
@@ -200,11 +200,11 @@ class Mover:
         self._view = memoryview(self._buffer)
 
     def clone(self, source_fd: int, target_fd: int, pair: Pair | None = None) -> bool:
-        """Make an empty target a clone of the whole source; False if it is to be copied.
+        """Make an empty target a clone of the whole source; return False if it must be copied.
 
-        OSError if it must be cloned and can't be. Else every error means copying,
-        which has the same error if it is not the clone's own: XFS wants more
-        space for a clone than there may be in the source's part of the disk.
+        OSError if it must be cloned and cannot be. Any other error leads to a copy, which fails in
+        the same way unless the error is specific to clones: XFS needs more space for a clone than
+        may be free in that part of the disk.
         """
         if clone_range not in self._ways:
             return False
@@ -231,13 +231,11 @@ class Mover:
         *,
         digs: bool = False,
     ) -> int:
-        """Copy a range to the same place in the target; returns the bytes copied.
+        """Copy a range to the same place in the target; return the number of bytes copied.
 
-        With `digs` blocks of zeros are not written.
-
-        Fewer than `length` only if the source ends before. The target's
-        position is of no account, and undefined afterwards. `pair` spares
-        asking for the devices. OSError as of read or write.
+        With `digs` blocks of zeros are not written. The result is less than `length` only if the
+        source ends earlier. The position of the target is ignored, and undefined afterwards. `pair`
+        saves the look-up of devices. OSError as of read or write.
         """
         done = 0
         digs = digs or self._digs
@@ -259,7 +257,7 @@ class Mover:
     def _go(
         self, way: Way, left: list[Way], source_fd: int, target_fd: int, offset: int, length: int
     ) -> int:
-        """As far as one way leads."""
+        """Copy as far as one method succeeds."""
         done = 0
         while done < length:
             try:
@@ -295,7 +293,7 @@ class Mover:
         return done
 
     def _write_data(self, target_fd: int, offset: int, count: int) -> None:
-        """Write what is in the buffer, but for its blocks of zeros."""
+        """Write the buffer, except blocks of zeros."""
         begin = at = 0
         while at < count:
             size = min(BLOCK_BYTES - (offset + at) % BLOCK_BYTES, count - at)
@@ -309,25 +307,24 @@ class Mover:
 
 
 def pair_of(source_fd: int, target_fd: int) -> Pair:
-    """The devices of two open files."""
+    """Return the devices of two open files."""
     return os.fstat(source_fd).st_dev, os.fstat(target_fd).st_dev
 
 
 class Tiers:
-    """Tells which files have their data elsewhere, as on tape, without opening one."""
+    """Detects files whose data is elsewhere, as on tape, without opening them."""
 
     def __init__(self, *, follow: bool = False) -> None:
         self._follow = follow
         self._types: dict[int, bytes | None] = {}  # by device
 
     def is_offline(self, name: bytes, directory_fd: int | None, status: Any) -> bool:
-        """Whether the file of this name and status has to be fetched to be read.
+        """Return whether the data of a file must be fetched before it can be read.
 
-        Without a directory the name is a path.
-
-        Lustre tells it by the layout, and one block at the most of what is released. Elsewhere a
-        file counts as such that has no blocks, and more bytes than fit into an inode, where an
-        archive may be behind the file system. So does one there that is nothing but a hole.
+        Without a directory the name is a path. On Lustre the layout tells it, and at most one block
+        of a released file. Elsewhere, if an archive may be behind the file system, a file counts as
+        offline if it has no blocks, and more bytes than fit into an inode. So does a file that is
+        one hole.
         """
         if not stat.S_ISREG(status.st_mode) or not status.st_size or status.st_blocks > 1:
             return False
@@ -343,7 +340,7 @@ class Tiers:
         )
 
     def may_have(self, device: int) -> bool:
-        """Whether an archive may be behind the file system of this number."""
+        """Return whether an archive may be behind the file system with this number."""
         type_ = self._type_of(device)
         return type_ is not None and type_ not in _UNTIERED
 
@@ -358,7 +355,7 @@ def _below(directory_fd: int, name: bytes) -> bytes:
 
 
 class Recalling(Protocol):
-    """The counters of who reads files: offline ones among them."""
+    """The counters of code that reads files, including offline ones."""
 
     recalled: int
 
@@ -366,7 +363,7 @@ class Recalling(Protocol):
 class Recalls:
     """Counts offline files before they are read, on one thread; `tell` is called for the first.
 
-    It gets the root and the path. `place` are root and path of the directory that names are in.
+    It receives the root and the path. `place` has root and path of the current directory.
     """
 
     def __init__(self, counts: Recalling, *, follow: bool = False) -> None:
@@ -377,7 +374,7 @@ class Recalls:
         self._tiers = Tiers(follow=follow)
 
     def may_be_in(self, directory_fd: int) -> bool:
-        """Whether a file of this directory may be offline."""
+        """Return whether a file of this directory may be offline."""
         try:
             device = os.fstat(directory_fd).st_dev
         except OSError:
@@ -385,7 +382,7 @@ class Recalls:
         return self._tiers.may_have(device)
 
     def see(self, name: bytes, directory_fd: int | None, status: Any) -> None:
-        """A file of this name and status is to be read; without a directory the name is a path."""
+        """Register a file before it is read; without a directory the name is a path."""
         if status.st_blocks > 1 or not self._tiers.is_offline(name, directory_fd, status):
             return
         self._counts.recalled += 1

@@ -1,23 +1,21 @@
-"""Directory descriptors, leased: how every path below a root is reached.
+"""Leased directory descriptors, through which every path below a root is accessed.
 
-Paths longer than PATH_MAX can't be given to the kernel, and a path that is
-looked up from the top each time can be redirected by whoever may rename one
-of its parts. So a directory is opened once, component by component from the
-nearest ancestor at hand, never through a symbolic link, and everything in it
-is done relative to its descriptor.
+The kernel does not accept paths longer than PATH_MAX, and a path that is resolved from the top each
+time can be redirected by anybody who may rename one of its parts. So a directory is opened once,
+component by component from the nearest open ancestor, never through a symbolic link, and entries
+are accessed relative to its descriptor.
 
-Descriptors are kept in an LRU. Each use is a *lease*: eviction closes a
-descriptor only after its last lease has ended. Closing at once would free its
-number for the next `open`, and a late user would write into the wrong
-directory; in a trial without leases 13 of 16,000 files went astray.
+Descriptors are kept in an LRU cache. Each use is a *lease*: eviction closes a descriptor only after
+its last lease has ended. Closing it at once would free its number for the next `open`, and a late
+user would write to the wrong directory; in a trial without leases this happened to 13 of 16,000
+files.
 
-A directory that must be a certain one is opened as the `..` of one in it, if such a one is at
-hand: a tree of 3,000 levels is left level by level, and from the top down each time that took
-a million calls.
+A directory with a required identity is opened as the `..` of one of its subdirectories, if one is
+open: a tree of 3,000 levels is left level by level; from the top down each time it took a million
+calls.
 
-A directory is named by (root, path): the number of a root and the path below
-it, b"" for the root itself, `HOLDER` for the directory that holds the root's
-own name.
+A directory is named by (root, path): the number of a root and the path below it, b"" for the root
+itself, `HOLDER` for the directory that holds the root's own name.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from pcircle.fs.trouble import Changed
 from pcircle.trusted import PseudoDirectories, directory
 
 HOLDER = b"."
-"""The path of the directory in which a root has its name."""
+"""The path of the directory that holds the name of a root."""
 
 _MAX_KEPT = 1024
 _FOR_OTHERS = 64  # descriptors that the rest of the process needs
@@ -54,10 +52,10 @@ _AS_GIVEN = -1  # in place of a root, for directories by the path that the user 
 
 
 class Base(msgspec.Struct, frozen=True):
-    """A root: a name in a directory that is opened as the user gave it.
+    """A root: a name in a directory that is opened as the user specified it.
 
     An empty `name` means that the root is the directory itself. With `known`, device and inode, it
-    must be that very directory: what was checked before is known of no other one.
+    must be that directory: checks that were made apply to no other.
     """
 
     holder: bytes
@@ -66,10 +64,10 @@ class Base(msgspec.Struct, frozen=True):
 
 
 class _Open:
-    """A descriptor, how many leases it has, and whether the cache has let it go.
+    """A descriptor, its number of leases, and whether the cache has evicted it.
 
-    `searched` tells that it is open for its path alone; `status` is that of when it was opened.
-    One that is `alone` never was in the cache: nobody has it but who has leased it.
+    `searched` means that it is open for its path alone; `status` is that of the opening. One that
+    is `alone` never was in the cache: only its lessee has it.
     """
 
     __slots__ = ("alone", "evicted", "fd", "identity", "leases", "searched", "status")
@@ -86,7 +84,7 @@ class _Open:
 
 
 class Lease:
-    """A use of a directory descriptor: a context manager that gives it."""
+    """A use of a directory descriptor: a context manager that returns it."""
 
     __slots__ = ("_directories", "fd", "identity", "opened", "searched")
 
@@ -98,7 +96,7 @@ class Lease:
         self.searched = opened.searched
 
     def end(self) -> None:
-        """End it."""
+        """End the lease."""
         if self.opened.alone:
             close_open(self.fd)
         else:
@@ -112,28 +110,27 @@ class Lease:
 
 
 def device_and_inode(status: os.stat_result) -> tuple[int, int]:
-    """What tells a file from all others of a node."""
+    """Return the identity of a file on one node."""
     return status.st_dev, status.st_ino
 
 
 def inode_alone(status: os.stat_result) -> tuple[int, int]:
-    """As far as that goes on several nodes, which number devices each in their own way."""
+    """Return the identity of a file across nodes, which number devices differently."""
     return 0, status.st_ino
 
 
 class Directories:
     """The directories below some roots, by leased descriptors.
 
-    A directory that may be searched, but not read, is opened for its path alone: what is in it can
-    be reached by name. With `follow` directories may be reached through symbolic links. `opened` is
-    told each directory that is opened, and its status. Where one is `careful`, the ways to the
-    roots lead through no link that another user could have made, and where they are `written` to,
-    also none is on procfs, sysfs or devtmpfs; where `linkless`, through no link at all: Untrusted.
-    `below` opens a directory in another one
-    in its own way, see `pcircle.fs.beneath`, and `unlock` may make one readable that is not, by a
-    descriptor for its path alone; it tells whether it has. The status is that of before. With
-    `no_atime` reading a directory leaves its access time as it is, where the system permits that;
-    `below` must do so itself.
+    A directory that may be searched but not read is opened for its path alone: its entries are
+    accessible by name. With `follow` directories may be reached through symbolic links. `opened` is
+    called with each opened directory, and its status. With `careful` the paths to the roots lead
+    through no link that another user could have made; with `written` none is on procfs, sysfs or
+    devtmpfs either; with `linkless` they lead through no link at all: Untrusted. `below` opens a
+    directory in another one, see `pcircle.fs.beneath`, and `unlock` may make one readable by a
+    descriptor for its path alone; it returns whether it has. The status is that of before. With
+    `no_atime` reading a directory keeps its access time, where the system permits it; `below` must
+    do so itself.
     """
 
     def __init__(
@@ -176,9 +173,8 @@ class Directories:
     ) -> Lease:
         """Lease the descriptor of a directory.
 
-        With `identity`, as `identify` gives it, it must be that very directory; with
-        `readable` it can be scanned. OSError as of `open`, Changed if it is
-        another one.
+        With `identity`, a result of `identify`, it must be that directory; with `readable` it can
+        be listed. OSError as of `open`, Changed if it is another directory.
         """
         with self._lock:
             opened = self._from_below(root, path, identity) or self._find(root, path)
@@ -190,9 +186,9 @@ class Directories:
             return Lease(self, opened)
 
     def lease_below(self, above: Lease, name: bytes) -> Lease:
-        """Lease a directory that is in the one of another lease, and is rarely asked for again.
+        """Lease a directory within the one of another lease, which is rarely needed again.
 
-        So it is not kept, unless by `keep`: most directories of a tree have none below them.
+        So it is not cached, unless by `keep`: most directories of a tree have no subdirectories.
         """
         opened = self._open_at(name, above.fd, self._no_follow, self._beneath)
         opened.evicted = opened.alone = True
@@ -200,9 +196,9 @@ class Directories:
         return Lease(self, opened)
 
     def lease_open(self, fd: int, status: os.stat_result) -> Lease:
-        """Lease a directory that was opened elsewhere, as `lease_below` does; takes the descriptor.
+        """Lease a directory that was opened elsewhere, like `lease_below`; takes the descriptor.
 
-        `status` is that of when it was opened. OSError.
+        `status` is that of the opening. OSError.
         """
         try:
             opened = self._told(fd, status, searched=False)
@@ -214,7 +210,7 @@ class Directories:
         return Lease(self, opened)
 
     def keep(self, lease: Lease, root: int, path: bytes) -> None:
-        """It will be asked for again by its path."""
+        """Cache a leased directory, because it will be needed by its path."""
         with self._lock:
             opened = lease.opened
             # One that is kept may be so by another name: a root by that of its holder.
@@ -223,7 +219,7 @@ class Directories:
                 self._add(root, path, opened)
 
     def forget(self, root: int, path: bytes) -> None:
-        """A directory was removed: it is closed with its last lease, and not kept until then.
+        """Close a removed directory after its last lease, and remove it from the cache.
 
         An open descriptor keeps its inode, and on NFS a file in its place.
         """
@@ -233,14 +229,14 @@ class Directories:
                 self._evicted((root, path), opened)
 
     def release(self, opened: _Open) -> None:
-        """End a lease of one that was kept."""
+        """End a lease of a cached directory."""
         with self._lock:
             opened.leases -= 1
             if opened.evicted and not opened.leases:
                 close_open(opened.fd)
 
     def roots(self) -> set[tuple[int, int]]:
-        """Device and inode, as this node has them, of those roots that are directories by now."""
+        """Return device and inode, on this node, of the roots that are directories by now."""
         found = set()
         for number in range(len(self._bases)):
             with suppress(OSError), self.lease(number, b"") as lease:  # it may not be made yet
@@ -248,7 +244,7 @@ class Directories:
         return found
 
     def close(self) -> None:
-        """Let all descriptors go, unless a thread is stuck in opening one: that may be for ever."""
+        """Release all descriptors, unless a thread is stuck in opening one."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -268,7 +264,7 @@ class Directories:
             close_open(opened.fd)
 
     def _add(self, root: int, path: bytes, opened: _Open) -> None:
-        """Have the cache keep it."""
+        """Add an open directory to the cache."""
         if root != _AS_GIVEN and path not in (b"", HOLDER):
             above, _, name = path.rpartition(b"/")
             self._below[root, above] = name
@@ -277,7 +273,7 @@ class Directories:
         opened.leases -= 1
 
     def _from_below(self, root: int, path: bytes, identity: tuple[int, int] | None) -> _Open | None:
-        """Open a directory from one in it. None if there is none, or it is in another one now."""
+        """Open a directory from one of its subdirectories; None if that is not possible."""
         name = self._below.get((root, path))
         if name is None or not path or identity is None or (root, path) in self._open:
             return None
@@ -333,7 +329,7 @@ class Directories:
     def _opened(
         self, key: tuple[int, bytes], name: bytes, dir_fd: int | None, *, locked: bool = False
     ) -> _Open:
-        """Open a directory and keep it; below another one, not through a link unless told to."""
+        """Open and cache a directory; within another one, never through a link unless permitted."""
         follow = 0 if dir_fd is None else self._no_follow
         opened = self._open_at(name, dir_fd, follow, locked=locked)
         self._add(*key, opened)
@@ -379,7 +375,7 @@ class Directories:
             raise
 
     def _told(self, fd: int, status: os.stat_result, *, searched: bool) -> _Open:
-        """A directory that has been opened, after who wants to know of it was told. OSError."""
+        """Return an opened directory, after the callback for it. OSError."""
         if self._pseudo is not None:
             self._pseudo.refuse(status)
         if self._tell is not None:
@@ -388,9 +384,9 @@ class Directories:
 
 
 def open_without_atime(name: bytes, flags: int, dir_fd: int | None) -> int:
-    """Open a file so that reading it leaves its access time as it is, if that is permitted.
+    """Open a file so that reading it keeps its access time, if permitted.
 
-    It is to the owner of the file and to root. OSError.
+    Only the owner of the file and root may do so. OSError.
     """
     try:
         return os.open(name, flags | _O_NOATIME, dir_fd=dir_fd)
@@ -399,7 +395,7 @@ def open_without_atime(name: bytes, flags: int, dir_fd: int | None) -> int:
 
 
 def _readable(searched_fd: int) -> int:
-    """The same directory, open for reading; the descriptor for its path is closed. OSError."""
+    """Open the same directory for reading; close the descriptor for its path. OSError."""
     try:
         return os.open(b".", _FLAGS, dir_fd=searched_fd)
     finally:
@@ -407,7 +403,7 @@ def _readable(searched_fd: int) -> int:
 
 
 def close_open(fd: int) -> None:
-    """Close what nothing was written to: whatever a server has to say then is too late."""
+    """Close a file that was not written to, ignoring errors of a server."""
     try:  # noqa: SIM105 - `suppress` takes as long as the call
         os.close(fd)
     except OSError:  # nothing was written by way of it, and it is closed nonetheless
@@ -415,7 +411,7 @@ def close_open(fd: int) -> None:
 
 
 def open_below(directory_fd: int, path: bytes) -> int:
-    """The directory of a path below an open one, open, reached through no link. OSError."""
+    """Open the directory of a path below an open one, through no link. OSError."""
     fd = os.dup(directory_fd)
     for name in filter(None, path.split(b"/")):
         try:
@@ -427,10 +423,10 @@ def open_below(directory_fd: int, path: bytes) -> int:
 
 
 def at_and_above(directory_fd: int) -> Iterator[tuple[int, int]]:
-    """Device and inode of a directory and of all that it lies in, as far as they can be searched.
+    """Yield device and inode of a directory and of all of its parents that can be searched.
 
-    Through `..` and not by name: names may lead through links, and one may be in
-    a directory that can't be reached by its name.
+    They are reached through `..`, not by name: names may lead through links, and a parent may not
+    be accessible by its name.
     """
     last = None
     fd = os.open(b".", _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory_fd)
@@ -450,33 +446,33 @@ def at_and_above(directory_fd: int) -> Iterator[tuple[int, int]]:
 
 
 def affordable() -> int:
-    """How many directory descriptors a process can well keep, of those that it may have."""
+    """Return the number of directory descriptors that a process can keep."""
     return max(4, min(_MAX_KEPT, _half()))
 
 
 def _half() -> int:
-    """Half of the descriptors that a process may have."""
+    """Return half of the descriptors that a process may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if limit == resource.RLIM_INFINITY else (limit - _FOR_OTHERS) // 2
 
 
 def affordable_threads(sides: int = 1) -> int:
-    """How many threads a process has descriptors for, each with directories of so many sides.
+    """Return the number of threads with enough descriptors, each with directories of `sides` sides.
 
-    Its first one keeps as many directories of a side as `capacity_of` says.
+    The first one keeps as many directories of a side as `capacity_of` returns.
     """
     return 1 + affordable() // (sides * _EACH_OF_MANY + _OF_A_THREAD)
 
 
 def capacity_of(*, is_first: bool) -> int:
-    """How many directories of a side a thread keeps: few if it is not its process's first."""
+    """Return the number of cached directories of a side: few unless the thread is the first."""
     return min(affordable() // 2, affordable() if is_first else _EACH_OF_MANY)
 
 
 def affordable_at_once() -> int:
-    """Return how many small directories a thread can have open, in addition to what it keeps.
+    """Return how many small directories a thread can have open, in addition to its cache.
 
-    All threads of the process together need no more descriptors for it than is affordable.
+    All threads of the process together stay within what is affordable.
     """
     threads = threading.active_count() + _NEW_THREADS
     return max(1, min(_MAX_AT_ONCE, _half() // threads))
@@ -487,12 +483,11 @@ def bases(
     directory: bytes,
     known: Iterable[tuple[int, int] | None] = (),
 ) -> list[Base]:
-    """Roots, holder and name, as they were typed when `directory` was the working directory.
+    """Return roots, holder and name, as typed when `directory` was the working directory.
 
-    `known` are as of `Base`, as far as they go.
-
-    Paths stay as they are where that means the same: a directory may be in reach from inside
-    only. Not normalised: `a/../b` is something else if `a` is a link.
+    `known` are as in `Base`, as far as given. Paths stay as they are where that is equivalent: a
+    directory may be accessible from inside only. They are not normalised: `a/../b` is another path
+    if `a` is a link.
     """
     begin = b"" if working_directory() == directory else directory
     return [
@@ -502,7 +497,7 @@ def bases(
 
 
 def working_directory() -> bytes:
-    """The path of the working directory; empty if there is none any more."""
+    """Return the path of the working directory; empty if it no longer exists."""
     try:
         return os.getcwdb()
     except OSError:
@@ -510,7 +505,7 @@ def working_directory() -> bytes:
 
 
 def join_path(path: bytes, name: bytes) -> bytes:
-    """The path of an entry of the directory `path`, below the same root."""
+    """Return the path of an entry of the directory `path`, below the same root."""
     if path == HOLDER:
         return name
     return path + b"/" + name if path else name

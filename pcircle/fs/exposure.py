@@ -49,7 +49,7 @@ _EITHER_GROUP = -1  # in place of the owning group while it changes
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """Who has which rights to an entry: its list with the mask applied, by user and by group.
+    """The rights of each user and group to an entry: its list with the mask applied.
 
     `groups` include the owning group.
     """
@@ -63,7 +63,7 @@ class Rights(msgspec.Struct, frozen=True):
 
     @property
     def of_any_group(self) -> int:
-        """The rights that a member of an unknown set of groups certainly has."""
+        """Return the rights that a member of an unknown set of groups certainly has."""
         found = self.other
         for right in self.groups.values():
             found &= right
@@ -71,7 +71,7 @@ class Rights(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What an entry has: its mode without the kind, and its access control list."""
+    """The mode of an entry without its kind, and its access control list."""
 
     mode: int
     access: bytes | None
@@ -85,12 +85,12 @@ def withdraw(
     *,
     rewritten: bool = False,
 ) -> bool:
-    """Leave an existing entry the rights that its source grants as well.
+    """Leave an existing entry only the rights that its source grants as well.
 
-    It gets the owner and the group of the source if these are kept. `target` is an open
-    descriptor or a path that leads to the entry, `held` what the source has of lists. A file that
-    is to be `rewritten` runs as nobody else meanwhile. Returns whether anything was changed.
-    OSError if nothing could be.
+    It gets the owner and the group of the source if these are kept. `target` is an open descriptor
+    or a path that leads to the entry, `held` has the lists of the source. A file that will be
+    `rewritten` gives no set-id rights meanwhile. Return whether anything was changed. OSError if
+    nothing could be.
     """
     if not keep.mode:  # lists are kept where modes are
         return False
@@ -125,10 +125,10 @@ def withdraw(
 
 
 def common(old: Rights, new: Rights, needed: int = 0) -> Rights:
-    """What both states grant, with the owner and the group of the new one.
+    """Return the rights that both states grant, with the owner and the group of the new one.
 
-    An owner that is the user of this process keeps what it has, and what is `needed`: it could
-    take that at any time.
+    An owner who is the user of this process keeps its rights, and those `needed`: it could take
+    them at any time.
     """
     if old.uid != new.uid:
         owner = new.owner
@@ -150,7 +150,7 @@ def common(old: Rights, new: Rights, needed: int = 0) -> Rights:
 
 
 def _between(old: Rights, new: Rights, shared: Rights) -> Rights:
-    """The rights to give before the owner changes, which stay what they are when it does."""
+    """Return the rights to give before the owner changes, which the change keeps."""
     owner = old.owner | new.owner if old.uid != new.uid else shared.owner
     users = dict(shared.users)
     if old.uid != new.uid:
@@ -162,7 +162,7 @@ def _between(old: Rights, new: Rights, shared: Rights) -> Rights:
 
 
 def _simplified(rights: Rights) -> Rights:
-    """The same without entries that say what holds without them."""
+    """Return the rights without redundant entries."""
     other, groups = rights.other, rights.groups
     for gid in sorted(groups.keys() - {rights.gid}):
         rest = [right for other_gid, right in groups.items() if other_gid != gid]
@@ -194,7 +194,7 @@ def _rights(uid: int, gid: int, state: State) -> Rights:
 
 
 def _state(special: int, rights: Rights) -> State:
-    """The mode and the list that express some rights."""
+    """Return the mode and the list that express rights."""
     named = [(USER, right, uid) for uid, right in sorted(rights.users.items())]
     groups = sorted((gid, right) for gid, right in rights.groups.items() if gid != rights.gid)
     named_groups = [(GROUP, right, gid) for gid, right in groups]
@@ -216,14 +216,14 @@ def _state(special: int, rights: Rights) -> State:
 
 
 def _final_state(source: os.stat_result, held: Held | None) -> State:
-    """The mode and the list that the entry is to have in the end."""
+    """Return the final mode and list of the entry."""
     mode = stat.S_IMODE(source.st_mode)
     access = None if held is None else held.acl(ACCESS)
     return State(mode if access is None else mode_with(mode, access), access)
 
 
 def _owner_to_be(old: os.stat_result, source: os.stat_result, keep: Keep) -> tuple[int, int]:
-    """The owner and the group that the entry can be given."""
+    """Return the owner and the group that the entry can be given."""
     if not keep.ownership:
         return old.st_uid, old.st_gid
     if not os.geteuid():
@@ -232,7 +232,7 @@ def _owner_to_be(old: os.stat_result, source: os.stat_result, keep: Keep) -> tup
 
 
 def _give(target: int | bytes, now: State, wanted: State) -> State:
-    """Bring an entry from one state to another one; returns the one that it has then. OSError."""
+    """Bring an entry from one state to another; return its new state. OSError."""
     if now == wanted:
         return now
     if wanted.access is not None:

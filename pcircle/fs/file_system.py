@@ -145,7 +145,7 @@ def are_same(source_fd: int, target_fd: int) -> bool:
 
 
 def _type_of(fd: int) -> int:
-    """The type of the file system of an open file, 0 if it is not known."""
+    """Return the type of the file system of an open file; 0 if unknown."""
     record = bytearray(_RECORD_BYTES)
     call = _fstatfs()
     if call is None or call(fd, record):

@@ -1,20 +1,20 @@
-"""What an item of work carries of a list of paths; the lists themselves are `pcircle.fs.lists`.
+"""The part of a list of paths that an item carries; the lists themselves are in `pcircle.fs.lists`.
 
-A module of its own, since every item may carry it, and few runs have a list.
+It is a module of its own, because every item may carry it, and few runs have a list.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
 
 COMMENT = (b"#", b";")
-"""How lines begin that are none of a list whose paths end with newlines."""
+"""The first bytes of comment lines in a list whose paths end with newlines."""
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a list names below a directory: the text itself, or a range.
+    """The listed paths below a directory: the text itself, or a range.
 
-    A range, from `begin` to `end`, is of the list that rank 0 keeps, where the first
-    `skip` bytes of each record lead to the directory.
+    A range, from `begin` to `end`, is of the list on rank 0, where the first `skip` bytes of each
+    record lead to the directory.
     """
 
     text: bytes = b""
@@ -24,5 +24,5 @@ class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def is_range(self) -> bool:
-        """Whether it is for rank 0."""
+        """Return whether only rank 0 can read it."""
         return self.end > self.begin

@@ -1,16 +1,14 @@
-"""Lists of what is meant of a tree, by paths below its root.
+"""Lists of paths below a root, which restrict a job to them.
 
-A list may name millions of paths, in any order. Rank 0 sorts it, in bounded
-memory, into a file of its own, and there what lies below a directory lies
-together. So a directory's item needs to know but where its part begins and
-ends. Items with such a range are for rank 0, which alone has the file; it
-makes the few directories that have much below them, and cuts the rest into
-portions that carry their own text, and that anybody can take.
+A list may name millions of paths, in any order. Rank 0 sorts it, in bounded memory, into a file,
+where everything below a directory is contiguous. So the item of a directory only needs the
+beginning and the end of its part. Items with such a range are for rank 0, which has the file; it
+processes the few directories with large parts, and divides the rest into portions that carry their
+own text, for any rank.
 
-In that file a path is its components, with a NUL between them, and a slash
-ends it: neither can be in a name, and plain bytes sort as the tree does. One
-more NUL at the end means: with all that is below, should it be a directory. Two mean that it must
-be one, and three both.
+In that file a path consists of its components, separated by NUL, and a slash ends it: neither
+occurs in a name, and sorting bytes sorts the tree. One more NUL at the end means: with everything
+below, should it be a directory. Two mean that it must be a directory, and three both.
 """
 
 from __future__ import annotations
@@ -42,10 +40,11 @@ _MUST = _NUL + _NUL
 
 
 def record_of(path: bytes, *, whole: bool | None = False, strict: bool = False) -> bytes:
-    """The record of a path below a root.
+    """Return the record of a path below a root.
 
-    With `whole`, or a slash at its end unless that is None, it is of its whole subtree. If it is
-    `strict` what has such a slash must be a directory. ValueError if it is not below.
+    With `whole`, or a trailing slash unless `whole` is None, it covers its whole subtree. With
+    `strict` a path with a trailing slash must be a directory. ValueError if it is not below the
+    root.
     """
     if path.startswith(_SLASH):
         raise ValueError("it is absolute; expected a relative path")
@@ -62,16 +61,16 @@ def record_of(path: bytes, *, whole: bool | None = False, strict: bool = False) 
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What is meant of a root: a range of the list, or all of it."""
+    """The selected part of a root: a range of the list, or everything."""
 
     root: int
     listed: Listed | None
 
 
 class Lists:
-    """The lists of some roots, sorted; `parts` are the roots, and what of each is meant.
+    """The sorted lists of some roots; `parts` are the roots with their selected parts.
 
-    `digest` stands for all of it. OSError.
+    `digest` identifies the whole. OSError.
     """
 
     def __init__(self, stream: IO[bytes], parts: Sequence[Part]) -> None:
@@ -84,20 +83,20 @@ class Lists:
         self.digest = digest.digest()
 
     def of(self, root: int) -> Lists:
-        """The same, but only what is meant of one root."""
+        """Return the lists restricted to one root."""
         some = Lists.__new__(Lists)
         parts = [part for part in self.parts if part.root == root]
         vars(some).update(vars(self), parts=parts)
         return some
 
     def close(self) -> None:
-        """Give the space of the lists back; nothing more is read of them."""
+        """Release the space of the lists, which are not read any more."""
         if isinstance(self._text, mmap.mmap):
             self._text.close()
             self._text = b""
 
     def records(self, listed: Listed) -> Iterator[bytes]:
-        """The records of a range, in order, as `record_of` makes them."""
+        """Yield the records of a range in order, in the form of `record_of`."""
         at = listed.begin
         while at < listed.end:
             stop = self._text.find(_SLASH, at, listed.end)
@@ -105,7 +104,7 @@ class Lists:
             at = stop + 1
 
     def cut(self, listed: Listed, max_bytes: int) -> tuple[Listed, Listed]:
-        """The beginning of a range, of about so many bytes, and the rest, which may be empty."""
+        """Split a range after about `max_bytes` bytes; the second part may be empty."""
         change = msgspec.structs.replace
         if listed.end - listed.begin <= max_bytes:
             return listed, change(listed, begin=listed.end)
@@ -113,11 +112,11 @@ class Lists:
         return change(listed, end=at), change(listed, begin=at)
 
     def below(self, listed: Listed) -> Iterator[Group]:
-        """What a range names in its directory."""
+        """Yield the names that a range selects in its directory."""
         return groups(self._text, listed.begin, listed.end, listed.skip)
 
     def portions(self, listed: Listed) -> Iterator[Group | bytes]:
-        """A range, divided: directories with much below them, and the text of the rest."""
+        """Divide a range: yield directories with large parts, and the text of the rest."""
         pending = 0
         text: list[bytes] = []
         names = 0
@@ -137,7 +136,7 @@ class Lists:
             yield b"".join(text)
 
     def shares(self, listed: Listed, weight: float) -> Iterator[tuple[float, Group | bytes]]:
-        """The portions of a range that has this weight, each with its share of it."""
+        """Yield the portions of a range of this weight, each with its share of the weight."""
         whole = listed.end - listed.begin
         for part in self.portions(listed):
             length = len(part) if isinstance(part, bytes) else part.end - part.begin
@@ -145,7 +144,7 @@ class Lists:
 
 
 def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
-    """Sort the records of some roots, whose numbers ascend. StoppedEarly without the space."""
+    """Sort the records of roots with ascending numbers. StoppedEarly without space."""
     try:
         return _sort(lists)
     except OSError as error:
@@ -170,7 +169,7 @@ def _sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
 
 
 def _once(records: Iterable[bytes]) -> Iterator[bytes]:
-    """Sorted records without repetitions, and without what is below one that is whole."""
+    """Yield sorted records without duplicates, and without paths below a whole subtree."""
     last = None
     whole: bytes | None = None
     for record in records:
@@ -187,23 +186,22 @@ def _once(records: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def names_itself(listed: Listed, lists: Lists | None) -> bool:
-    """Whether of a directory that itself is meant, among others; `lists` are those of a range."""
+    """Return whether a range selects its directory itself, among others."""
     return first_of(listed, lists) in (None, b"", _NUL)
 
 
 def first_of(listed: Listed, lists: Lists | None) -> bytes | None:
-    """The first record of a directory, as seen from there; `lists` are those of a range."""
+    """Return the first record of a directory, relative to it."""
     if listed.is_range:
         return next(require(lists).records(listed))[listed.skip :]
     return listed.text[: listed.text.find(_SLASH)] if listed.text else None
 
 
 class Group(msgspec.Struct, frozen=True):
-    """What a list says of one name of a directory: where that lies in `data`.
+    """The records of one name in a directory, and their place in `data`.
 
-    The first `skip` bytes of each record lead to the directory. `whole` tells
-    that all below the name is meant, `deeper` that some of it is, and `must` that
-    it has to be a directory.
+    The first `skip` bytes of each record lead to the directory. `whole` means that everything below
+    the name is selected, `deeper` that some of it is, and `must` that it must be a directory.
     """
 
     data: bytes | mmap.mmap
@@ -216,18 +214,18 @@ class Group(msgspec.Struct, frozen=True):
     must: bool = False
 
     def text(self) -> bytes:
-        """Its records, as seen from the directory."""
+        """Return its records, relative to the directory."""
         if not self.skip:
             return self.data[self.begin : self.end]
         records = self.data[self.begin : self.end - 1].split(_SLASH)
         return b"".join([record[self.skip :] + _SLASH for record in records])
 
     def listed(self) -> Listed:
-        """As seen from the name."""
+        """Return its records, relative to the name."""
         return Listed(b"", self.begin, self.end, self.skip + len(self.name) + 1)
 
     def inner(self) -> Listed | None:
-        """As `listed`, with its own text; None if all is meant."""
+        """Return `listed` with its own text; None if everything is selected."""
         if self.whole:
             return None
         if not self.deeper:
@@ -236,9 +234,9 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iterator[Group]:
-    """The records of a range by the name that they begin with.
+    """Yield the records of a range by their first name.
 
-    Records that are the directory itself, which come first, name nothing in it.
+    Records of the directory itself, which come first, name nothing in it.
     """
     at = begin
     while at < end:
@@ -261,7 +259,7 @@ def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iter
 
 
 def _end_of(data: bytes | mmap.mmap, prefix: bytes, begin: int, end: int) -> int:
-    """Where the records that begin with `prefix` end, of sorted ones from `begin` on."""
+    """Return the end of the sorted records that begin with `prefix`."""
     size = len(prefix)
     low, step = begin, 256
     while low < end and data[low : low + size] == prefix:

@@ -51,16 +51,16 @@ from pcircle.mounts import type_of_device
 
 ATTRIBUTE: Final = "lustre.lov"
 DELAY: Final = os.O_NOCTTY | os.O_ASYNC
-"""To create a file with, that is to be given a layout."""
+"""Flags to create a file that will be given a layout."""
 
 STRIPE = "Lustre layouts"
-"""As a kind of thing that a copy keeps."""
+"""The name of layouts among the attributes to keep."""
 
 STRIPE_UNIT_BYTES: Final = 64 << 10
-"""Stripe sizes are multiples of this."""
+"""The unit of stripe sizes."""
 MAX_STRIPES: Final = 2000
 ALL_STRIPES: Final = 0xFFFF
-"""In place of a stripe count: one on every target."""
+"""The stripe count that stands for all targets."""
 ANY_TARGET: Final = 0xFFFF
 END_OF_FILE: Final = (1 << 64) - 1
 
@@ -103,9 +103,8 @@ _ORDERS = {"little": _Order("<"), "big": _Order(">")}
 class Stripes(msgspec.Struct, frozen=True):
     """A plain layout.
 
-    A `stripe_bytes` or `count` of 0 is what the file system has as default;
-    `first` is the first target's number, where it was chosen. `targets` are
-    the numbers of the targets of a file's objects.
+    A `stripe_bytes` or `count` of 0 is the default of the file system; `first` is the first
+    target's number, if chosen. `targets` are the numbers of the targets of a file's objects.
     """
 
     pattern: int = RAID0
@@ -117,9 +116,9 @@ class Stripes(msgspec.Struct, frozen=True):
 
 
 class Component(msgspec.Struct, frozen=True):
-    """A part of a file, from the byte `start` up to `end`, and its layout; None if it is foreign.
+    """A part of a file, from byte `start` to `end`, and its layout; None if it is foreign.
 
-    `flags` and `number` are as stored, `compression` two bytes that are too.
+    `flags`, `number` and the two bytes of `compression` are as stored.
     """
 
     start: int
@@ -131,7 +130,7 @@ class Component(msgspec.Struct, frozen=True):
 
 
 class Composite(msgspec.Struct, frozen=True):
-    """Components in their order; those of further `mirrors` begin at 0 again."""
+    """Components in order; those of further `mirrors` begin at 0 again."""
 
     components: tuple[Component, ...]
     flags: int = 0
@@ -142,7 +141,7 @@ Layout: TypeAlias = "Stripes | Composite"
 
 
 def _order_of(value: bytes) -> _Order | None:
-    """The byte order of a layout; None if it is none."""
+    """Return the byte order of a layout; None if it is not a layout."""
     if len(value) >= 4:
         for order in _ORDERS.values():
             if order.magic.unpack_from(value)[0] in _KNOWN:
@@ -151,7 +150,7 @@ def _order_of(value: bytes) -> _Order | None:
 
 
 def parse(value: bytes) -> Layout:
-    """The layout that the attribute holds. ValueError, with what is wrong, if it holds none."""
+    """Return the layout in the attribute. ValueError."""
     order = _order_of(value)
     if order is None:
         raise ValueError("it does not begin as a layout does")
@@ -165,7 +164,7 @@ def parse(value: bytes) -> Layout:
 
 
 def _parse_plain(value: bytes, order: _Order) -> Stripes | None:
-    """A plain layout; None for a foreign one."""
+    """Return a plain layout; None for a foreign one."""
     if len(value) < order.magic.size:
         raise ValueError("it is cut short")
     (magic,) = order.magic.unpack_from(value)
@@ -214,7 +213,7 @@ def _parse_composite(value: bytes, order: _Order) -> Composite:
 
 
 def compose(layout: Layout, byteorder: str = sys.byteorder) -> bytes:
-    """The attribute's value for a layout. ValueError for one with a foreign component."""
+    """Return the attribute's value for a layout. ValueError for a foreign component."""
     order = _ORDERS[byteorder]
     if isinstance(layout, Stripes):
         return _compose_plain(layout, order)
@@ -246,9 +245,9 @@ def _compose_plain(stripes: Stripes, order: _Order) -> bytes:
 
 
 def fresh(layout: Layout) -> Layout:
-    """The layout to ask for so that a new file is laid out as this one.
+    """Return the layout to request for a new file with this layout.
 
-    ValueError if it can't be asked for.
+    ValueError if it cannot be requested.
     """
     if isinstance(layout, Stripes):
         return _fresh_stripes(layout)
@@ -286,12 +285,12 @@ def _fresh_stripes(stripes: Stripes) -> Stripes:
 
 
 def wanted(value: bytes) -> bytes:
-    """What to give a new file so that it is laid out as one with this attribute. As of `fresh`."""
+    """Return the attribute for a new file with the layout of this attribute; see `fresh`."""
     return compose(fresh(parse(value)))
 
 
 def common_stripe_bytes(layout: Layout) -> int:
-    """The least size that is a number of whole stripes anywhere in a file; 0 if none is known."""
+    """Return the smallest size that is a multiple of all stripe sizes; 0 if unknown."""
     if isinstance(layout, Stripes):
         return layout.stripe_bytes
     sizes = [
@@ -307,11 +306,10 @@ def common_stripe_bytes(layout: Layout) -> int:
 
 
 def read_layout(file: int | bytes, *, follow: bool = True) -> bytes | None:
-    """The attribute of an open file or of a path; None if it has none. With `follow` of what a
-    link leads to.
+    """Return the attribute of an open file or of a path; None without one.
 
-    A directory without a default of its own answers with the file system's.
-    OSError if it can't be told.
+    With `follow`, of the target of a link. A directory without a default of its own returns that of
+    the file system. OSError if unknown.
     """
     try:
         return os.getxattr(file, ATTRIBUTE, follow_symlinks=follow)
@@ -322,7 +320,7 @@ def read_layout(file: int | bytes, *, follow: bool = True) -> bytes | None:
 
 
 def is_released(path: bytes, *, follow: bool) -> bool:
-    """Whether the data of a file is in the archive alone. OSError if it can't be told."""
+    """Return whether the data of a file is only in the archive. OSError if unknown."""
     value = read_layout(path, follow=follow)
     try:
         layout = None if value is None else parse(value)
@@ -334,13 +332,11 @@ def is_released(path: bytes, *, follow: bool) -> bool:
 
 
 def is_lustre(path: bytes) -> bool:
-    """Whether a directory is on Lustre, at the price of one system call where it is not.
+    """Return whether a directory is on Lustre, by one system call if it is not.
 
-    It is if it has, or inherits from its file system, a layout. Other file
-    systems don't know this attribute's namespace at all; some that are served
-    by a process only say that there is none. Then, and on a Lustre without any
-    default, and of a directory that may not be read, the list of mounts has
-    the answer.
+    It is if it has, or inherits, a layout. Other file systems do not know this attribute's
+    namespace; some that a process serves only report that it is missing. In that case, and on a
+    Lustre without any default, and for an unreadable directory, the list of mounts decides.
     """
     try:
         return _order_of(os.getxattr(path, ATTRIBUTE)) is not None
@@ -354,9 +350,9 @@ def is_lustre(path: bytes) -> bool:
 
 
 def default_of_file_system(path: bytes) -> bytes | None:
-    """The attribute of the root of the file system that a directory is on; None if there is none.
+    """Return the attribute of the root of the file system of a directory, or None.
 
-    OSError if it can't be reached.
+    OSError if it cannot be reached.
     """
     path = os.path.realpath(path)
     while not os.path.ismount(path):

@@ -36,12 +36,11 @@ S = TypeVar("S")
 
 
 class Keep(msgspec.Struct, frozen=True, array_like=True):
-    """Which attributes of the source a copy keeps. `mode` and `acl` are only kept together.
+    """The attributes of the source that a copy keeps. `mode` and `acl` are only kept together.
 
-    `special` tells that FIFOs, sockets and devices are copied, `stripe` that
-    Lustre layouts are kept if both sides are on Lustre; `..._demanded` that an
-    entry fails whose attributes of that kind can't be kept. `given` are owners and modes that
-    copies get in place of their sources'.
+    `special` means that FIFOs, sockets and devices are copied, `stripe` that Lustre layouts are
+    kept if both sides are on Lustre; `..._demanded` that an entry fails if its attributes of that
+    kind cannot be kept. `given` are owners and modes of copies in place of their sources'.
     """
 
     mode: bool = False
@@ -60,16 +59,16 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to set."""
+        """Return whether any attribute is set."""
         few = self.mode or self.ownership or self.timestamps
         return few or self.xattr or self.acl or self.flags
 
     def status(self, source: S) -> S:
-        """The status of a source with the owner, group and mode that its copy is to have."""
+        """Return the status of a source with the owner, group and mode of its copy."""
         return source if self.given is None else giver_of(self.given).status(source)
 
     def held(self, source: Any, held: Held | None) -> Held | None:
-        """What a source of this status has, as its copy is to have it."""
+        """Return the attributes of a source in the form for its copy."""
         if held is None or self.given is None:
             return held
         given, mode = giver_of(self.given), source.st_mode
@@ -83,10 +82,10 @@ def settle_file(
     held: Held | None = None,
     made: os.stat_result | None = None,
 ) -> list[Refused]:
-    """Give an open file, or what a path leads to, the attributes to keep but for inode flags.
+    """Set the attributes of an open file, or of a path, except inode flags.
 
-    `made` is what it was when this job made it, closed to all others: it is not given again to the
-    owner that it has. Returns what could not be kept. OSError if something can't be set.
+    `made` is its status when this job made it, closed to other users: an owner that it has already
+    is not set again. Return what could not be kept. OSError.
     """
     source, held = keep.status(source), keep.held(source, held)
     refused: list[Refused] = []
@@ -116,7 +115,7 @@ def can_give_group(old: os.stat_result, gid: int) -> bool:
 
 
 def chown_file(fd: int | bytes, source: os.stat_result) -> bool:
-    """Give an entry the owner and the group of the source; return whether it has both then."""
+    """Give an entry the owner and the group of the source; return whether it has both."""
     try:
         os.chown(fd, source.st_uid, source.st_gid)
     except OSError as error:
@@ -125,7 +124,7 @@ def chown_file(fd: int | bytes, source: os.stat_result) -> bool:
 
 
 def _chown_group(fd: int | bytes, source: os.stat_result, error: OSError) -> bool:
-    """As `chown_file`, where the owner can't be given for this reason."""
+    """Set the group alone, after an error for the owner; see `chown_file`."""
     if error.errno not in _NOT_ALLOWED or not os.geteuid():
         raise error
     try:
@@ -138,7 +137,7 @@ def _chown_group(fd: int | bytes, source: os.stat_result, error: OSError) -> boo
 
 
 def settle_link(path: bytes, source: os.stat_result, keep: Keep) -> None:
-    """Give a symbolic link the attributes to keep; `path` leads to itself. It has no mode."""
+    """Set the attributes of a symbolic link; `path` leads to itself. It has no mode."""
     source = keep.status(source)
     if keep.ownership:
         chown_file(path, source)
@@ -149,7 +148,7 @@ def settle_link(path: bytes, source: os.stat_result, keep: Keep) -> None:
 def settle_link_at(
     name: bytes, dir_fd: int, source: os.stat_result, keep: Keep, *, owned: bool
 ) -> None:
-    """As `settle_link`, by a name that nobody else can change; `owned`: it has its owner."""
+    """Set the attributes of a symbolic link by a name that no other user can change."""
     source = keep.status(source)
     if keep.ownership and not owned:
         _chown_name(name, dir_fd, source)
@@ -159,10 +158,9 @@ def settle_link_at(
 
 
 def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
-    """Give a directory the attributes to keep that is open for its path alone.
+    """Set the attributes of a directory that is open for its path alone.
 
-    Everything goes through its own entry `.`, which the mode may forbid to
-    look up: it comes last.
+    Everything goes through its own entry `.`, which the mode may make inaccessible: it comes last.
     """
     source = keep.status(source)
     mode = stat.S_IMODE(source.st_mode)
@@ -175,10 +173,10 @@ def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
 
 
 def settle_as_replaced(fd: int, old: os.stat_result, access: bytes | None, keep: Keep) -> None:
-    """Give an open file the owner and the mode of the one that it replaces, but for what is kept.
+    """Give an open file the owner and the mode of the file that it replaces, unless kept.
 
-    With the mode goes the `access` control list of the old one. Whoever may not
-    give it to the old owner or group gives these no rights either.
+    The mode includes the `access` control list of the old file. A user who may not give it to the
+    old owner or group gives these no rights either.
     """
     mode = stat.S_IMODE(old.st_mode)
     if not keep.ownership and not chown_file(fd, old):

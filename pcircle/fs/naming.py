@@ -1,11 +1,9 @@
-"""Giving a finished file its name without ever replacing what has that name, and keeping names.
+"""Giving a complete file its name without replacing another, and syncing names.
 
-A rename replaces. A hard link does not, so a file gets its name by a link and
-then loses the temporary one. Where there are no hard links (FAT, some FUSE
-file systems) `renameat2` with RENAME_NOREPLACE does it in one step; where
-there is not even that, the name is claimed by an empty file that is made
-exclusively and then replaced: alone in that case an interruption between the
-two calls can leave an empty file.
+A rename replaces. A hard link does not, so a file gets its name by a link and then loses its
+temporary one. Without hard links (FAT, some FUSE file systems) `renameat2` with RENAME_NOREPLACE
+does it in one step; without that, the name is claimed by an empty file that is created exclusively
+and then replaced: only then an interruption between the two calls can leave an empty file.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import os
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
 NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""How a rename that does not replace fails where there is none."""
+"""Errors of a rename without replacement where it is not supported."""
 
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
@@ -52,9 +50,9 @@ def give_free_name(written: bytes, name: bytes, directory_fd: int) -> None:
 def rename_to_free(
     written: bytes, name: bytes, directory_fd: int, to_fd: int | None = None
 ) -> None:
-    """The kernel's own rename that does not replace. OSError, ENOSYS if there is none.
+    """Rename without replacing. OSError, ENOSYS if the kernel cannot.
 
-    With `to_fd` to a name of that directory.
+    With `to_fd`, to a name of that directory.
     """
     _rename(
         written, name, (directory_fd, directory_fd if to_fd is None else to_fd), _RENAME_NOREPLACE
@@ -62,10 +60,9 @@ def rename_to_free(
 
 
 def exchange(one: bytes, other: bytes, directory_fd: int, other_fd: int | None = None) -> None:
-    """Have two names of a directory change places, of any kinds, at once.
+    """Exchange two names of a directory, of any kinds, atomically.
 
-    With `other_fd` that is where the second one is. OSError, `NO_SUCH_RENAME` where that can't be
-    done.
+    `other_fd` is the directory of the second one. OSError, `NO_SUCH_RENAME` if not supported.
     """
     fds = directory_fd, directory_fd if other_fd is None else other_fd
     _rename(one, other, fds, _RENAME_EXCHANGE)
@@ -83,7 +80,7 @@ def _rename(written: bytes, name: bytes, fds: tuple[int, int], flags: int) -> No
 
 
 def claim_and_rename(written: bytes, name: bytes, directory_fd: int) -> None:
-    """Take the name with an empty file, then replace that. FileExistsError if it is taken."""
+    """Claim the name with an empty file, then replace it. FileExistsError."""
     os.close(os.open(name, _CLAIM, 0o600, dir_fd=directory_fd))
     try:
         os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
@@ -93,10 +90,10 @@ def claim_and_rename(written: bytes, name: bytes, directory_fd: int) -> None:
 
 
 def sync_directory(directory_fd: int, *, searched: bool) -> None:
-    """Bring a directory's entries to disk. OSError if the disk fails.
+    """Flush a directory's entries to disk. OSError.
 
-    A directory that can't be read can't be synced by itself: then all is. A
-    file system that can't sync directories keeps its names in another way.
+    An unreadable directory cannot be synced by itself; then the whole file system is. A file system
+    that cannot sync directories keeps its names in another way.
     """
     if searched:
         os.sync()

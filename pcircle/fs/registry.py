@@ -1,12 +1,11 @@
-"""What is known of inodes of several names, by the rank that is their home, in bounded memory.
+"""The state of hard-linked inodes at their home rank, in bounded memory.
 
-The names of an inode may be anywhere in a tree and come to any rank, so what becomes of them is
-decided in one place: the inode's *home*, a rank found by hashing it. A tree of backups may have
-millions of inodes that each wait for a name which comes at the very end. One at rest is needed
-only when its next name comes. So when there are many, those at rest are laid off to a temporary
-database on disk, and fetched back one by one.
+The names of an inode may be anywhere in a tree and arrive at any rank, so one rank decides about
+them: the inode's *home*, found by hashing it. A tree of backups may have millions of inodes that
+each wait for a name at the very end. An inode at rest is needed only when its next name arrives. So
+if there are many, those at rest are moved to a temporary database on disk, and fetched one by one.
 
-What is known of an inode is the tool's affair: to copy takes far more of it than to count.
+The tool defines the state of an inode: copying needs far more than counting.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ _PRIME = 0x1FFFFFFFFFFFFFFF
 T = TypeVar("T")
 
 Key: TypeAlias = "tuple[int, int]"
-"""File system, as the walk numbers it, and inode."""
+"""The file system, as the walk numbers it, and the inode."""
 
 
 def home_of(key: Key, size: int) -> int:
-    """The rank, of so many, that keeps an inode."""
+    """Return the rank, of `size`, that keeps an inode."""
     file_system, inode = key
     # Inodes of neighbours differ by one, or by a multiple of a power of two: spread by a prime.
     return ((inode * _MIX + file_system) >> 17) % _PRIME % size
 
 
 class Registry(Generic[T]):
-    """What a home knows of its inodes, by their keys: values of `kind`, `most` of them in memory.
+    """The inodes of a home by key: values of `kind`, at most `most` of them in memory.
 
-    `is_at_rest` tells of a value whether nothing will happen to it until its inode is asked for.
-    One that was asked for is at hand until another one is added. StoppedEarly if the temporary
+    `is_at_rest` tells of a value whether nothing happens to it until its inode is requested. A
+    requested one stays in memory until another one is added. StoppedEarly if the temporary
     directory is full.
     """
 
@@ -61,28 +60,28 @@ class Registry(Generic[T]):
         return len(self._at_hand) + self._evicted
 
     def get(self, key: Key) -> T | None:
-        """What is known of an inode."""
+        """Return the value of an inode, or None."""
         known = self._at_hand.get(key)
         if known is None and self._evicted:
             return self._fetch(key)
         return known
 
     def add(self, key: Key, value: T) -> None:
-        """An inode that was not known."""
+        """Add a new inode."""
         if len(self._at_hand) >= self._most:
             self._evict()
         self._at_hand[key] = value
 
     def replace(self, key: Key, value: T) -> None:
-        """Something else is known now of an inode that is at hand."""
+        """Replace the value of a requested inode."""
         self._at_hand[key] = value
 
     def forget(self, key: Key) -> None:
-        """An inode that is at hand, and of which no more names will come."""
+        """Remove a requested inode, of which no more names will arrive."""
         del self._at_hand[key]
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -112,7 +111,7 @@ class Registry(Generic[T]):
         return value
 
     def _opened(self) -> sqlite3.Connection | None:
-        """The database; None where Python was built without."""
+        """Return the database; None if Python was built without it."""
         if self._database is None:
             try:
                 import sqlite3  # few trees need it
@@ -130,9 +129,9 @@ class Registry(Generic[T]):
 
 
 class Firsts:
-    """Which names are the first of their inodes, at the home of these; for all of its threads.
+    """The first names of inodes, at their home; for all of its threads.
 
-    An inode is forgotten when all its names have come. StoppedEarly without temporary space.
+    An inode is removed when all its names have arrived. StoppedEarly without temporary space.
     """
 
     def __init__(self, most: int) -> None:
@@ -141,7 +140,7 @@ class Firsts:
         self._missing: Registry[int] = Registry(int, most, lambda missing: True)
 
     def is_first(self, key: Key, links: int) -> bool:
-        """Whether this is the first name of an inode of so many; others of it are then to come."""
+        """Return whether this is the first name of an inode with `links` names."""
         known = self._missing
         with self._lock:
             missing = known.get(key)
@@ -154,18 +153,18 @@ class Firsts:
         return missing is None
 
     def is_known(self, key: Key) -> bool:
-        """Whether a name of an inode has come, and others are still to come."""
+        """Return whether a name of an inode has arrived, and others are missing."""
         with self._lock:
             return self._missing.get(key) is not None
 
     def take_back(self, key: Key) -> None:
-        """The first name is gone, or another file's now: the next one that comes is the first."""
+        """Forget the first name, which is gone: the next one is the first."""
         with self._lock:
             if self._missing.get(key) is not None:
                 self._missing.forget(key)
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         self._missing.close()
 
 

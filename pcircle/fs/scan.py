@@ -1,8 +1,8 @@
-"""Reading a source directory, in blocks, by kind.
+"""Reading a source directory in blocks, by kind.
 
-A directory of ten entries and one of a hundred million come out the same way:
-as blocks of at most `BLOCK_ENTRIES` names, some megabytes or a fifth of a second, so
-that others can begin with the first names while the rest is still being read.
+A directory of ten entries and one of a hundred million are read in the same way: in blocks of at
+most `BLOCK_ENTRIES` names, some megabytes or a fifth of a second, so that other ranks can start
+with the first names while the rest is being read.
 
 Native functions list small directories, several by one call (`DirectoryBatch`).
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BLOCK_ENTRIES = 1 << 16
 BLOCK_BYTES = 2 << 20
-"""Of names; of short ones with their objects three times that."""
+"""The size of the names of a block; short ones take three times that as objects."""
 _BLOCK_S = 0.2
 _CALLS = 5  # for a directory itself
 _SCAN_NS = 20_000_000  # of several directories, between two looks at whether the job stops
@@ -36,20 +36,20 @@ _KINDS_NS = 100_000_000  # for asking of what kind entries are
 _STEADY = frozenset(b"tmpfs devtmpfs ext2 ext3 ext4 xfs btrfs f2fs ramfs overlay zfs".split())
 _LOOK_EVERY = 1024
 FILE, FOLDER, LINK = b"\x08", b"\x04", b"\x0a"
-"""Kinds of entries, as the kernel numbers them."""
+"""Kinds of entries, with the numbers of the kernel."""
 ONLY_FILES = 1 << FILE[0]
-"""Bits of kinds."""
+"""The bit of regular files among the bits of kinds."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Steadiness:
-    """Which file systems list a directory well from which names are removed meanwhile."""
+    """Knows file systems whose listings are complete although names are removed meanwhile."""
 
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}  # by device
 
     def of(self, device: int) -> bool:
-        """Whether that is known of the file system that has this number on this node."""
+        """Return whether the file system with this number on this node is known to be so."""
         known = self._known.get(device)
         if known is None:
             known = self._known[device] = type_of_device(device) in _STEADY
@@ -57,9 +57,9 @@ class Steadiness:
 
 
 def listed_first(found: Iterable[Block]) -> Iterator[Block]:
-    """The same blocks, but none before the directory has been read to its end.
+    """Yield the same blocks, but not before the directory has been read to its end.
 
-    They are kept in one piece each, so a million names are some ten million bytes.
+    Each is kept in one piece, so a million names are some ten million bytes.
     """
     kept: list[tuple[tuple[str, str, str, str], dict[str, Listed | None]]] = []
     for block in found:
@@ -78,9 +78,9 @@ def listed_first(found: Iterable[Block]) -> Iterator[Block]:
 
 
 class Block:
-    """Names of one directory, by kind. `last` tells that the directory ends here.
+    """Names of one directory, by kind. `last` means that the directory ends here.
 
-    `below` is what is wanted of some of its directories; of the others it is all.
+    `below` has the selected parts of some subdirectories; of the others everything is selected.
     """
 
     __slots__ = ("below", "directories", "files", "last", "links", "specials")
@@ -94,7 +94,7 @@ class Block:
         self.below: dict[str, Listed | None] = {}
 
     def add_directory(self, name: bytes, below: Listed | None = None) -> None:
-        """Add a directory, and what is wanted of it."""
+        """Add a directory with its selected part."""
         text = text_of(name)
         self.directories.append(text)
         if below is not None:
@@ -105,9 +105,9 @@ class Block:
 
 
 def blocks(directory_fd: int) -> Iterator[Block]:
-    """The directory's entries; at least one block. OSError if it can't be read.
+    """Yield the entries of a directory, at least one block. OSError.
 
-    A type that the directory does not tell is asked for, without following.
+    A kind that the directory does not store is looked up without following links.
     """
     block = Block()
     # mypy knows of no scan of either kind.
@@ -258,7 +258,7 @@ class DirectoryBatch:
 
     @property
     def inside(self) -> list[bytes]:
-        """The names in all of them."""
+        """Return the names in all directories."""
         if self._inside is None:
             self._inside = self.text.split(b"\0")[:-1]
         return self._inside
@@ -268,12 +268,12 @@ class DirectoryBatch:
         return list(chain.from_iterable(map(repeat, self.fds, self.counts)))
 
     def texts(self) -> list[bytes]:
-        """Of each directory the names in it, each ended by a NUL."""
+        """Return the names in each directory, NUL-terminated."""
         text, ends = self.text, native.numbers(self.ends)
         return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Of each directory where in `inside` its entries begin and end."""
+        """Return the first and last places of entries in `inside`, for each directory."""
         return list(pairwise(accumulate(self.counts, initial=0)))
 
     def __enter__(self) -> DirectoryBatch:
@@ -297,14 +297,14 @@ class DirectoryBatch:
 
 
 def rewound(directory_fd: int) -> int:
-    """A directory that was opened some time ago, or listed, so that all that is there now is seen.
+    """Rewind a directory that was opened or listed before, so that new entries are seen.
 
-    btrfs lists what was there when a directory was opened, or set to its beginning. OSError.
+    btrfs lists the entries that existed when the directory was opened or rewound. OSError.
     """
     os.lseek(directory_fd, 0, os.SEEK_SET)
     return directory_fd
 
 
 def encoded(names: Sequence[str]) -> list[bytes]:
-    """Names of a block as bytes, all at once."""
+    """Return the names of a block as bytes, all at once."""
     return os.fsencode("\0".join(names)).split(b"\0") if names else []

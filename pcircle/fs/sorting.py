@@ -1,8 +1,7 @@
-"""Sorting more records than there is memory for: sorted runs in temporary files, merged.
+"""External sorting: sorted runs in temporary files, merged.
 
-A record is bytes, and a run a file of lists of these. When there are many runs they are first
-merged by the score: that takes another pass over them, but no more descriptors and buffers than a
-rank can spare, whatever is sorted.
+A record is bytes, and a run a file with lists of records. If there are many runs, they are first
+merged in groups: another pass, but never more descriptors and buffers than a rank can spare.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pcircle.writing import discard, write_all
 
 RUN_BYTES = 16 << 20
 FAN_IN = 64
-"""Runs that are merged at a time; with that many levels of them, all that is ever open."""
+"""The number of runs that are merged at a time; with the levels, the number of open files."""
 _READ_BYTES = 128 << 10
 _LIST_BYTES = 32 << 10  # of records as objects, which are written and read together
 _OBJECT_BYTES = 64  # in addition to what is in it
@@ -27,16 +26,16 @@ _LENGTH_BYTES = 8  # before each list
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 MAX_BYTES = 16 << 20
-"""Of a record: what has no ends for so long is no list."""
+"""The largest record: a file without terminators for so long is not a list."""
 _SHOWN_BYTES = 200  # of a name in a message
 END = b"/"
-"""What ends records in files of those that have none."""
+"""The terminator of records in files."""
 TOGETHER = 4096
-"""Records that are written at once."""
+"""The number of records that are written at once."""
 
 
 class Sorter:
-    """Takes records as they come, and gives them in their order. OSError without the space."""
+    """Receives records and yields them in order. OSError without space."""
 
     def __init__(self, run_bytes: int = RUN_BYTES) -> None:
         self._run_bytes = run_bytes
@@ -46,11 +45,11 @@ class Sorter:
         self._size = 0
 
     def add(self, record: bytes) -> None:
-        """One more."""
+        """Add a record."""
         self.extend((record,))
 
     def extend(self, records: Sequence[bytes]) -> None:
-        """Add several, which are in memory anyway."""
+        """Add several records that are in memory."""
         self._some += records
         self._size += sum(map(len, records)) + _OBJECT_BYTES * len(records)
         if self._size > self._run_bytes:
@@ -67,7 +66,7 @@ class Sorter:
                 _close(runs)
 
     def _keep(self, records: Iterator[bytes], level: int) -> None:
-        """Write records, which are in order, as a run of a level."""
+        """Write sorted records as a run of a level."""
         import tempfile  # takes long to import
 
         run = tempfile.TemporaryFile(prefix="pcircle-sort-", buffering=0)  # noqa: SIM115
@@ -80,24 +79,24 @@ class Sorter:
         run.seek(0)
 
     def sorted(self) -> Iterator[bytes]:
-        """All of them, in their order; once."""
+        """Yield all records in order, once."""
         self._some.sort()
         runs = [run for level in self._runs for run in level]
         yield from merge(self._some, _merged(runs)) if runs else self._some
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         for runs in self._runs:
             _close(runs)
 
 
 def _merged(runs: Sequence[IO[bytes]]) -> Iterator[bytes]:
-    """Records of some runs. Of each a list is read ahead."""
+    """Merge the records of runs; one list of each is read ahead."""
     return merge(*(chain.from_iterable(_lists(run)) for run in runs))
 
 
 def _lists(run: IO[bytes]) -> Iterator[list[bytes]]:
-    """The lists of records of a run. OSError."""
+    """Yield the lists of records of a run. OSError."""
     while length := run.read(_LENGTH_BYTES):
         yield _decode(run.read(int.from_bytes(length, "big")))
 
@@ -109,7 +108,7 @@ def _close(runs: list[IO[bytes]]) -> None:
 
 
 def sorted_records(records: Iterable[bytes], run_bytes: int = RUN_BYTES) -> Iterator[bytes]:
-    """Records in their order, however many there are. OSError without the space."""
+    """Yield records in order, however many there are. OSError without space."""
     sorter = Sorter(run_bytes)
     try:
         for record in records:
@@ -122,9 +121,9 @@ def sorted_records(records: Iterable[bytes], run_bytes: int = RUN_BYTES) -> Iter
 def pieces(
     stream: IO[bytes], end: bytes, read_bytes: int = _READ_BYTES, *, complete: bool = False
 ) -> Iterator[bytes]:
-    """What stands in a file, piece by piece, each ended by `end`. OSError.
+    """Yield the terminated pieces of a file. OSError.
 
-    ValueError if a piece is longer than it may be or, with `complete`, the last one is not ended.
+    ValueError if a piece is too long or, with `complete`, if the last one is not terminated.
     """
     rest = b""
     while data := stream.read(read_bytes):
@@ -139,7 +138,7 @@ def pieces(
 
 
 def refuse_cut(data: bytes, end: bytes) -> None:
-    """Raise ValueError if the last piece of what a file has is not ended, and so may be cut off."""
+    """Raise ValueError if the last piece of a file is not terminated, and so may be truncated."""
     last = data.rpartition(end)[2]
     if last:
         name = show(last if len(last) <= _SHOWN_BYTES else last[:_SHOWN_BYTES] + b"...")

@@ -29,7 +29,7 @@ from pcircle.workers.overlap import Overlap, RangeFunction
 from pcircle.workers.threads import OperationTimeout
 
 CAPACITY: Final = 512
-"""Names that are looked up at a time: what is known of them stays in the processor's cache."""
+"""The number of names that are looked up at a time: their table fits in the cache."""
 
 _NS = 1_000_000_000
 _WIDTH = 8  # bytes of a number
@@ -59,7 +59,7 @@ class Failed(Exception):
 
 
 class Row(NamedTuple):
-    """What is known of one entry, by the names that `os.stat` has for it."""
+    """The status of one entry, with the field names of `os.stat`."""
 
     st_mode: int
     st_ino: int
@@ -90,22 +90,22 @@ class Table:
 
     @property
     def count(self) -> int:
-        """How many entries these are."""
+        """Return the number of entries."""
         return self._count
 
     def column(self, name: str, start: int, stop: int) -> list[int]:
-        """A column of the entries from `start` to before `stop`."""
+        """Return a column of the entries from `start` to before `stop`."""
         begin = PLACE_OF[name] * self._count
         view = self._plain if name in _UNSIGNED else self._signed
         return view[begin + start : begin + stop].tolist()
 
     def times_ns(self, name: str, start: int, stop: int) -> list[int]:
-        """A time of theirs as `os.stat` has it, in nanoseconds."""
+        """Return a time of entries in nanoseconds."""
         seconds, rest = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
         return [_NS * second + ns for second, ns in zip(seconds, rest, strict=True)]
 
     def rows(self, count: int) -> Iterator[Row]:
-        """All that is known of the first entries, one by one."""
+        """Yield the rows of the first entries."""
         names = ("mode", "inode", "device", "links", "uid", "gid", "size", "blocks", "block_size")
         columns = [self.column(name, 0, count) for name in (*names, "rdev")]
         times = (self.times_ns(name, 0, count) for name in ("atime", "mtime", "ctime"))
@@ -125,7 +125,7 @@ class Table:
         return Table(bytes(found))
 
     def agrees(self, other: Table, name: str, count: int) -> bool:
-        """Whether a column of the first entries is the same in both, at a fraction of its price."""
+        """Return whether a column of the first entries is equal in both, without decoding it."""
         return self._bytes(name, 0, count) == other._bytes(name, 0, count)
 
     def common(self, name: str, count: int) -> int | None:
@@ -135,20 +135,20 @@ class Table:
         return self.column(name, 0, 1)[0] if is_common else None
 
     def are_files(self, count: int) -> bool:
-        """Whether the first entries are regular files of one mode, as most of a directory are."""
+        """Return whether the first entries are regular files of one mode, as most are."""
         mode = self.common("mode", count)
         return mode is not None and stat.S_ISREG(mode)
 
     def has_single_names(self, start: int, stop: int) -> bool:
-        """Whether none of these has another name: at a fraction of the price of a column."""
+        """Return whether no entry has another name, without decoding the column."""
         return self._bytes("links", start, stop) == _ONE * (stop - start)
 
 
 class Stats(Table):
-    """The table of the names that `look` was called with last, at most `CAPACITY`.
+    """The table of the names of the last `look`, at most `CAPACITY`.
 
-    Links are not followed. `threads` look-ups run at once where they take long. With `sharing` this
-    object uses the threads of another one, and both take turns.
+    Links are not followed. Up to `threads` look-ups run at once where they take long. With
+    `sharing` this object uses the threads of another one, and both take turns.
     """
 
     def __init__(
@@ -218,14 +218,14 @@ class Stats(Table):
             raise Failed(failed)
 
     def put(self, table: bytes, each_s: float | None = None) -> None:
-        """Take a table of entries that something else has looked up, each in `each_s` seconds."""
+        """Set the table of entries that other code has looked up, each in `each_s` seconds."""
         self._put(table)
         if each_s is not None:
             step = 1 if each_s > _SLOW_S else -1
             self._slow = min(max(self._slow + step, 0), 2 * _SLOW_BLOCKS)
 
     def _take(self) -> None:
-        """Put the parts together. `Failed`."""
+        """Join the parts. `Failed`."""
         parts = [self._parts[begin] for begin in sorted(self._parts)]
         outcomes = parts[0][0] if len(parts) == 1 else b"".join(part[0] for part in parts)
         self._put(parts[0][1] if len(parts) == 1 else _joined([part[1] for part in parts]))
@@ -240,7 +240,7 @@ class Stats(Table):
         )
 
     def _probe(self, count: int) -> int:
-        """Look names up until this proves to be slow. Return where it stopped."""
+        """Look up names until look-ups prove to be slow; return the place reached."""
         begin = slow = 0
         while begin < count:
             began_s = time.perf_counter()
@@ -269,27 +269,27 @@ class Stats(Table):
 
     @property
     def is_slow(self) -> bool:
-        """Whether look-ups take long."""
+        """Return whether look-ups take long."""
         return self._slow >= _SLOW_BLOCKS
 
     def beside(self, function: RangeFunction, start: int, stop: int) -> None:
-        """Call a function for a range of names, for parts of it at once if look-ups take long."""
+        """Call a function for a range of names, in parallel parts if look-ups take long."""
         if self.is_slow:
             self._overlap.run(function, start, stop)
         else:
             function(start, stop)
 
     def close(self) -> None:
-        """End the threads, if any were needed."""
+        """End the threads."""
         self._overlap.close()
 
     def _all(self, start: int, stop: int) -> None:
         self._range(start, stop)
 
     def _range(self, start: int, stop: int, until_ns: int = _NEVER) -> int:
-        """Look up the names from `start` to before `stop`, on any thread. Return where it stopped.
+        """Look up the names from `start` to before `stop`, on any thread; return the place reached.
 
-        Without a time it stops at the end. A signal only interrupts it.
+        Without a deadline it stops at the end. A signal only interrupts it.
         """
         while True:
             fds = self._directory_fd
@@ -316,32 +316,33 @@ def _error(code: int) -> OSError:
 
 
 def _tried(outcomes: bytes) -> int:
-    """How many names have an outcome: those from the beginning."""
+    """Return the number of names with an outcome, from the first on."""
     if not outcomes.endswith(_UNTRIED):
         return len(outcomes) // _WIDTH
     return native.numbers(outcomes).index(pure.UNTRIED)
 
 
 def _joined(tables: Sequence[bytes]) -> bytes:
-    """One table of all rows."""
+    """Return one table of all rows."""
     whole = [Table(table) for table in tables]
     return b"".join(table._bytes(name, 0, table.count) for name in PLACE_OF for table in whole)
 
 
 def _first(table: bytes, count: int) -> bytes:
-    """The first rows of a table."""
+    """Return the first rows of a table."""
     whole = Table(table)
     return b"".join(whole._bytes(name, 0, count) for name in PLACE_OF)
 
 
 def within_limit() -> ModuleType:
-    """The native functions, or where calls on files have a time limit those that keep to it."""
+    """Return the native functions, or those that keep a time limit if there is one."""
     return native.module if OperationTimeout.limit_s is None else pure
 
 
 class Division(msgspec.Struct, frozen=True):
-    """How many workers a rank has (None: adaptive), up to how many, and for how many
-    look-ups each may have helpers, who are called only where it takes long.
+    """The number of workers of a rank (None: adaptive), its maximum, and their helpers.
+
+    Helpers share the look-ups of a worker where these take long.
     """
 
     workers: int | None
@@ -349,12 +350,12 @@ class Division(msgspec.Struct, frozen=True):
     helped: int
 
     def helped_of(self, number: int) -> int:
-        """Look-ups at once of worker `number`: with many workers, the later ones need few."""
+        """Return the number of parallel look-ups of a worker: later workers need few."""
         return self.helped if number < _FEW_WORKERS else min(self.helped, _FEW_WORKERS)
 
 
 def divide(threads: int | None) -> Division:
-    """Operations at once, by workers, which read a directory each, and look-ups in these."""
+    """Divide parallel operations among workers, which read directories, and their look-ups."""
     most = min(_MAX_WORKERS, affordable_threads())
     if threads is None:
         return Division(None, most, _AT_ONCE)

@@ -1,6 +1,6 @@
-"""What statx(2) tells and Python does not: when a file was made, the number of its mount.
+"""Fields of statx(2) that Python lacks: birth times and mount numbers.
 
-And what a server has now, rather than what is cached. All else is looked up by `pcircle.fs.stats`.
+It can also refresh a status that a client caches. `pcircle.fs.stats` looks up everything else.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _NS = 1_000_000_000
 
 
 def birth_ns(name: bytes, directory_fd: int | None, *, follow: bool) -> int | None:
-    """When a file was made, since the epoch; None if that is not kept, or there is no file.
+    """Return the birth time of a file since the epoch; None if it is unknown.
 
-    An empty name is that of the directory itself, which is open.
+    An empty name is the open directory itself.
     """
     call = _statx()
     if call is None:
@@ -57,7 +57,7 @@ def mount_number(fd: int) -> str | None:
 
 
 def refreshed(fd: int) -> os.stat_result:
-    """The status of an open file as its server has it now, rather than as it is cached. OSError."""
+    """Return the status of an open file from its server, not from a cache. OSError."""
     call = _statx()
     if call is not None:  # what it finds becomes what is cached
         flags = _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC

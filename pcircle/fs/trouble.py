@@ -1,9 +1,8 @@
-"""Failures that no system call reported: what this program found out by looking.
+"""Failures that no system call reported, but this program detected.
 
-A file that changed while it was read, a kind of entry that is not copied, a
-directory that leads back to itself: the system has no error number for these,
-and one that was borrowed would be told as the system's word. So they carry a
-kind of their own and no number.
+A file that changed while it was read, a kind of entry that is not copied, a directory that leads
+back to itself: the system has no error number for these, and a borrowed number would be mistaken
+for a report of the system. So they have a kind, and no number.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SPECIAL_KINDS = {
 
 
 class Trouble(OSError):
-    """An entry can't be done, though no system call has failed: its `errno` is None."""
+    """An entry failed without a failed system call: its `errno` is None."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(None, why)
@@ -42,16 +41,16 @@ class Trouble(OSError):
 
 
 class Changed(Trouble):
-    """Something was not the same from the beginning of the work on it to the end."""
+    """An entry changed while it was processed."""
 
     def __init__(self, how: str) -> None:
         super().__init__(CHANGED, how)
 
 
 class trying:
-    """While this block is left by an OSError, that is what was tried; a block within it knows more.
+    """Names the operation for an OSError that leaves the block; inner blocks are more specific.
 
-    `tried` reads it off the error, so nobody has to remember it meanwhile.
+    `tried` reads it from the error, so no code needs to remember it.
     """
 
     __slots__ = ("_what",)
@@ -68,27 +67,27 @@ class trying:
 
 
 def had_tried(error: OSError, what: str) -> None:
-    """As of `trying`, where that is entered with each directory: it costs half a system call."""
+    """Name the operation of an error directly, where a context manager would cost too much."""
     if not hasattr(error, _TRIED):
         setattr(error, _TRIED, what)
 
 
 def tried(error: OSError, otherwise: str) -> str:
-    """What was tried when this error came; `otherwise` if that is not known."""
+    """Return the operation that failed with this error; `otherwise` if unknown."""
     what: str = getattr(error, _TRIED, otherwise)
     return what
 
 
 def told(error: OSError) -> tuple[int | None, str]:
-    """The system's number, None if it gave none, and the reason in words."""
+    """Return the system's error number, or None, and the reason in words."""
     return error.errno, error.strerror or str(error)
 
 
 def kind_of(error: OSError) -> str:
-    """The kind of a failure that the system has no number for; else empty."""
+    """Return the kind of a failure without an error number; else an empty text."""
     return error.kind if isinstance(error, Trouble | Untrusted) else ""
 
 
 def special_kind(mode: int) -> str:
-    """What sort of special file a mode is of; empty for files, directories and links."""
+    """Return the kind of special file of a mode; empty for files, directories and links."""
     return _SPECIAL_KINDS.get(stat.S_IFMT(mode), "")

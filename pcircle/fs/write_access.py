@@ -37,16 +37,16 @@ _PATH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Obstacle(msgspec.Struct, frozen=True):
-    """What keeps a run from changing an entry: the mode of a directory, or inode flags.
+    """The obstacle to changes of an entry: the mode of a directory, or inode flags.
 
-    `mode` is None if it is none.
+    `mode` is None if the mode is not an obstacle.
     """
 
     mode: int | None
     flags: int
 
     def restore(self, fd: int) -> None:
-        """Put it back, unless the mode has been changed to something else meanwhile. OSError."""
+        """Restore it, unless the mode was changed to another one meanwhile. OSError."""
         if self.mode is not None and os.fstat(fd).st_mode & _MODE_BITS == self.mode | _ALL:
             os.chmod(_path_of(fd), self.mode)
         if self.flags:
@@ -54,14 +54,14 @@ class Obstacle(msgspec.Struct, frozen=True):
 
 
 class WriteAccess(msgspec.Struct, frozen=True):
-    """Which obstacles a run takes away: rights that an `owner` lacks, and inode `flags`."""
+    """Obstacles that a run removes temporarily: missing rights of an `owner`, and inode `flags`."""
 
     owner: bool = False
     flags: bool = False
 
     @property
     def any(self) -> bool:
-        """Return whether there is anything that it takes away."""
+        """Return whether it removes any obstacle."""
         return self.owner or self.flags
 
     def helps(self, error: OSError) -> bool:
@@ -192,7 +192,7 @@ class Admissions:
         return found is not None
 
     def admit_entry(self, name: bytes, directory_fd: int) -> bool:
-        """Admit what has a name in a directory, as `admit`: a directory that moves is written to.
+        """Admit an entry by its name, like `admit`: a directory that moves is written to.
 
         OSError.
         """

@@ -1,21 +1,20 @@
 """Extended attributes, access control lists and inode flags, from one open file to another.
 
-All namespaces are copied that the target accepts, as far as the user may write
-them: `trusted` and `security` for root alone, `btrfs` on btrfs; access control
-lists (`pcircle.acls`) are attributes as well. What a namespace's or a file
-system's rules forbid, or what is larger than a file system takes, is no error
-here; it is returned as refused, and the caller decides. A full disk refuses with the same errors.
+All namespaces are copied that the target accepts, as far as the user may write them: `trusted` and
+`security` for root alone, `btrfs` on btrfs; access control lists (`pcircle.acls`) are attributes as
+well. An attribute that the rules of a namespace or a file system forbid, or that is too large, is
+not an error here; it is returned as refused, and the caller decides. A full disk refuses with the
+same errors.
 
-A file without any costs one call to list them, or to ask for the one list. They
-are read in one step and given in another, since what is copied by many ranks,
-and every directory, gets them long after the source was looked at.
+A file without attributes costs one call to list them, or to read the one list. They are read in one
+step and set in another, because a copy by many ranks, and every directory, gets them long after the
+source was read.
 
-Left out on purpose: `security.selinux`, which the target's policy sets, and
-`lustre.*`, `system.nfs4_acl` and the like, which only mean something on the file
-system that they are of: such an entry counts as one whose attributes are not
-kept. Lustre shows some of that to root as `trusted` too, and XFS its access
-control lists, which would be kept past all that is said of these; layouts are
-kept by `pcircle.fs.lustre`.
+Some attributes are omitted on purpose: `security.selinux`, which the policy of the target sets, and
+`lustre.*`, `system.nfs4_acl` and the like, which are meaningful only on their own file system: such
+an entry counts as one whose attributes are not kept. Lustre shows some of these to root as
+`trusted` too, and so does XFS its access control lists, which would bypass their treatment here;
+`pcircle.fs.lustre` keeps layouts.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _NOT_COPIED = frozenset(
     )
 )
 IGNORED = b"".join(name.encode() + b"\0" for name in sorted(_NOT_COPIED | {"lustre.lov"}))
-"""Names of attributes that no copy is given, and that nobody misses there."""
+"""Names of attributes that copies do not get, and do not miss."""
 # EINVAL: an ACL that names an owner whom the target's user namespace does not know.
 _REFUSED = frozenset(
     (
@@ -84,11 +83,11 @@ _NUMBER = struct.calcsize("l") << 16 | ord("f") << 8
 _GET_VERSION = _GET | struct.calcsize("l") << 16 | ord("v") << 8 | 1
 _GET_FLAGS, _SET_FLAGS = _GET | _NUMBER | 1, _SET | _NUMBER | 2
 _FLAGS = (0x01, 0x08, 0x40, 0x80, 0x20, 0x10)
-"""Secure deletion, synchronous, no dump, no atime, append only, immutable: what a user sets."""
+"""Secure deletion, synchronous, no dump, no atime, append only, immutable: flags that users set."""
 USER_FLAGS = sum(_FLAGS)
-"""Inode flags that a user sets, as one number."""
+"""Inode flags that users set, as one number."""
 FORBIDDING = 0x20 | 0x10
-"""Append only and immutable: neither may be renamed nor linked."""
+"""Append only and immutable: such files may be neither renamed nor linked."""
 
 ACL = "access control lists"
 XATTR = "extended attributes"
@@ -96,9 +95,9 @@ FLAGS = "inode flags"
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Something that could not be kept. Of an attribute its name, and the error if there was one.
+    """An attribute that could not be kept: its name, and the error if there was one.
 
-    `size_bytes` are those of all attributes that were to be given, this one the last of them.
+    `size_bytes` is the size of all attributes to set, up to and including this one.
     """
 
     kind: str
@@ -108,16 +107,15 @@ class Refused(msgspec.Struct, frozen=True):
 
     @property
     def may_be_full(self) -> bool:
-        """Whether a full disk may be the reason as well."""
+        """Return whether a full disk may be the reason as well."""
         return self.error is not None and self.error.errno in _NO_ROOM
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What a source has of these: attributes and access control lists by name, and inode flags.
+    """The attributes of a source: attributes and access control lists by name, and inode flags.
 
-    With `alone` a target keeps no access control list that the source has
-    not: it may have inherited one, or was there before. `unread` attributes could not be read, or
-    belong to a namespace that is left out.
+    With `alone` a target keeps no access control list that the source lacks: it may have inherited
+    one, or had it before. `unread` attributes could not be read, or belong to an omitted namespace.
     """
 
     values: list[tuple[str, bytes]]
@@ -126,29 +124,29 @@ class Held(msgspec.Struct, frozen=True):
     unread: tuple[Refused, ...] = ()
 
     def acl(self, name: str) -> bytes | None:
-        """One of the access control lists, None if there is none."""
+        """Return one of the access control lists, or None."""
         return next((value for held, value in self.values if held == name), None)
 
 
 def lists_all(device: int) -> bool:
-    """Whether the file system with this number has its access lists among what it lists.
+    """Return whether the file system with this number includes access lists in listxattr.
 
-    Lustre has an access list at hand, but not the names of attributes; of others nobody knows.
+    Lustre answers for an access list at once, but not for names of attributes; others are unknown.
     """
     return type_of_device(device) in _LISTING
 
 
 def kind_of(name: str) -> str | None:
-    """The kind of an attribute, None if such are not copied."""
+    """Return the kind of an attribute; None if it is not copied."""
     if name in _LISTS:
         return ACL
     return None if name.startswith(_STORAGE) or name in _NOT_COPIED else XATTR
 
 
 def _is_lost(name: str) -> bool:
-    """Return whether a copy lacks what an attribute that is not copied says, and nothing gives it.
+    """Return whether a copy lacks the content of an attribute that is not copied.
 
-    Layouts are kept, and counted, by `pcircle.fs.lustre`; the target's policy sets the others.
+    `pcircle.fs.lustre` keeps and counts layouts; the policy of the target sets the others.
     """
     return name.startswith(_STORAGE) and name != "lustre.lov"
 
@@ -162,11 +160,11 @@ def read_attributes(
     listed: bool = False,
     unread: list[Refused] | None = None,
 ) -> list[tuple[str, bytes]]:
-    """The attributes to keep of an open file or of a path, and these access control lists of it.
+    """Return the attributes of an open file or of a path to keep, and these access control lists.
 
-    `listed`: they are looked for by one call, which is cheaper where several lists are wanted. It
-    is not where one is, which Lustre has at hand. What can't be read is added to `unread`, or is an
-    OSError; so is what no copy can have.
+    With `listed` lists are found by one call, which is cheaper for several lists, but not for one,
+    which Lustre has at hand. Attributes that cannot be read or copied are added to `unread`, or
+    raise OSError.
     """
     names: Sequence[str] = lists
     if xattr or listed:
@@ -201,9 +199,9 @@ def read_attributes(
 
 
 def give_attributes(target: int | bytes, held: Held) -> list[Refused]:
-    """Give an open file, or what a path leads to, the attributes of a source, but for its lists.
+    """Set the attributes of a source on an open file, or on a path, except lists.
 
-    Returns what could not be kept. OSError if the target is broken.
+    Return what could not be kept. OSError if the target fails.
     """
     refused = list(held.unread)
     size = 0
@@ -215,7 +213,7 @@ def give_attributes(target: int | bytes, held: Held) -> list[Refused]:
 
 
 def drop_attributes(target: int | bytes, held: Held) -> None:
-    """Take from an open file, or what a path leads to, attributes that its source has not."""
+    """Remove from an open file, or from a path, attributes that its source lacks."""
     if any(kind_of(each.name) == XATTR for each in held.unread):
         return  # the source may have them
     wanted = {name for name, _ in held.values}
@@ -227,10 +225,10 @@ def drop_attributes(target: int | bytes, held: Held) -> None:
 def give_lists(
     target: int | bytes, held: Held, mode: int, refused: list[Refused], *, directory: bool
 ) -> int:
-    """Give it the access control lists of a source of that mode; returns the mode to give it then.
+    """Set the access control lists of a source of that mode; return the mode to set then.
 
-    What could not be kept is added to `refused`. OSError if the target is
-    broken, or a list can't be removed that it must not have.
+    What could not be kept is added to `refused`. OSError if the target fails, or a list that it
+    must not have cannot be removed.
     """
     access = held.acl(ACCESS)
     size = sum(len(name) + len(value) for name, value in held.values)
@@ -268,7 +266,7 @@ def _try(
 
 
 def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
-    """Give an open file, or what a path leads to, one attribute. OSError as of `setxattr`."""
+    """Set one attribute of an open file or of a path. OSError as of `setxattr`."""
     try:
         os.setxattr(target, name, value)
     except PermissionError as error:
@@ -284,7 +282,7 @@ def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
 
 
 def read_flags(fd: int, among: int = USER_FLAGS) -> int:
-    """The inode flags of an open file that a user sets, or others; 0 where there are none."""
+    """Return the inode flags of an open file that users set, or others; 0 without any."""
     # Not every file system has them (ENOTTY, EOPNOTSUPP), and some refuse to tell (EACCES).
     with suppress(OSError):
         return _flags(fd) & among
@@ -292,9 +290,9 @@ def read_flags(fd: int, among: int = USER_FLAGS) -> int:
 
 
 def give_flags(fd: int, flags: int) -> bool:
-    """Give an open file inode flags, last of all, since they may forbid the rest.
+    """Set the inode flags of an open file, last of all, because they may forbid the rest.
 
-    False if it could not take all of them; it has those then that it could take.
+    Return False if it did not accept all of them.
     """
     try:
         rest = _flags(fd) & ~USER_FLAGS
@@ -312,7 +310,7 @@ def give_flags(fd: int, flags: int) -> bool:
 
 
 def generation(fd: int) -> int:
-    """What tells an inode from earlier ones of its number; 0 where that is not told."""
+    """Return the generation of an inode, which distinguishes reuses; 0 if unknown."""
     with suppress(OSError):
         number: int = struct.unpack_from("I", fcntl.ioctl(fd, _GET_VERSION, bytes(8)))[0]
         return number
@@ -329,7 +327,7 @@ def _set_flags(fd: int, flags: int) -> None:
 
 
 def lift_flags(holder_fd: int, name: bytes, kind: int = 0) -> bool:
-    """Take the flags that forbid changes from a file or directory; false if it has none."""
+    """Remove flags that forbid changes from a file or directory; return False without any."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         fd = os.open(name, flags | kind, dir_fd=holder_fd)

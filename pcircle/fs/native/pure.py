@@ -24,7 +24,7 @@ import msgspec
 from pcircle.encoding import exact, to_scan
 
 INTERFACE = 10
-"""Changes with the functions and their results; a C module of another number is not used."""
+"""The number of this interface; a C module with another number is not used."""
 
 UNTRIED = -(1 << 63)
 NOT_PLAIN = UNTRIED + 1
@@ -148,7 +148,7 @@ def _refuse_sizes(max_bytes: int, max_range_bytes: int, contents_bytes: int) -> 
 
 
 class _How(msgspec.Struct, frozen=True):
-    """How files are copied, as of `copy_files`."""
+    """The arguments of `copy_files` that hold for all files."""
 
     flags: int
     creation_bits: int
@@ -168,12 +168,10 @@ def _copied(
     owner: tuple[int, int],
     right_modes: set[tuple[int, int]],
 ) -> bytes | memoryview | int | None:
-    """Copy one file; its content, which stands until the next call, or None if it is not plain.
+    """Copy one file; return its content, valid until the next call, or None if it is not plain.
 
-    Of a file that the kernel has copied it is the size instead.
-
-    `right_modes` are directories, each with a mode with which a file was made in it as it should
-    be: the kernel answers alike for all of these.
+    For a file that the kernel has copied, return its size instead. `right_modes` are directories,
+    each with a mode with which a file was created correctly: the kernel treats all of these alike.
     """
     fd = os.open(name, how.flags, dir_fd=source_fd)
     try:
@@ -237,9 +235,9 @@ def _has_flags(fd: int, flags: int) -> bool:
 
 
 def _moved(fd: int, out: int, size: int) -> bytes | memoryview | None:
-    """Write all that a file contains; that, or None if it is not as large as it claims.
+    """Write the content of a file; return it, or None if its size is not as claimed.
 
-    One byte more is asked for than there should be: growth shows.
+    One byte more is read than expected, which detects growth.
     """
     if size < _OWN_BYTES:
         data: bytes | memoryview = os.read(fd, size + 1)
@@ -252,7 +250,7 @@ def _moved(fd: int, out: int, size: int) -> bytes | memoryview | None:
 
 
 def _moved_range(fd: int, out: int, source: os.stat_result) -> int | None:
-    """Have the kernel copy all of a file; its size, or None if it changed meanwhile. OSError."""
+    """Let the kernel copy a whole file; return its size, or None if it changed. OSError."""
     done, size = 0, source.st_size
     while done < size:
         count = os.copy_file_range(fd, out, size - done, done, done)
@@ -373,7 +371,7 @@ def stat_names(fds: int | list[int], names: list[bytes], until_ns: int, /) -> tu
 
 
 def stat_open(fds: list[int], /) -> tuple[bytes, bytes]:
-    """As `stat_names`, of open files."""
+    """Look up open files; see `stat_names`."""
     if not isinstance(fds, list):
         raise TypeError("fds must be a list")
     outcomes = array("q", bytes(_NUMBER_BYTES * len(fds)))
@@ -762,7 +760,7 @@ def _discard(out: int, directory_fd: int, name: bytes) -> None:
 
 
 class _Found:
-    """What `scan_directories` has found."""
+    """The findings of `scan_directories`."""
 
     def __init__(
         self, allowed: int, limits: tuple[int, int, int], until_ns: int, *, looks: int, sorts: bool
@@ -856,7 +854,7 @@ class _Found:
 
 
 def _holders(fds: int | list[int], names: list[bytes]) -> list[int]:
-    """The directory of each name."""
+    """Return the directory of each name."""
     if isinstance(fds, int):
         return [fds] * len(names)
     if len(fds) != len(names):
@@ -886,7 +884,7 @@ def _row(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _kind(entry: os.DirEntry[Any]) -> int:
-    """The kind of an entry, as DT_*; 0 if nobody knows."""
+    """Return the kind of an entry, as DT_*; 0 if unknown."""
     try:
         if entry.is_file(follow_symlinks=False):
             return stat.S_IFREG >> 12
@@ -900,7 +898,7 @@ def _kind(entry: os.DirEntry[Any]) -> int:
 
 
 def _open_beneath(name: bytes, flags: int, *, dir_fd: int) -> int:
-    """openat2(2), which `os` does not have, of what is on the directory's mount. OSError."""
+    """Call openat2(2), which `os` lacks, for entries on the directory's mount. OSError."""
     import ctypes  # which few need
 
     how = (ctypes.c_uint64 * 3)(flags, 0, _NO_OTHER_MOUNT | _BENEATH)
@@ -909,12 +907,12 @@ def _open_beneath(name: bytes, flags: int, *, dir_fd: int) -> int:
 
 
 def _change_mode(directory_fd: int, name: bytes, mode: int) -> None:
-    """fchmodat2(2), which `os` does not have. OSError."""
+    """Call fchmodat2(2), which `os` lacks. OSError."""
     _called(_FCHMODAT2, directory_fd, name, mode, _NO_FOLLOW)
 
 
 def _called(*arguments: Any) -> int:
-    """Make a call of the system. OSError."""
+    """Make a system call. OSError."""
     import ctypes  # which few need
 
     result = int(ctypes.CDLL(None, use_errno=True).syscall(*arguments))
