@@ -1,12 +1,10 @@
-"""Filters by what an entry is: kind, path, size, owner, times, and where its data is.
+"""Filters by attributes of an entry: kind, path, size, owner, times, and location of its data.
 
-Cheap ones come first.
-
-They choose among what is no directory: directories are always entered, since what is meant may be
-in them. An entry is looked up only if a filter needs that, once for all of these, and only if the
-filters that need none have left it in. One that can't be looked up is left in: what the tool does
-with it will fail, and that is told. Where birth times are asked for and not kept, nobody knows what
-is meant: the directory fails.
+Cheap filters come first. They select entries other than directories, which are always entered,
+because selected entries may be in them. An entry is looked up only if a filter needs it, once for
+all filters, and only if other filters have selected it. An entry that cannot be looked up is
+selected, so the tool's own access reports the failure. If birth times are requested but not stored,
+the selection is undefined: the directory fails.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -44,23 +42,23 @@ Names = list[str]
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
-    """A time since the epoch, or with `ago` a duration before the job's now."""
+    """A time since the epoch, or with `ago` a duration before the start of the job."""
 
     time: Timestamp
     ago: bool = False
 
     def at_ns(self, now_ns: int) -> int:
-        """The time, since the epoch."""
+        """Return the time since the epoch."""
         return now_ns - self.time.ns if self.ago else self.time.ns
 
 
 class Attributes(msgspec.Struct, frozen=True, array_like=True):
-    """What an entry must be, where it is not None: all of it.
+    """The required attributes of an entry; None means any. All must match.
 
-    Changed (as `by_time` says) after `newer`, and no later than `older`; of `min_bytes` to
-    `max_bytes`; of one of these owners and groups; of one of the kinds, letters of `KINDS`; and
-    with a match of each regular expression in its path below the root. `online`: its data is in the
-    file system, and not on tape.
+    The time `by_time` is after `newer`, and no later than `older`; the size is from `min_bytes` to
+    `max_bytes`; owner, group and kind (a letter of `KINDS`) are among the given ones; each regular
+    expression matches the path below the root. With `online` the data is in the file system, not on
+    tape.
     """
 
     newer: Moment | None = None
@@ -76,7 +74,7 @@ class Attributes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Tally(Protocol):
-    """Where files that are left out as offline are counted."""
+    """The counter of files that are excluded as offline."""
 
     offline: int
 
@@ -87,9 +85,10 @@ ANY = Attributes()
 def chooser_of(
     wanted: Attributes, now_ns: int, *, follow: bool, tally: Tally | None = None
 ) -> Callable[[Block, bytes, int], None]:
-    """A function that leaves out of a block of a directory, by its path and descriptor, the rest.
+    """Return a function that removes other entries from a block of a directory.
 
-    `follow` tells that links are what they lead to.
+    It gets the path and the descriptor of the directory. With `follow` links stand for their
+    targets.
     """
     patterns = [re.compile(text, re.DOTALL).search for text in wanted.match]
     tests = _tests(wanted, now_ns)
@@ -120,10 +119,10 @@ def chooser_of(
 def test_of_directory(
     wanted: Attributes, now_ns: int
 ) -> Callable[[bytes, os.stat_result, int], bool] | None:
-    """Whether a directory is wanted for itself, by its path, status and descriptor.
+    """Return a test of a directory itself, by its path, status and descriptor.
 
-    None: any of the kinds is. Sizes say nothing of directories, so where one is asked for none is
-    wanted. What is returned raises Trouble where birth times are asked for and not kept.
+    None: directories of any kind match. Sizes do not apply to directories, so with a required size
+    none matches. The test raises Trouble if birth times are requested but not stored.
     """
     if msgspec.structs.replace(wanted, by_time=ANY.by_time, kinds=None) == ANY:
         return None
@@ -175,7 +174,7 @@ def _passes(
 
 
 def _born(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest | None:
-    """What is asked of the birth time of a name in a directory; None: nothing."""
+    """Return the test of birth times; None without one."""
     newer, older = wanted.newer, wanted.older
     if wanted.by_time != "btime" or (newer is None and older is None):
         return None
@@ -204,7 +203,7 @@ def _is_gone(name: bytes, directory_fd: int, follow: bool) -> bool:
 
 
 def _tests(wanted: Attributes, now_ns: int) -> list[Test]:
-    """What is asked of an entry that was looked up."""
+    """Return the tests of an entry that was looked up."""
     tests: list[Test] = []
     times: dict[Time, Callable[[os.stat_result], int]] = {
         "mtime": lambda status: status.st_mtime_ns,

@@ -1,7 +1,6 @@
-"""Which entries of a directory are meant: rules and filters, applied to what was read of it.
+"""The selection of entries of a directory by rules and filters.
 
-What they leave out is never seen again, and a directory that is left out
-is not entered.
+Excluded entries are not seen again, and an excluded directory is not entered.
 """
 
 from __future__ import annotations
@@ -25,11 +24,10 @@ def choosing(
     follow: bool = False,
     tally: Tally | None = None,
 ) -> Choose:
-    """A function that leaves out of a block of a directory, by its path, what the rules do.
+    """Return a function that removes excluded entries from a block of a directory.
 
-    Then what has not the attributes that are wanted, for which it gets the directory's descriptor;
-    `now_ns` is what times are counted from, and with `follow` links are what they lead to. Files
-    that are left out as offline are counted in the `tally`.
+    Rules need its path, attributes its descriptor. Ages are relative to `now_ns`, and with `follow`
+    links stand for their targets. Files that are excluded as offline are counted in the `tally`.
     """
     steps: list[Choose] = []
     if rules:

@@ -1,7 +1,7 @@
-"""Directories that hold nothing but directories, told before they are entered.
+"""Detection of directories that contain only directories, before they are entered.
 
-Most directories have a file among their first names, so for most this is one listing more. What is
-below one that turns out to be empty is not listed again, as that is left out as a whole.
+Most directories have a file among their first names, so for most this is one more listing.
+Subdirectories of an empty one are not listed again, because it is excluded as a whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pcircle.walk.walker import Scope
 
 
 class Emptiness:
-    """Tells it of what a scope leaves in."""
+    """Detects directories that are empty within a scope."""
 
     def __init__(self, scope: Scope) -> None:
         self._choose = choosing(scope.rules, scope.wanted, scope.now_ns, follow=scope.follow)
@@ -23,7 +23,7 @@ class Emptiness:
         self._filled = b""  # the last one below which something was found: so those above it
 
     def without_empty(self, block: Block, path: bytes, directory_fd: int) -> None:
-        """Leave them out of a block of the directory that is open, and has this path."""
+        """Remove empty directories from a block of the open directory with this path."""
         if block.directories:
             names = zip(block.directories, encoded(block.directories), strict=True)
             block.directories = [
@@ -31,7 +31,7 @@ class Emptiness:
             ]
 
     def is_empty(self, path: bytes, name: bytes, directory_fd: int) -> bool:
-        """Whether a name of that directory is such a one; not if it can't be told."""
+        """Return whether a subdirectory is empty; False if unknown."""
         waiting = [name]
         if (self._filled + b"/").startswith(join_path(path, name) + b"/"):
             return False

@@ -1,4 +1,4 @@
-"""Following symbolic links: each is what it leads to."""
+"""Following symbolic links: each stands for its target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ONE = struct.Struct("<QQ")
 
 
 def descent(above: bytes, identity: Identity) -> bytes:
-    """The `ancestors` of what is in a directory that has these `above`. Trouble if it is one."""
+    """Return the `ancestors` of entries of a directory with these `above`. Trouble for a cycle."""
     one = _ONE.pack(*identity)
     if any(above.startswith(one, at) for at in range(0, len(above), _ONE.size)):
         raise Trouble(LOOP, "it leads back to a directory above it")
@@ -22,7 +22,7 @@ def descent(above: bytes, identity: Identity) -> bytes:
 
 
 def follow(block: Block, directory_fd: int) -> None:
-    """Put links to where what they lead to belongs."""
+    """Sort links by the kinds of their targets."""
     links, block.links = block.links, []
     for name in links:
         try:

@@ -1,19 +1,16 @@
-"""Patterns that choose names: rsync's, compiled to regular expressions.
+"""rsync's patterns, compiled to regular expressions.
 
-People know rsync's rules, so these are the same to the letter, odd corners
-included; the tests ask rsync itself. In short: the first rule that matches
-decides, and what none matches is chosen. `*` and `?` stop at a slash, `**`
-does not. A pattern without a slash and without `**` is matched against the
-name alone; one with a slash inside against the end of the path; one that
-begins with a slash against the whole path below the root. One that ends in a
-slash is for directories only, and one that ends in `/***` is for a directory
-and all that is in it (in `/***/`: all directories). A backslash escapes
-the next character, but only in a pattern that has a wildcard.
+People know rsync's rules, so these are exactly the same, including special cases; the tests compare
+with rsync itself. In short: the first rule that matches decides, and a name without a match is
+selected. `*` and `?` stop at a slash, `**` does not. A pattern without a slash and without `**` is
+matched against the name alone; one with a slash inside against the end of the path; one that begins
+with a slash against the whole path below the root. One that ends in a slash is for directories
+only, and one that ends in `/***` is for a directory and everything in it (`/***/`: all
+directories). A backslash escapes the next character, but only in a pattern that has a wildcard.
 
-All rules become one alternation for directories and one for the rest. Python
-tries alternatives in order, so that the one that matched is the first rule
-that does: one match for a name, however many rules there are. As long as no
-rule looks at the path, none is joined.
+All rules become one alternation for directories and one for other entries. Python tries
+alternatives in order, so the one that matched is the first rule that does: one match for a name,
+however many rules there are. If no rule concerns paths, no path is built.
 
 Source of the algorithm: rsync's `exclude.c` (rule_matches) and `wildmatch.c`.
 """
@@ -49,17 +46,16 @@ _CLASSES = {
 
 
 class Rule(msgspec.Struct, frozen=True, array_like=True):
-    """A pattern, and whether what it matches is chosen."""
+    """A pattern, and whether it includes or excludes."""
 
     include: bool
     pattern: bytes
 
 
 def read_rule(text: bytes, *, include: bool) -> Rule | None:
-    """The rule that a text stands for; None if it is `!`, which forgets all rules before it.
+    """Parse a rule; None for `!`, which cancels all earlier rules.
 
-    `+ ` and `- ` at its beginning say what kind it is, whatever `include`
-    says. ValueError if empty pattern.
+    A leading `+ ` or `- ` overrides `include`. ValueError for an empty pattern.
     """
     if text == b"!":
         return None
@@ -71,9 +67,9 @@ def read_rule(text: bytes, *, include: bool) -> Rule | None:
 
 
 def read_rules(text: bytes, *, include: bool, null: bool = False) -> Iterator[Rule | None]:
-    """The rules of a file: one a line (ended by NUL with `null`); `#` and `;` begin comments.
+    """Parse the rules of a file, one per line (with `null`, NUL-terminated), without comments.
 
-    As of `read_rule`; ValueError names the line.
+    Comments begin with `#` or `;`. ValueError names the line.
     """
     lines = text.split(b"\0") if null else re.split(rb"[\r\n]", text)
     for number, line in enumerate(lines, 1):
@@ -85,7 +81,7 @@ def read_rules(text: bytes, *, include: bool, null: bool = False) -> Iterator[Ru
 
 
 def leave_out(rules: Sequence[Rule], path: bytes, *, directory: bool) -> bool:
-    """Return whether rules leave out the entry of a path, or a directory that it lies in."""
+    """Return whether rules exclude the entry of a path, or one of its parents."""
     chooser, parts = Chooser(rules), path.split(b"/")
     for count in range(1, len(parts) + 1):
         asked = parts[count - 1] if chooser.by_name else b"/".join(parts[:count])
@@ -95,7 +91,7 @@ def leave_out(rules: Sequence[Rule], path: bytes, *, directory: bool) -> bool:
 
 
 class Chooser:
-    """Which paths below a root some rules choose."""
+    """The selection of paths below a root by rules."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         patterns = [_Pattern(rule.pattern) for rule in rules]
@@ -115,7 +111,7 @@ class Chooser:
             self._match[directory] = re.compile(union if some else _NEVER).fullmatch
 
     def chooses(self, path: bytes, *, directory: bool) -> bool:
-        """Whether a path below the root (with `by_name` its last name) is chosen."""
+        """Return whether a path below the root (with `by_name` its last name) is selected."""
         found = self._match[directory](path)
         if found is None:
             return True
@@ -123,7 +119,7 @@ class Chooser:
 
 
 class _Pattern:
-    """One pattern, taken apart."""
+    """A parsed pattern."""
 
     def __init__(self, text: bytes) -> None:
         wild = any(sign in text for sign in (b"*", b"[", b"?"))
@@ -142,7 +138,7 @@ class _Pattern:
         self._classes = b"[" in text
 
     def expression(self, directory: bool, names_only: bool) -> bytes:
-        """A regular expression for whole paths, or names with `names_only`; without groups."""
+        """Return a regular expression, without groups, for paths or with `names_only` names."""
         tokens = self._tokens
         if directory and self._ends_crossing and tokens[-2:] == [_SLASH, _ANY]:
             # What is in the directory, and itself.
@@ -164,7 +160,7 @@ class _Pattern:
 
 
 def _tokens(text: bytes) -> list[bytes] | None:
-    """A pattern's parts as regular expressions; None if it can match nothing."""
+    """Return a pattern's parts as regular expressions; None if it cannot match."""
     tokens = []
     at = 0
     while at < len(text):
@@ -194,7 +190,7 @@ def _tokens(text: bytes) -> list[bytes] | None:
 
 
 def _bracket(text: bytes, at: int) -> tuple[bytes, int] | None:
-    """The set of characters that begins behind a `[`, and where the pattern goes on."""
+    """Return the set of characters after a `[`, and its end."""
     inverted = text[at : at + 1] in (b"!", b"^")
     at += inverted
     parts: list[bytes] = []

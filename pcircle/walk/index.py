@@ -1,11 +1,11 @@
-"""Indexes: what was known of every entry of some trees, in one file that is read as a stream.
+"""Indexes: the recorded entries of trees, in one file that is read as a stream.
 
-`docs/index-format.rst` has the form, byte by byte. The file is made of sections: one for each
-directory, then some for the names in it, then those of its subdirectories. Names are kept by the
-column, as `pcircle.fs.stats` has them, so that what is asked of one column is never read of others.
+`docs/index-format.rst` specifies the format, byte by byte. The file consists of sections: one for
+each directory, then some for its names, then those of its subdirectories. Names are stored by
+column, as in `pcircle.fs.stats`, so a query of one column never reads others.
 
-Who reads such a file may have it from anybody. All of it is held against its digest before anything
-is believed (`Index.verify`), and what is believed is looked at again where it is used.
+An index may come from anybody. The whole file is compared with its digest before it is used
+(`Index.verify`), and values are checked where they are used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pcircle.trusted import reading
 
 VERSION = 1
 ENDING = b".entries"
-"""What the name of an index ends with, beside the profile that it was made with."""
+"""The suffix of the name of an index, next to its profile."""
 
 _BEGIN = b"pcircle index "
 _PROFILE = b"pcircle profile "
@@ -46,21 +46,21 @@ FIELDS = (
     ("size", "Q"), ("blocks", "Q"), ("rdev", "Q"), ("atime", "q"), ("atime_ns", "I"),
     ("mtime", "q"), ("mtime_ns", "I"), ("ctime", "q"), ("ctime_ns", "I"),
 )  # fmt: skip
-"""What is known of an entry: columns of `Stats`, each with the letter of its type."""
+"""The stored columns of `Stats`, each with its type."""
 _ROW = struct.Struct("<" + "".join(letter for _, letter in FIELDS))
 _NUMBERS = 0xFFFFFFFFFFFFFFFF
 
 DIRECTORY, NAMES, FAILURE = b"DNX"
 LOOKED_UP, READ = 0, 1
-"""What could not be done with an entry that failed."""
+"""The operations that can fail."""
 
 
 class Damaged(ValueError):
-    """An index that can't be believed."""
+    """An index that is damaged."""
 
 
 class IndexedRoot(NamedTuple):
-    """A PATH that an index is of: as it was typed, and absolute."""
+    """A PATH of an index: as typed, and absolute."""
 
     shown: bytes
     path: bytes
@@ -70,7 +70,7 @@ class IndexedRoot(NamedTuple):
 
 
 def key_of(root: int, path: bytes, *, itself: bool = False) -> bytes:
-    """The path by which a section is sorted: a directory `itself` comes before what is in it."""
+    """Return the sort key of a section: a directory `itself` precedes its contents."""
     path = b"%06d/%b" % (root, path) if path else b"%06d" % root
     return path + b"/" if itself else path
 
@@ -83,7 +83,7 @@ def _section(kind: int, root: int, path: bytes, body: bytes) -> bytes:
 
 
 def directory(root: int, path: bytes, status: Any, *, entered: bool = True) -> bytes:
-    """The section of a directory itself, or of a root that is none."""
+    """Return the section of a directory itself, or of a root that is not a directory."""
     times = (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
     row = _ROW.pack(
         status.st_mode,
@@ -108,7 +108,7 @@ def names(
     places: Sequence[int],
     targets: Sequence[bytes],
 ) -> bytes:
-    """The section of names that were looked up, at these places; links have their `targets`."""
+    """Return the section of looked up names, at these places; links have their `targets`."""
     text = b"/".join(found)
     columns = []
     for name, letter in FIELDS:
@@ -128,12 +128,12 @@ def _packed(letter: str, column: Sequence[int]) -> bytes:
 
 
 def failure(root: int, path: bytes, name: bytes, doing: int, error: OSError) -> bytes:
-    """The section of a name, or of a directory as such, with which something failed."""
+    """Return the section of a name, or of a directory itself, that failed."""
     return _section(FAILURE, root, path, _FAILURE.pack(error.errno or 0, doing) + name)
 
 
 def whole(roots: Sequence[IndexedRoot], sections: Iterable[bytes], entries: int) -> Iterator[bytes]:
-    """A whole index, of sections in the order of their keys, in pieces of any size."""
+    """Return a whole index, from sections in the order of their keys, in pieces."""
     digest = xxhash.xxh3_128()
 
     def told() -> Iterator[bytes]:
@@ -156,12 +156,12 @@ Key: TypeAlias = tuple[int, list[bytes]]
 
 
 def key(root: int, path: bytes) -> Key:
-    """What the sections of a directory are sorted by."""
+    """Return the sort key of the sections of a directory."""
     return root, path.split(b"/") if path else []
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A part of an index: see `DIRECTORY`, `NAMES` and `FAILURE`."""
+    """A section of an index: see `DIRECTORY`, `NAMES` and `FAILURE`."""
 
     kind: int
     root: int
@@ -170,17 +170,17 @@ class Section(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """What sections are sorted by."""
+        """Return the sort key."""
         return key(self.root, self.path)
 
     def holds(self, other: Section | None) -> bool:
-        """Whether another section is of what is in this directory."""
+        """Return whether another section is within this directory."""
         if other is None or other.root != self.root:
             return False
         return is_below(other.path, self.path)
 
     def status(self) -> Row:
-        """What is known of a directory itself."""
+        """Return the status of a directory itself."""
         numbers = _ROW.unpack_from(self.body)
         mode, inode, device, links, uid, gid, size, blocks, rdev, *times = numbers
         times_ns = [_NS * times[at] + times[at + 1] for at in (0, 2, 4)]
@@ -188,17 +188,17 @@ class Section(msgspec.Struct, frozen=True):
 
     @property
     def entered(self) -> bool:
-        """Whether a directory was read."""
+        """Return whether a directory was read."""
         return self.body[_ROW.size] == 1
 
     def failure(self) -> tuple[bytes, int, int]:
-        """The name with which something failed, or none, what could not be done, and the errno."""
+        """Return the failed name, which may be empty, the operation, and the errno."""
         number, doing = _FAILURE.unpack_from(self.body)
         return self.body[_FAILURE.size :], doing, number
 
 
 class Columns:
-    """The names of a section, and what is known of them. ValueError if they can't be."""
+    """The names of a section, and their columns. ValueError if they are invalid."""
 
     def __init__(self, section: Section) -> None:
         body = section.body
@@ -214,7 +214,7 @@ class Columns:
         self._targets: dict[bytes, bytes] | None = None
 
     def column(self, name: str) -> array[int]:
-        """A column of all names."""
+        """Return a column of all names."""
         found = self._known.get(name)
         if found is None:
             letter, before = _COLUMNS[name]
@@ -228,13 +228,13 @@ class Columns:
         return found
 
     def place(self, name: bytes) -> int:
-        """Where a name stands; KeyError."""
+        """Return the place of a name. KeyError."""
         if not self._places:
             self._places = {each: place for place, each in enumerate(self.names)}
         return self._places[name]
 
     def rows(self, some: Sequence[bytes]) -> list[Row]:
-        """All that is known of some of the names."""
+        """Return the rows of some of the names."""
         places: Sequence[int] = range(self._count)
         if len(some) < self._count:
             places = [self.place(name) for name in some]
@@ -252,7 +252,7 @@ class Columns:
         return list(map(Row, *found))
 
     def target(self, name: bytes) -> bytes:
-        """What a link leads to."""
+        """Return the target of a link."""
         if self._targets is None:
             modes = self.column("mode")
             links = [each for each, mode in zip(self.names, modes, strict=True) if S_ISLNK(mode)]
@@ -264,7 +264,7 @@ class Columns:
 
 
 def _offsets() -> Iterator[tuple[str, tuple[str, int]]]:
-    """Of each column its type, and how many bytes of a row are before it."""
+    """Yield the type of each column, and the bytes of a row before it."""
     before = 0
     for name, letter in FIELDS:
         yield name, (letter, before)
@@ -275,19 +275,19 @@ _COLUMNS = dict(_offsets())
 
 
 def _refuse_odd(text: bytes) -> None:
-    """ValueError for what is in no path, and for a path that leads elsewhere."""
+    """Raise ValueError for a path that is invalid or leads elsewhere."""
     framed = b"/%b/" % text
     if b"\0" in text or any(odd in framed for odd in (b"//", b"/./", b"/../")):
         raise Damaged("a name can't be")
 
 
 def is_below(path: bytes, above: bytes) -> bool:
-    """Whether a path is that of a directory, or of what is in it."""
+    """Return whether a path is a directory or lies within it."""
     return not above or path == above or path.startswith(above + b"/")
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Where some sections begin and end, and the key of the first."""
+    """The beginning and the end of some sections, and the key of the first."""
 
     begin: int
     end: int
@@ -295,7 +295,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Index:
-    """An index, open for reading. OSError; Damaged if it does not begin and end as one."""
+    """An index, open for reading. OSError; Damaged if its beginning or end is invalid."""
 
     def __init__(self, path: bytes) -> None:
         self.path = path
@@ -336,11 +336,11 @@ class Index:
         return os.pread(self._fd, size, at)
 
     def close(self) -> None:
-        """Nothing more is read of it."""
+        """Close the index."""
         os.close(self._fd)
 
     def verify(self) -> list[Range]:
-        """Read it to its end: ranges of its sections, of some size. OSError.
+        """Read the whole index; return ranges of its sections. OSError.
 
         Damaged if it is not as it was written.
         """
@@ -372,14 +372,14 @@ class Index:
         return int(length)
 
     def sections(self, begin: int, end: int) -> Iterator[tuple[Section, Section | None]]:
-        """The sections of a range, each with the one behind it. OSError, Damaged."""
+        """Yield the sections of a range, each with its successor. OSError, Damaged."""
         sections = self._from(begin, end)
         for section, after in pairwise(sections):
             if section is not None:
                 yield section, after
 
     def _from(self, begin: int, end: int) -> Iterator[Section | None]:
-        """The sections of a range, the one behind it, and None if there is none."""
+        """Yield the sections of a range, and their successor, or None."""
         at = begin
         while at < self._end:
             data = self._read(at, min(_RANGE_BYTES + _AHEAD_BYTES, self._end - at))
@@ -400,7 +400,7 @@ class Index:
 
 
 def _sections_bytes(data: bytes) -> int:
-    """How many bytes at its beginning are whole sections. Damaged if one can't be."""
+    """Return the number of bytes in complete sections. Damaged."""
     at, end = 0, len(data)
     while at + _HEAD.size <= end:
         length = _SIZE.unpack_from(data, at)[0]
@@ -425,7 +425,7 @@ def _section_at(data: bytes, at: int) -> Section:
 
 
 def place_of(path: bytes) -> bytes:
-    """The file that an index is in: beside the profile, if that is what is named. OSError."""
+    """Return the file of an index: next to the profile, if that is named. OSError."""
     fd = reading(path)
     try:
         is_profile = os.pread(fd, len(_PROFILE), 0) == _PROFILE

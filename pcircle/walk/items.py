@@ -1,14 +1,14 @@
 """The walk's units of work, as they travel between ranks.
 
-An item is never one small directory: whoever has one goes on into what is found, and what is left
-after some milliseconds is packed into items. Names are packed into one byte string (a name can't
-contain NUL), so that a queue of a million names is a few thousand objects.
+An item is never one small directory: the rank that holds a directory continues into it, and what is
+left after some milliseconds is packed into items. Names are packed into one byte string (a name
+cannot contain NUL), so a queue of a million names is a few thousand objects.
 
 Every item names its directory by (root, path), see `pcircle.fs.directories`, and carries the
-identities of that directory on both sides: if something else has the path by then, its entries
-fail. `slot` is the number of the directory among those that were open in the item that made this
-one: what comes of it counts there. An item that opens no directories hands its own number on to
-what it makes. `weight` is a share of the job's 1.
+identities of that directory on both sides: if another directory has the path by then, its entries
+fail. `slot` is the number of the directory among the open ones of the item that made this one, to
+which results belong. An item that opens no directories passes its own number on. `weight` is a
+share of the job's 1.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -30,15 +30,13 @@ NOWHERE: Identity = (0, 0)
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Which directory it is, in the source and, where there are two sides, in the target.
+    """The identity of a directory in the source and, with two sides, in the target.
 
-    `copy` is the root's own copy, which must not be copied in its turn, as it
-    would be where a mount shows a part of the source in another place.
-    `file_system` is the walk's own number of the source's file system. The
-    target was made in `epoch`: what is done in it counts no sooner. `made` tells
-    that this run has made it, and nobody else has put anything into it; `bare`
-    that it hands down no access control list. `since` says what became of it since an earlier run,
-    where that is known and counts.
+    `copy` is the root's own copy, which must not be copied again, as it would be where a mount
+    shows a part of the source elsewhere. `file_system` is the walk's own number of the source's
+    file system. The target was made in `epoch`: work in it counts no sooner. `made` means that this
+    run has made it, and nobody else has filled it; `bare` that it has no default access control
+    list. `since` is its state since an earlier run, if known and relevant.
     """
 
     source: tuple[int, int]
@@ -52,11 +50,11 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Walk the directories of these names in the directory `path`, and all below them.
+    """Walk the directories of these names in the directory `path`, and everything below them.
 
-    Without names, and then without a place, it is the root itself. With `only` nothing of the one
-    directory is meant but what that names. `ancestors`, where links are followed, are the
-    identities of the directories on the path.
+    Without names, and then without a place, it is the root itself. With `only` the one directory is
+    restricted to its listed paths. `ancestors`, if links are followed, are the identities of the
+    directories on the path.
     """
 
     root: int
@@ -70,7 +68,7 @@ class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
 
 
 class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
-    """What a list names in a directory, of which this text is a part."""
+    """Process the listed entries of a directory, of which this text is a part."""
 
     root: int
     path: bytes
@@ -82,7 +80,7 @@ class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """Entries of a directory that are no directories; without a place where a root has its name."""
+    """Process entries other than directories; without a place, in the parent of a root."""
 
     root: int
     path: bytes
@@ -102,17 +100,17 @@ class Accesses(msgspec.Struct, frozen=True, array_like=True, tag="t"):
 
 
 class Gather(msgspec.Struct, Generic[I], frozen=True, array_like=True, tag="sink"):
-    """All work of a job whose records go to a sink: the parent of what it begins with."""
+    """The whole work of a job whose records go to a sink: the parent of its first items."""
 
     items: tuple[I, ...]
 
 
 class Seal(msgspec.Struct, frozen=True, array_like=True, tag="seal"):
-    """End the part of the rank that this is posted to."""
+    """End the part of the rank to which this is posted."""
 
 
 class Merge(msgspec.Struct, frozen=True, array_like=True, tag="merge"):
-    """Put a range in order: the keys from `low` on, to `high`, which the last range has not."""
+    """Sort a range: the keys from `low` to `high`; the last range has no `high`."""
 
     number: int
     low: bytes
@@ -120,16 +118,16 @@ class Merge(msgspec.Struct, frozen=True, array_like=True, tag="merge"):
 
 
 SINK_ITEMS = (Gather, Seal, Merge)
-"""Those of `pcircle.walk.sink`."""
+"""The items of `pcircle.walk.sink`."""
 
 
 def unpack(packed: bytes) -> list[bytes]:
-    """The names as bytes."""
+    """Return the names as bytes."""
     return packed.split(b"\0") if packed else []
 
 
 def handed_back(item: Any, files: Sequence[bytes]) -> Iterable[Batch]:
-    """What a slow batch has left, in two parts."""
+    """Return the rest of a slow batch in two parts."""
     half = (len(files) + 1) // 2
     for part in (files[:half], files[half:]):
         if part:

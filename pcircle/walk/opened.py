@@ -1,10 +1,9 @@
-"""Directories under way: what is known of each, and what of it is left for others.
+"""Open directories: the state of each, and what is left of it for other ranks.
 
-Those of one item form a forest: each has the number (its *slot*) of the one that it lies in, and
-the first is the directory that the item's names are in, of which nothing else is known. They are
-kept in the order in which they were entered, so what is below a directory stands behind it, and
-one that is complete is always the last. One that waits for what others do (items that were made
-for it) stays, while its siblings go on.
+The directories of an item form a forest: each has the number (its *slot*) of its parent, and the
+first is the directory that contains the item's names. They are kept in the order in which they were
+entered, so everything below a directory follows it, and a complete one is always the last. A
+directory that waits for other items stays, while its siblings continue.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _HUNGRY_S = 0.01  # where another rank or thread waits for work
 class Open(Generic[P]):
     """A directory that is not complete.
 
-    `own` is the tool's, and `part` what has come so far of what is in it. `weight` is that of
-    each entry. Its leases, of the source and of the target, are there while it is looked at.
+    `own` is the state of the tool, and `part` the result so far. `weight` is that of each entry.
+    Its leases, of the source and of the target, exist while it is processed.
     """
 
     __slots__ = (
@@ -79,10 +78,10 @@ class Open(Generic[P]):
 
 
 class Gathering(Context[Any], Generic[P]):
-    """An item's surroundings while it walks: what it makes is kept until `flush`.
+    """The context of an item while it walks: spawned items are kept until `flush`.
 
-    To talk to the engine costs as much as a small directory, so it is done once an item.
-    `opens` are the directories that the item has under way.
+    A call of the engine costs as much as a small directory, so it is made once per item. `opens`
+    are the open directories of the item.
     """
 
     __slots__ = ("_completes", "_kept", "opens")
@@ -98,7 +97,7 @@ class Gathering(Context[Any], Generic[P]):
         self._completes = completes
 
     def complete(self, opened: Open[P]) -> None:
-        """Have the walk complete a directory that a visitor has opened, the last of `opens`."""
+        """Let the walk complete a directory that a visitor has opened, the last of `opens`."""
         require(self._completes)(opened, self)
 
     def is_time_up(self, spent_s: float) -> bool:
@@ -106,13 +105,13 @@ class Gathering(Context[Any], Generic[P]):
         return spent_s > _BATCH_S or (spent_s > _HUNGRY_S and self.has_idle_workers())
 
     def wait(self, slot: int) -> None:
-        """The directory of this slot is not complete before the item's join."""
+        """Keep the directory of this slot incomplete until the item's join."""
         self.spawned += 1
         if self.opens:
             self.opens[slot].waits = True
 
     def spawn(self, items: Sequence[Any]) -> None:
-        """As of `Context`, at the next `flush`."""
+        """Spawn items at the next `flush`."""
         if self.opens:
             for item in items:
                 self.wait(item.slot)
@@ -120,7 +119,7 @@ class Gathering(Context[Any], Generic[P]):
         self._kept += items
 
     def flush(self) -> None:
-        """Have what was made stolen from now on."""
+        """Make spawned items available to thieves."""
         if self._kept:
             kept, self._kept = self._kept, []
             super().spawn(kept)
@@ -129,9 +128,9 @@ class Gathering(Context[Any], Generic[P]):
 def left_of(
     opened: Open[Any], most: int | None = None, *, least: int = 1, shares: int = _SHARES
 ) -> list[Tree]:
-    """What is left of a directory, or `most` names of it, to be given away.
+    """Return what is left of a directory, or `most` names of it, to hand out.
 
-    It is divided into so many `shares`, of no fewer than the `least` names.
+    It is divided into `shares`, of at least `least` names.
     """
     names, opened.pending = opened.pending, []
     if most is not None and most < len(names):
@@ -151,7 +150,7 @@ def left_of(
 
 
 def child_of(above: Open[P], name: bytes, slot: int, part: P) -> Open[P]:
-    """The directory of this name in another one, before it is entered."""
+    """Return the directory of this name in another one, before it is entered."""
     opened = Open(above.root, join_path(above.path, name), slot, above, part)
     if above.below:
         opened.only = above.below.get(name)

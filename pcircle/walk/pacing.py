@@ -1,8 +1,8 @@
-"""A visitor that keeps to a pace: what it wraps does a little at a time, and rests between.
+"""A visitor that limits the pace: the wrapped visitor processes few names at a time, with rests.
 
-The walk need not know: to it this is the visitor. All time that is not spent resting counts as
-work, the walk's own opening and reading of directories included. The length of a rest comes from
-`pcircle.workers.load_limit`; a tool may add pauses of its own, such as a limit per second.
+The walk does not notice. All time outside of rests counts as work, including the opening and
+reading of directories by the walk. `pcircle.workers.load_limit` determines the length of a rest; a
+tool may add pauses of its own, such as a rate limit.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _WAITED_FOR_S = 0.02
 
 
 def paced(visitor: Visitor[P], turns: TurnTaking | None, due: Due | None = None) -> Visitor[P]:
-    """The visitor, at a pace: by `turns`, and with `due` called for so many entries."""
+    """Return the visitor with a limited pace: by `turns`, and with `due` called for entries."""
     return cast("Visitor[P]", _Paced(visitor, turns, due))
 
 
 class _Paced:
-    """What a visitor does, less what it does with many directories at once."""
+    """A wrapped visitor, without its batches of directories."""
 
     does_bare = False
     scan = None
@@ -54,17 +54,14 @@ class _Paced:
     # ---- work and rest ----------------------------------------------------------
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._start(context)
         self._visitor.begin(item, context)
 
     def resume(self, base: Open[Any], context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._start(context)
         self._visitor.resume(base, context)
 
     def end(self, context: Context[Any], opens: Sequence[Open[Any]]) -> None:
-        """See `Visitor`."""
         self._visitor.end(context, opens)
         self._worked_s += time.monotonic() - self._since_s
         if self._turns is not None:
@@ -80,7 +77,7 @@ class _Paced:
         self._since_s = self._mark_s = time.monotonic()
 
     def _done(self, kind: str, count: int) -> None:
-        """So many operations have ended: rest, if it is time to."""
+        """Record completed operations, and rest if it is time."""
         now_s = time.monotonic()
         turns = self._turns
         if self._due is not None and count:
@@ -99,7 +96,7 @@ class _Paced:
     # ---- directories ------------------------------------------------------------
 
     def enter(self, opened: Open[Any], source: Lease, holder: Open[Any] | None) -> Lease | None:
-        """See `Visitor`. It was opened just before."""
+        """Enter a directory that was just opened."""
         target = self._visitor.enter(opened, source, holder)
         self._done("enter", 1)
         return target
@@ -119,13 +116,11 @@ class _Paced:
         return self._visitor.listed(opened, source)
 
     def meant(self, opened: Open[Any], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """See `Visitor`."""
         for block in self._visitor.meant(opened, blocks, source):
             yield block
             self._done("block", 0)
 
     def leave(self, opened: Open[Any], context: Context[Any]) -> Any:
-        """See `Visitor`."""
         self._mark_s = time.monotonic()
         part = self._visitor.leave(opened, context)
         self._done("leave", 1)
@@ -136,7 +131,7 @@ class _Paced:
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Any]
     ) -> None:
-        """See `Visitor`: what takes too long is handed back, unless all is to be done here."""
+        """Process names; hand back the rest if it takes too long, unless all must be done here."""
         begun_s = time.monotonic()
         rest = names
         while len(rest) > _SOME and not context.stopping:
@@ -158,7 +153,7 @@ class _Paced:
 
 
 def _parted(names: Names) -> tuple[Names, Names]:
-    """Some of the names, and the others."""
+    """Split names into two parts."""
     for kind in ("links", "specials", "files"):
         every = getattr(names, kind)
         if every:

@@ -1,4 +1,4 @@
-"""Where a walk begins: a PATH as the user typed it, and the directories below it."""
+"""The roots of a walk: each PATH as typed, and the directories below it."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import errno
@@ -13,11 +13,13 @@ from pcircle.fs.directories import Directories, bases, capacity_of, device_and_i
 
 
 class Root(msgspec.Struct, frozen=True, array_like=True):
-    """A PATH. An empty `name` means a directory, which `holder` is; `shown` is what was typed.
+    """A PATH.
 
-    A directory that is only reached through what it lies in, since it is to be removed from there,
-    is `within` in `holder`. One that is `strict` is reached along no link. One that is `known`, by
-    device and inode, must be that directory when it is opened.
+    An empty `name` means that `holder` is the directory itself; `shown` is what was typed.
+
+    A directory that must be reached through its parent, from which it will be removed, is `within`
+    in `holder`. With `strict` it is reached through no link. With `known`, device and inode, it
+    must be that directory when it is opened.
     """
 
     holder: bytes
@@ -29,7 +31,7 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
 
 
 def root_of(path: bytes) -> tuple[Root, os.stat_result]:
-    """What a path names, and its status. A symbolic link is followed. OSError."""
+    """Return the root of a path, and its status. A symbolic link is followed. OSError."""
     status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
         return Root(path, b"", path), status
@@ -52,9 +54,9 @@ def open_roots(
     follow: bool = False,
     no_atime: bool = False,
 ) -> Directories:
-    """The directories below the roots, typed in `directory`; `is_first` as of `capacity_of`.
+    """Return the directories below the roots, typed in `directory`.
 
-    `below`, `unlock`, `written`, `follow` and `no_atime` are as of `Directories`.
+    `is_first` is passed to `capacity_of`, the other arguments to `Directories`.
     """
     known = [root.known for root in roots]
     typed = bases([(root.holder, root.name or root.within) for root in roots], directory, known)

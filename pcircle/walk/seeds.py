@@ -1,4 +1,4 @@
-"""The items that a walk of some roots begins with."""
+"""The first items of a walk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pcircle.walk.visitor import Names, Tally
 def seeds(
     roots: Sequence[Root], tally: Tally, only: Sequence[Listed | None] | None = None
 ) -> Iterator[Tree | Batch]:
-    """An item for each root, which is counted; `only` is what lists name of each."""
+    """Yield an item for each root, which is counted; `only` has the listed paths of each."""
     weight = 1.0 / max(1, len(roots))
     tally.found += len(roots)
     for number, root in enumerate(roots):
@@ -31,7 +31,7 @@ def seeds(
 
 
 def kind_of_root(holder: bytes, name: bytes) -> Names:
-    """A root that is no directory, by its kind."""
+    """Return a root that is not a directory, by its kind."""
     try:
         mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
     except OSError:

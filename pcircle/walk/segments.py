@@ -1,16 +1,14 @@
-"""Files that hold what the ranks found, and their merge, a range of the order at a time.
+"""Files with records of the ranks, and their merge, a range at a time.
 
-A rank appends its records to one file as it makes them, and keeps an index of
-them, sorted, beside it: a `Part`. A record has a path, by which it is sorted as a
-walk would meet it, and text, from nothing to gigabytes.
+A rank appends its records to one file, and keeps a sorted index of them in another: a `Part`. A
+record has a path, by which it is sorted in the order of a walk, and text, from nothing to
+gigabytes.
 
-`merged` gives the text of all records between two paths, in order. It asks every
-part for its piece of the index, sorts these, and reads the texts in batches that
-fit in memory, for each batch from one part after another. So it opens two files
-at a time, however many parts there are, and needs memory for a batch: there are
-no runs to be merged by the hundred, in passes, with a descriptor and a buffer for
-each. What that costs is an open of each part for each range and batch, which is
-why ranges are large, see `cut`.
+`merged` returns the text of all records between two paths, in order. It reads the piece of each
+part's index, sorts these, and reads the texts in batches that fit in memory, for each batch from
+one part after another. So it opens two files at a time, however many parts there are, and needs
+memory for a batch; a merge of sorted runs would need passes, or a descriptor and a buffer for each
+run. The cost is an open of each part for each range and batch, so ranges are large, see `cut`.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from pcircle.trusted import create, reading
 from pcircle.writing import WholeFile
 
 RANGE_BYTES = 64 << 20
-"""Of text in a range, if the paths of the parts are spread as their samples are."""
+"""The size of the text in a range, if the paths are spread like their samples."""
 MAX_RANGES = 1024
 _BATCH_BYTES = 16 << 20
 _BATCH_RECORDS = 100_000
@@ -40,12 +38,12 @@ _KEY_END = b"\0\0"
 
 
 def key_of(path: bytes) -> bytes:
-    """What records are sorted by."""
+    """Return the sort key of records."""
     return path.replace(b"/", b"\0") + _KEY_END
 
 
 class Part:
-    """One rank's records. `place` is the path of its files without their endings. OSError."""
+    """One rank's records. `place` is the path of its files without suffixes. OSError."""
 
     def __init__(self, place: bytes) -> None:
         self._place = place
@@ -57,11 +55,11 @@ class Part:
         self._began = 0
 
     def begin(self) -> None:
-        """A record begins."""
+        """Begin a record."""
         self._began = self._reached
 
     def put(self, data: bytes) -> None:
-        """More of its text."""
+        """Add text to the record."""
         self._pending.append(data)
         self._pending_bytes += len(data)
         self._reached += len(data)
@@ -69,11 +67,11 @@ class Part:
             self._flush()
 
     def end(self, path: bytes) -> None:
-        """It is complete, and belongs to this path."""
+        """End the record of this path."""
         self._sorter.add(b"%b%d %d" % (key_of(path), self._began, self._reached - self._began))
 
     def add(self, path: bytes, text: bytes) -> None:
-        """A whole record."""
+        """Add a whole record."""
         self.begin()
         self.put(text)
         self.end(path)
@@ -84,10 +82,10 @@ class Part:
         self._pending_bytes = 0
 
     def close(self) -> None:
-        """Others will read it now.
+        """Close the files, for other ranks to read.
 
-        To close a file is enough for that on network file systems too, and after a crash nobody
-        wants these files: so nothing is forced to disk here.
+        Closing a file is enough for that on network file systems too, and nobody needs these files
+        after a crash, so nothing is synced.
         """
         try:
             with self._text:
@@ -105,7 +103,7 @@ def _create(path: bytes) -> BinaryIO:
 
 
 def present(place: bytes, ranks: int) -> list[bytes]:
-    """The parts that the ranks have written below a place."""
+    """Return the parts that ranks have written below a place."""
     parts = [b"%b-%d" % (place, rank) for rank in range(ranks)]
     return [part for part in parts if os.path.exists(part + b".index")]
 
@@ -114,10 +112,9 @@ def present(place: bytes, ranks: int) -> list[bytes]:
 
 
 def cut(parts: Sequence[bytes], range_bytes: int = RANGE_BYTES) -> list[bytes]:
-    """Keys that cut what all parts have into ranges of about this size; none if it is one range.
+    """Return keys that divide all parts into ranges of about this size; none for one range.
 
-    Each part is asked for keys of its own at even distances, more where it is large: what
-    its text weighs is divided among them. OSError.
+    Each part contributes keys at even distances, more if it is large. OSError.
     """
     weighed: list[tuple[bytes, float]] = []
     total_bytes = 0
@@ -156,7 +153,7 @@ def _index(part: bytes) -> Iterator[mmap.mmap | bytes]:
 
 
 def _start_from(index: mmap.mmap | bytes, at: int) -> int:
-    """Where the first record begins that does so at `at` or behind; the end if there is none."""
+    """Return the start of the first record at or after `at`; the end without one."""
     return index.find(END, at - 1) + 1 or len(index) if at else 0
 
 
@@ -167,7 +164,7 @@ def _key_from(index: mmap.mmap | bytes, at: int) -> bytes:
 
 
 def _first(index: mmap.mmap | bytes, key: bytes) -> int:
-    """Where the first record begins that is not before a key; the end if there is none."""
+    """Return the start of the first record not before a key; the end without one."""
     low, high = 0, len(index)  # what begins before `low` is before the key, from `high` on not
     while low < high:
         middle = (low + high) // 2
@@ -184,7 +181,7 @@ def _first(index: mmap.mmap | bytes, key: bytes) -> int:
 
 
 def merged(parts: Sequence[bytes], low: bytes = b"", high: bytes | None = None) -> Iterator[bytes]:
-    """The text of all records from one key on to another, in order, a bounded piece at a time.
+    """Yield the text of all records from one key to another, in order, in bounded pieces.
 
     OSError, also if a part is shorter than its index says.
     """
@@ -202,7 +199,7 @@ def merged(parts: Sequence[bytes], low: bytes = b"", high: bytes | None = None) 
 
 
 def _records(parts: Sequence[bytes], low: bytes, high: bytes | None) -> Iterator[bytes]:
-    """The records of all indexes between two keys, with the number of their part."""
+    """Yield the records of all indexes between two keys, with the number of their part."""
     for number, part in enumerate(parts):
         with _index(part) as index:
             at = _first(index, low)
@@ -214,7 +211,7 @@ def _records(parts: Sequence[bytes], low: bytes, high: bytes | None) -> Iterator
 
 
 def _texts(parts: Sequence[bytes], wanted: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
-    """Texts, as (number of the part, begin, length), in the order in which they are wanted."""
+    """Yield texts, given as (number of the part, begin, length), in that order."""
     if len(wanted) == 1:  # perhaps of gigabytes
         number, begin, length = wanted[0]
         yield from _read(parts[number], begin, length)
@@ -265,7 +262,7 @@ def _range_name(place: bytes, number: int, *, last: bool) -> bytes:
 
 
 def write_range(place: bytes, number: int, texts: Iterable[bytes], *, last: bool) -> None:
-    """Keep the texts of a range, in a file whose name tells its number and whether it is the last.
+    """Write the texts of a range to a file whose name has its number and whether it is the last.
 
     OSError.
     """
@@ -275,7 +272,7 @@ def write_range(place: bytes, number: int, texts: Iterable[bytes], *, last: bool
 
 
 def result(place: bytes, ranks: int) -> Iterator[bytes]:
-    """All that the ranks have found, in order: of the ranges if there are any, else of the parts.
+    """Yield all records in order: of the ranges if there are any, else of the parts.
 
     OSError, also if a range is missing.
     """
@@ -292,7 +289,7 @@ def result(place: bytes, ranks: int) -> Iterator[bytes]:
 
 
 def remove(place: bytes, ranks: int) -> None:
-    """The files below a place are not needed any more. OSError."""
+    """Remove the files below a place. OSError."""
     parts = (b"%b-%d" % (place, rank) for rank in range(ranks))
     names = [part + ending for part in parts for ending in (b".text", b".index")]
     names += [

@@ -63,19 +63,18 @@ SinkItem: TypeAlias = Gather[I] | Seal | Merge
 
 
 class _Stage(msgspec.Struct, frozen=True):
-    """What a `Gather` waits for, and the result of the work itself."""
+    """The next stage of a `Gather`, and the result of the work itself."""
 
     waits: str
     result: Any = None
 
 
 class Sink(Generic[R]):
-    """One rank's side of a sink. Many threads may use it; `part` is one thread's at a time.
+    """One rank's side of a sink. Many threads may use it; `part` belongs to one at a time.
 
-    `place` is a file that rank 0 has made, and what the names of all files of the sink begin with:
-    a rank that doesn't find it there is on a node where that path leads elsewhere. `nothing` makes
-    the result of an item that has none, `unwritable` the exception for files that can't be written
-    or read.
+    `place` is a file that rank 0 has made, and the prefix of all files of the sink: a rank that
+    does not find it is on a node where that path leads elsewhere. `nothing` makes an empty result,
+    `unwritable` the exception for files that cannot be written or read.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Sink(Generic[R]):
 
     @contextmanager
     def part(self) -> Iterator[Part]:
-        """This rank's part, for this thread alone."""
+        """Return this rank's part, for this thread alone."""
         with self._alone, self._careful():
             if self._part is None:
                 os.stat(self._place)  # else rank 0 would never see what is written here
@@ -106,7 +105,7 @@ class Sink(Generic[R]):
             yield self._part
 
     def seal(self) -> None:
-        """No more will be put into this rank's part."""
+        """End this rank's part."""
         with self._alone, self._careful():
             part, self._part = self._part, None
             if part is not None:
@@ -120,7 +119,7 @@ class Sink(Generic[R]):
             raise self._unwritable(error) from error
 
     def process(self, item: SinkItem[Any], context: Context[Any]) -> Any:
-        """Do an item of the sink."""
+        """Process an item of the sink."""
         if isinstance(item, Gather):
             context.spawn(item.items)
             return _Stage("work") if item.items else self._nothing()
@@ -133,7 +132,7 @@ class Sink(Generic[R]):
         return self._nothing()
 
     def join(self, item: SinkItem[Any], own: Any, merged: R, context: Context[Any]) -> R:
-        """Go on when all work is done, when all parts are sealed, and when all is in order."""
+        """Start the next stage: after all work, after all seals, and after all merges."""
         stage = require_type(_Stage, own)
         if stage.waits == "work":
             for rank in range(self._ranks):

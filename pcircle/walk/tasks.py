@@ -1,4 +1,4 @@
-"""What tasks that walk have in common: the directories of a part, and the items of the walk."""
+"""The base of tasks that walk: the directories of a part, and the items of the walk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ R = TypeVar("R")  # result
 
 
 class WalkTask(PartedTask[I, R]):
-    """One rank's part of a walk, or one worker thread's. `lists` are on rank 0.
+    """The part of one rank, or of one worker thread, in a walk. `lists` are on rank 0.
 
-    A subclass makes `counters`, `directories` and the walker.
+    A subclass creates `counters`, `directories` and the walker.
     """
 
     counters: Any
@@ -36,24 +36,23 @@ class WalkTask(PartedTask[I, R]):
 
     @property
     def counted(self) -> Any:
-        """See `PartedTask`."""
         return self.counters
 
     def close(self) -> None:
-        """The job has ended: let the directories go, and the lists."""
+        """Release the directories and the lists."""
         for part in self.parts:
             part.directories.close()
         if self.lists is not None and not self.keeps_lists:
             self.lists.close()
 
     def walker_of(self, item: Tree | Batch | Portion) -> Walker[Any]:
-        """Whose item it is, of several walks."""
+        """Return the walk of an item, one of several."""
         return self._walker
 
     def walked(self, item: Tree | Batch | Portion, context: Context[Any]) -> Any:
-        """What came of an item of the walk, or a list of what is kept for its join.
+        """Return the result of an item of the walk, or the list of what is kept for its join.
 
-        None if rank 0, which has the lists, does it instead.
+        None if rank 0, which has the lists, processes it.
         """
         walker = self.walker_of(item)
         if isinstance(item, Batch):

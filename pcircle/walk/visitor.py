@@ -1,8 +1,8 @@
-"""What a tool does at each step of the walk.
+"""The interface of a tool to the walk: its work at each step.
 
-The walk knows how directories are reached, read, chosen from, divided and completed, on one side
-or on two; a visitor knows what is done with what is found. Its methods run on the worker's thread,
-and one directory at a time is looked at: from `enter` to the end of its `names` nothing else is.
+The walk reaches, reads, filters, divides and completes directories, on one side or on two; a
+visitor processes what is found. Its methods run on the worker's thread, one directory at a time,
+from `enter` to the end of its `names`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ P = TypeVar("P")
 
 
 class Where(Protocol):
-    """The directory that names are in, as an `Open` and a `Batch` have it."""
+    """A parent directory, in the form of an `Open` and a `Batch`."""
 
     @property
     def root(self) -> int: ...
@@ -36,7 +36,7 @@ class Where(Protocol):
 
 
 class Tally(Protocol):
-    """What the walk counts: see the counters of the tools."""
+    """The counters of the walk, see the counters of the tools."""
 
     found: int
     scans_due: int
@@ -82,7 +82,7 @@ class DirectoryScan(NamedTuple):
 
 
 class Names:
-    """Names of one directory that are no directories, by kind."""
+    """Names of one directory other than directories, by kind."""
 
     __slots__ = ("files", "links", "specials")
 
@@ -95,41 +95,42 @@ class Names:
         return len(self.files) + len(self.links) + len(self.specials)
 
     def all(self) -> list[bytes]:
-        """All of them."""
+        """Return all names."""
         return self.links + self.specials + self.files
 
 
 class Visitor(ABC, Generic[P]):
-    """A tool's part in the walk. P is what comes of a part of the tree.
+    """A tool's part in the walk. P is the type of results.
 
-    An OSError that leaves `enter`, `meant` or `names` of an open directory fails it.
+    An OSError that leaves `enter`, `meant` or `names` of an open directory fails the directory.
     """
 
     nothing: ClassVar[Any]
-    """What comes of nothing."""
+    """The empty result."""
     batch_names: ClassVar[int] = 512
-    """How many names are looked at by the item that has read them; of more, others do so many."""
+    """The number of names that the item processes itself; further names are handed out."""
 
     in_place: bool = False
-    """Whether all names are looked at by the item that has read them, as they are read."""
+    """Whether the item processes all names itself, as they are read."""
 
     @abstractmethod
     def enter(self, opened: Open[P], source: Lease, holder: Open[P] | None) -> Lease | None:
-        """A directory was opened, to be read next. Makes its `place`; what it is on the other side.
+        """Process an open directory before it is read; set its `place`.
 
-        `holder` is the one that it lies in, whose leases are held; None for a root.
+        Return its lease on the other side. `holder` is its parent, whose leases are held; None for
+        a root.
         """
 
     def listed(self, opened: Open[P], source: Lease) -> Iterator[Block]:
-        """Return the entries of an open directory, before any is left out. OSError."""
+        """Return the entries of an open directory, before any filter. OSError."""
         return blocks(source.fd)
 
     def meant(self, opened: Open[P], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """The blocks of a directory less what is left out by other rules than the walk's."""
+        """Return the blocks of a directory without entries that the tool's own rules exclude."""
         return blocks
 
     def known(self, opened: Open[P], context: Context[Any]) -> P | None:
-        """What comes of a directory that need not be entered; None: it is."""
+        """Return the result of a directory that need not be entered, or None."""
         return None
 
     does_bare = False
@@ -184,53 +185,54 @@ class Visitor(ABC, Generic[P]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[P]
     ) -> None:
-        """Names of an open directory, of which some may be handed back, by `context.spawn`.
+        """Process names of an open directory; some may be handed back by `context.spawn`.
 
-        `fds` are the directory's on both sides, -1 where there is none. Counts their weight.
+        `fds` are the directory's on both sides, -1 for a missing side. The visitor counts their
+        weight.
         """
 
     @abstractmethod
     def leave(self, opened: Open[P], context: Context[Any]) -> P:
-        """All that is in a directory is done; what comes of it, with its `part`, for its holder."""
+        """Complete a directory after everything in it; return its result, including its `part`."""
 
     def stays(self, opened: Open[P]) -> None:
-        """A directory waits for what others do: it is left, or lost, in the item's join."""
+        """Note that a directory waits for other items, until the item's join completes it."""
 
     def stopped(self, opens: Sequence[Open[P]]) -> None:
-        """The job stops, and these directories of an item will not be complete."""
+        """Note that the job stops, and these directories of an item stay incomplete."""
 
     @abstractmethod
     def failed(self, opened: Open[P], error: OSError, context: Context[Any]) -> None:
-        """A directory can't be reached, made or read; what was found by then is resumed.
+        """Report a directory that cannot be reached, made or read; spawned items continue.
 
-        Its `leases` are there if it was reached.
+        Its `leases` exist if it was reached.
         """
 
     @abstractmethod
     def lost(self, opened: Open[P]) -> P:
-        """As `leave`, of a directory that has failed."""
+        """Return the result of a directory that has failed; see `leave`."""
 
     @abstractmethod
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
-        """An entry fails since its directory can't be reached any more. Counts its weight not."""
+        """Report an entry whose directory cannot be reached; does not count its weight."""
 
     @abstractmethod
     def merge(self, a: P, b: P) -> P:
-        """What comes of two parts of a directory."""
+        """Merge the results of two parts of a directory."""
 
     @abstractmethod
     def taken(self) -> P:
-        """What has come of what was done since this was asked last, but for `leave`."""
+        """Return the result of the work since the last call, except by `leave`."""
 
     def divided(self, opened: Open[P], text: bytes) -> bytes:
-        """What is still to be done of a part of a list."""
+        """Return what remains of a part of a list."""
         return text
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """An item begins."""
+        """Begin an item."""
 
     def resume(self, base: Open[P], context: Context[Any]) -> None:
-        """The completion of an item begins whose first directory this is."""
+        """Begin the join of an item whose first directory this is."""
 
     def end(self, context: Context[Any], opens: Sequence[Open[P]]) -> None:
-        """An item, or the completion of one, ends; `opens` are not complete."""
+        """End an item, or its join; `opens` are not complete."""

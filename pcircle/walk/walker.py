@@ -1,18 +1,17 @@
-"""The walk: one rank's part of it, on one worker thread.
+"""The walk of one rank, on one worker thread.
 
-A directory is read once. What is in it is looked at on the spot if that is not much, else it
-becomes batches that others can steal. Then whoever reads goes on with the subdirectories, depth
-first, for some milliseconds; what is left then, at all levels, becomes items. So items, joins,
-messages and what two threads say to each other are paid for once in these milliseconds, and not
-for each directory: real trees have few files in one. Where somebody waits for work some of it is
-handed out sooner, of shallow levels first.
+A directory is read once. Its names are processed at once if there are few, else they become batches
+that other ranks can steal. The thread then continues with the subdirectories, depth first, for some
+milliseconds; what is left at all levels becomes items. So items, joins, messages and thread
+hand-overs are paid once per time slice, not for each directory: in real trees directories have few
+files. If other ranks wait for work, some of it is handed out sooner, shallow levels first.
 
-A directory is complete in place if it was read whole, nothing was handed out of it and the job is
-not stopping (then half of it may be left undone); the others are completed in the item's join,
-deepest first, when all that was handed out has come back.
+A directory is complete in place if it was read whole, nothing of it was handed out, and the job is
+not stopping, which may leave half of it undone; other directories are completed in the item's join,
+deepest first, after everything that was handed out.
 
-A directory is opened from the very one that it was found in, on both sides, and what is asked for
-again is leased (`pcircle.fs.directories`): never a descriptor for each level.
+A directory is opened from the directory in which it was found, on both sides, and repeatedly used
+ones are leased (`pcircle.fs.directories`): never a descriptor for each level.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _DENIED = PermissionError(13, os.strerror(13))
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What is walked of the roots, and how."""
+    """The selected part of the roots, and how it is walked."""
 
     rules: Sequence[Rule] = ()
     one_file_system: bool = False
@@ -69,9 +68,9 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class _Held(Generic[P]):
-    """The directory whose subdirectories are being entered, with its leases.
+    """The parent of the directories that are being entered, with its leases.
 
-    `reached_s` is what it took so far to get to such directories from where their paths begin.
+    `reached_s` is the time spent so far on reaching such directories from their roots.
     """
 
     def __init__(self, sources: Directories, targets: Directories | None) -> None:
@@ -81,7 +80,7 @@ class _Held(Generic[P]):
         self.reached_s = 0.0
 
     def hold(self, opened: Open[P]) -> tuple[Lease, Lease | None]:
-        """Its leases, by identity. OSError if it can't be reached, Changed if it is another."""
+        """Return its leases, by identity. OSError; Changed if it is another directory."""
         if self.opened is opened and opened.leases is not None:
             return opened.leases
         self.release()
@@ -108,7 +107,7 @@ class _Held(Generic[P]):
         return source, target
 
     def take(self, opened: Open[P]) -> None:
-        """Go on with one that has its leases, which will be asked for again by its path."""
+        """Continue with a directory that has leases, and will be needed by its path."""
         self.release()
         source, target = require(opened.leases)
         self._sources.keep(source, opened.root, opened.path)
@@ -135,7 +134,7 @@ def release(opened: Open[Any]) -> None:
 class Walker(Generic[P]):
     """The walk on one thread. `targets` are the directories of the other side, if there is one.
 
-    `lists` say what is meant of the roots; rank 0, which is this one, has them.
+    `lists` restrict the roots; rank 0 has them.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class Walker(Generic[P]):
     # ---- one item --------------------------------------------------------------
 
     def tree(self, item: Tree, line: Context[Any]) -> list[Open[P]] | P:
-        """Walk for a while. The directories that are not complete then; or what came of it all."""
+        """Walk for a time slice; return the incomplete directories, or the result."""
         context: Gathering[P] = Gathering(line, self._complete)
         visitor, opens = self._visitor, context.opens
         visitor.begin(item, context)
@@ -208,7 +207,7 @@ class Walker(Generic[P]):
         return opens if context.spawned else base.part
 
     def join(self, opens: list[Open[P]], slots: dict[int, P], context: Context[Any]) -> P:
-        """All that was handed out has come back: complete the rest, deepest first."""
+        """Complete the remaining directories, deepest first, after all spawned items."""
         visitor = self._visitor
         visitor.resume(opens[0], context)
         for slot, part in slots.items():
@@ -221,7 +220,7 @@ class Walker(Generic[P]):
         return opens[0].part
 
     def batch(self, item: Batch, line: Context[Any]) -> P:
-        """Look at names that were handed out."""
+        """Process names that were handed out."""
         context: Gathering[P] = Gathering(line)
         visitor = self._visitor
         visitor.begin(item, context)
@@ -256,10 +255,10 @@ class Walker(Generic[P]):
     def _descend(
         self, stack: list[Open[P]], until_s: float, at_ease_until_s: float, context: Gathering[P]
     ) -> None:
-        """Depth first, until it is time: at least one directory is entered.
+        """Walk depth first until the deadline: at least one directory is entered.
 
-        The deeper, the more: the item that goes on has to get there by its path, and so has this
-        one's join.
+        Deeper levels take longer, because the next item, and this one's join, must reach them by
+        their path.
         """
         entered, fed_s, nothing = len(stack) - 1, 0.0, self._visitor.nothing
         while True:
@@ -300,9 +299,9 @@ class Walker(Generic[P]):
             entered += 1
 
     def _give_all(self, stack: Sequence[Open[P]], context: Gathering[P], *, at_ease: bool) -> None:
-        """Hand out what is left: one by one if each may take an item's time and somebody waits.
+        """Hand out what is left: one by one if each may take long and other ranks wait.
 
-        Where one is `at_ease`, since nobody waits, few are not divided.
+        `at_ease` means that none waits: few directories are then not divided.
         """
         slow = self._each_s > _ITEM_S
         least = 1 if slow or not at_ease else _MIN_NAMES
@@ -311,7 +310,7 @@ class Walker(Generic[P]):
             context.spawn(left_of(opened, least=least, shares=shares))
 
     def _feed(self, stack: Sequence[Open[P]], context: Gathering[P]) -> None:
-        """Somebody waits: hand out some of the shallowest level that has any, but not the last."""
+        """Hand out some of the shallowest level to waiting ranks, except the last directory."""
         for opened in stack:
             if len(opened.pending) > (opened is stack[-1]):
                 most = min(_GIVEN_AT_ONCE, -(-len(opened.pending) // 2))
@@ -327,7 +326,7 @@ class Walker(Generic[P]):
         self._look(opened, None, stack, context)
 
     def _several(self, above: Open[P], began_s: float, context: Gathering[P]) -> int:
-        """Have some directories done at once; those that are not small enough are the next ones."""
+        """Process small directories together; the others are entered next."""
         count = min(len(above.pending), _SEVERAL, max(1, int(_SEVERAL_S / self._each_s)))
         names = above.pending[-count:]
         try:
@@ -392,7 +391,7 @@ class Walker(Generic[P]):
         return undone
 
     def _complete(self, opened: Open[P], context: Gathering[P]) -> None:
-        """Go on with a directory that a visitor has opened, and looked at what is in it."""
+        """Continue with a directory that a visitor has opened and processed."""
         self._begun.add(os.path.basename(opened.path))
         self._add(opened, self._visitor.taken())
         self._settle(opened, require(opened.above), context)
@@ -401,7 +400,7 @@ class Walker(Generic[P]):
     def _look(
         self, opened: Open[P], name: bytes | None, stack: list[Open[P]], context: Gathering[P]
     ) -> None:
-        """Open and read a directory of the last one, or a root, and look at what is in it."""
+        """Open, read and process a subdirectory of the last directory, or a root."""
         above = stack[-1]
         weight, spawned = above.weight, context.spawned
         known = self._visitor.known(opened, context)
@@ -432,7 +431,7 @@ class Walker(Generic[P]):
         release(opened)
 
     def _open(self, opened: Open[P], name: bytes | None, above: Open[P]) -> Lease:
-        """Open a directory in the one above, or a root, and enter it. OSError."""
+        """Open a directory in its parent, or a root, and enter it. OSError."""
         if name is None:
             source = self._sources.lease(opened.root, b"")
         else:
@@ -449,7 +448,7 @@ class Walker(Generic[P]):
         return source
 
     def _read(self, opened: Open[P], weight: float, source: Lease, context: Gathering[P]) -> float:
-        """Read an open directory; the weight of what is not seen yet, which is none. OSError."""
+        """Read an open directory; return the weight that is not processed yet. OSError."""
         tally, visitor = self._tally, self._visitor
         if not opened.entered:
             tally.weight += weight
@@ -491,7 +490,7 @@ class Walker(Generic[P]):
     def _sort(
         self, opened: Open[P], block: Block, count: int, fds: tuple[int, int], context: Gathering[P]
     ) -> None:
-        """Look at what of a block is no directory, or have others do it; note what is."""
+        """Process the names of a block, or hand them out; keep its directories."""
         if block.directories:
             count -= len(block.directories)
             self._tally.scans_due += len(block.directories)
@@ -516,7 +515,7 @@ class Walker(Generic[P]):
             context.flush()
 
     def _chosen(self, opened: Open[P], found: Iterator[Block], source: Lease) -> Iterator[Block]:
-        """Blocks of a directory, as the scope wants them."""
+        """Yield the blocks of a directory within the scope."""
         for block in found:
             if self._scope.follow:
                 follow(block, source.fd)
@@ -533,7 +532,7 @@ class Walker(Generic[P]):
         return block
 
     def _settle(self, opened: Open[P], above: Open[P], context: Gathering[P]) -> None:
-        """All of a directory was looked at or given away: complete it, or keep it for the join."""
+        """Complete a processed directory, or keep it for the join."""
         if opened.waits or context.is_stopping():
             opened.waits = above.waits = True
             context.spawned += 1
@@ -554,7 +553,7 @@ class Walker(Generic[P]):
     def _divide(
         self, opened: Open[P], only: Listed, weight: float, source: Lease, context: Gathering[P]
     ) -> None:
-        """Of a directory of which much is listed: hand out what is below, and what is in it."""
+        """Hand out the listed subdirectories and names of a directory with many."""
         place, slot = require(opened.place), opened.slot
         for share, part in require(self._lists).shares(only, weight):
             if context.stopping:
@@ -582,7 +581,7 @@ class Walker(Generic[P]):
             context.post(self._rank, [Tree(*where, share, part.name, place, slot, listed, line)])
 
     def portion(self, item: Portion, line: Context[Any]) -> P:
-        """Look at what a part of a list names in one directory."""
+        """Process the part of a list in one directory."""
         from pcircle.fs.lists import groups
 
         context: Gathering[P] = Gathering(line)
@@ -618,14 +617,14 @@ class Walker(Generic[P]):
 
 
 def device(lease: Lease) -> int:
-    """The number of the file system that a directory is on, as this node has it."""
+    """Return the number of the file system of a directory on this node."""
     return lease.opened.status.st_dev
 
 
 def batches(where: Any, names: Names, most: int) -> Iterator[Batch]:
-    """Names of a directory, which an `Open` or a `Batch` has, so many at a time, of some size.
+    """Yield names of an `Open` or `Batch` directory in batches of bounded number and size.
 
-    A rank may hold some hundred of them.
+    A rank may hold some hundred batches.
     """
     place = require(where.place)
     for kind in ("files", "links", "specials"):
