@@ -1,4 +1,4 @@
-"""The command line of fsum: what was typed. What it means is `pcircle.fsum.command`'s affair."""
+"""The options of fsum; `pcircle.fsum.command` interprets them."""
 
 from __future__ import annotations
 

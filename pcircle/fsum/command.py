@@ -1,4 +1,4 @@
-"""What the options of fsum mean, and running it with them."""
+"""The meaning of the options of fsum, and the run with them."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _WHOLE_CHUNKS = "--chunksize cannot be combined with digests of whole files"
 
 
 class Options(Common, frozen=True, kw_only=True):
-    """What is to be signed, as asked for.
+    """The resolved options of fsum.
 
-    With `files_from` and `deep` also what is in directories there is meant.
-    `output` is the manifest to be written, `against` the one to be compared with, or a
-    list of digests; `whole`: each file is to have a digest of its own.
+    With `files_from` and `deep` listed directories include their contents. `output` is the manifest
+    to write, `against` the manifest, or the list of digests, to compare with; with `whole` each
+    file gets a digest of its own.
     """
 
     paths: tuple[bytes, ...]
@@ -65,7 +65,7 @@ class Options(Common, frozen=True, kw_only=True):
 
 
 class SumProgram(ToolProgram):
-    """fsum, for the runtime."""
+    """The program of fsum, for the runtime."""
 
     name = "fsum"
     reads_only, plan_type = True, Plan
@@ -98,7 +98,7 @@ class SumProgram(ToolProgram):
             os.unlink(self._parts)
 
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
-        """See `ToolProgram`: without what the former ranks have of a manifest."""
+        """Return the plan without the parts of a manifest that earlier ranks have written."""
         if self._parts is not None:
             from pcircle.walk.sink import remove  # only where ranks were lost
 
@@ -106,7 +106,7 @@ class SumProgram(ToolProgram):
         return super().prepare_again(plan, ranks)
 
     def _prepare_output(self, output: bytes, plan: Plan) -> Plan:
-        """The plan with a place for the parts of a manifest, which is looked for last."""
+        """Return the plan with a place for the parts of a manifest."""
         from pcircle.fsum.publishing import destination_of, own_files, place_for, refuse_data
 
         self._output = destination_of(output, plan.directory)
@@ -117,7 +117,7 @@ class SumProgram(ToolProgram):
         return msgspec.structs.replace(plan, parts=parts, own=(*plan.own, *found))
 
     def _decide(self, ranks: int, *, one_node: bool) -> Plan:
-        """What is to be done, without a manifest that is to be written."""
+        """Return the plan without the manifest to write."""
         options = self._options
         if options.json is not None:
             jsonout.check(options.json)
@@ -157,14 +157,14 @@ class SumProgram(ToolProgram):
         return plan
 
     def _roots(self, paths: Sequence[bytes]) -> tuple[Root, ...]:
-        """The roots of what is typed, or recorded. UsageError."""
+        """Return the roots of operands, or of a manifest. UsageError."""
         if not self._options.strict_operands:
             return resolve(paths)
         refuse_loose(paths)
         return strictly(resolve(paths))
 
     def _place_of_old(self, here: bytes) -> bytes:
-        """Where the old manifest is; each rank opens it, and follows no link where any was."""
+        """Return the path of the old manifest; each rank opens it without following links."""
         path = os.path.join(here, self._options.against or b"")
         if self._options.insecure_links:
             with named(path) as place:
@@ -172,7 +172,7 @@ class SumProgram(ToolProgram):
         return path
 
     def _compared(self) -> tuple[Manifest | None, str, bool]:
-        """The manifest to compare with, the algorithm, and whether it is a list of digests."""
+        """Return the manifest to compare with, the algorithm, and whether it is a list."""
         options = self._options
         if options.against is None:
             return None, options.algorithm or "xxh128", False
@@ -212,7 +212,7 @@ class SumProgram(ToolProgram):
 
     @property
     def _line_of(self) -> Callable[[Any], bytes] | None:
-        """What makes the lines of the error log, if one is wanted."""
+        """Return the formatter of the error log, if there is one."""
         return None if self._options.error_log is None else line_of
 
     def observer(self, plan: bytes) -> Observer[Any]:
@@ -228,7 +228,7 @@ class SumProgram(ToolProgram):
 
 
 def sum_typed(typed: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Carry out a parsed command line and return the exit code. UsageError."""
     if not all(typed.operands):
         raise UsageError("empty file name")
     if typed.diff is not None:
@@ -268,7 +268,7 @@ def sum_typed(typed: argparse.Namespace) -> int:
 
 
 def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:
-    """The manifest that is to be compared with, and how."""
+    """Return the manifest to compare with, and the mode."""
     modes: tuple[Against, ...] = ("check", "update", "rot")
     given = [mode for mode in modes if getattr(typed, mode) is not None]
     if len(given) > 1:
@@ -283,12 +283,12 @@ def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:
 
 
 def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
-    """The path that a manifest is of; what a list names is where we are."""
+    """Return the path of a manifest; lists are relative to the working directory."""
     return (b".",) if old is None else (old.root.name,)
 
 
 def _diff(typed: argparse.Namespace) -> int:
-    """Compare two manifests; rank 0 of a launched job does, the others have nothing to do."""
+    """Compare two manifests, on rank 0 of a launched job; other ranks do nothing."""
     refuse_others(typed, "two manifests", format="pcsig")
     if launched().rank:
         return 0
@@ -320,5 +320,5 @@ def _run(options: Options) -> int:
 
 
 def sign(paths: Sequence[str | bytes], **choices: Any) -> int:
-    """Sign as the command does, from a program; the exit code. `choices` are of `Options`."""
+    """Sign as the command does, from a program, and return the exit code."""
     return called(_run, Options, paths, choices)

@@ -1,4 +1,4 @@
-"""Rank 0's side of a run that a person sees: failures as they come, progress, signatures."""
+"""The console of fsum: failures as they happen, progress, and signatures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Console(base.Console[Done]):
-    """Tells the user of failures, progress and the signatures."""
+    """Reports failures, progress and the signatures."""
 
     tool = "fsum"
 
@@ -115,7 +115,7 @@ class Console(base.Console[Done]):
     def _end_manifests(
         self, code: int, total: Counters, outcome: Outcome[Done], reasons: list[str]
     ) -> int:
-        """Write the manifest that was asked for, or hold the root against the other one."""
+        """Write the manifest, or compare the root with the other one."""
         from pcircle.fsum.publishing import against_root, publish, root_of
 
         plan = self._plan
@@ -135,7 +135,7 @@ class Console(base.Console[Done]):
         return worst((code, IntegrityError.exit_code)) if self._differences else code
 
     def _texts(self, result: Done | None) -> dict[int, str]:
-        """The signatures of the roots that have one."""
+        """Return the signatures of the roots that have one."""
         if result is None or not self._signs:
             return {}
         chosen = get_algorithm(self._plan.algorithm)
@@ -175,7 +175,7 @@ class Console(base.Console[Done]):
         )
 
     def _tell(self, report: Report) -> int:
-        """Write what was asked for; a result that can't be written is a failure as well."""
+        """Write the requested results; one that cannot be written is a failure."""
         self.results.document(report)
         self.results.text(self._lines(report))
         self._differences.close()
@@ -194,7 +194,7 @@ class Console(base.Console[Done]):
         return worst((report.exit_code, self.results.code))
 
     def _lines(self, report: Report) -> Iterator[bytes]:
-        """The lines that were asked for."""
+        """Yield the lines of the output."""
         yield from _told(report.differences if self._json else self._differences.told())
         if self._digests is not None:
             from pcircle.signature.checksums import format_line
@@ -208,7 +208,7 @@ class Console(base.Console[Done]):
 
 
 def tell_differences(some: Iterable[Difference], json: str | None) -> int:
-    """Say how two manifests differ; returns the exit code. StoppedEarly without the space."""
+    """Report the differences of two manifests; return the exit code. StoppedEarly without space."""
     found = Differences()
     try:
         found.add(some)
@@ -227,7 +227,7 @@ def tell_differences(some: Iterable[Difference], json: str | None) -> int:
 
 
 def _unsorted(error: OSError) -> StoppedEarly:
-    """What ends a job whose findings don't fit into memory, nor where temporary files go."""
+    """Return the error for results that fit neither into memory nor into temporary files."""
     return StoppedEarly(f"cannot write temporary files: {error.strerror}")
 
 
@@ -236,7 +236,7 @@ def _told(differences: Iterable[Told]) -> Iterator[bytes]:
 
 
 def _account(total: Counters, outcome: Outcome[Done]) -> str | None:
-    """What is wrong with the counts of a job that ended well; None if nothing is."""
+    """Return an error if the counts of a successful job disagree, else None."""
     signed = 0 if outcome.result is None else outcome.result.roots.signed
     text = base.unsettled(total)
     if not text and not total.failed and total.completed != signed:

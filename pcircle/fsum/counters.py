@@ -1,4 +1,4 @@
-"""What a rank counts while it signs, and what all of them count together."""
+"""The counters of a signature: of a rank, and of all ranks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pcircle.tool.counters import Entries
 
 
 class Counters(Entries):
-    """Counts of a worker, of a rank or of all; written by the worker, read by the main thread.
+    """The counters of a thread, a rank or a job; written by the worker, read by the main thread.
 
-    `sized` are the entries whose size is known, `recalled` files that were read although they are
-    offline. Of the files that a manifest or list names `compared` are there, of which some are
-    `unchecked` since they need not be read, and the others are `missing`.
+    `sized` counts entries of known size, `recalled` offline files that were read. Of the files in a
+    manifest or list, `compared` exist, some of which are `unchecked` because they need not be read;
+    the others are `missing`.
     """
 
     sized: int

@@ -1,4 +1,4 @@
-"""How two manifests differ, from the top down: what has equal digests is not examined."""
+"""The differences of two manifests, top down: subtrees with equal digests are skipped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pcircle.signature.manifest import Manifest, pair_entries
 
 
 def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
-    """What has become of the entries of `old` in `new`, directory by directory."""
+    """Yield the differences of entries of `old` and `new`, directory by directory."""
     a, b = old.root, new.root
     if (a.kind, a.digest) == (b.kind, b.digest):
         return

@@ -1,8 +1,8 @@
-"""fsum's units of work, as they travel between ranks, besides those of the walk.
+"""fsum's units of work, as they travel between ranks, in addition to those of the walk.
 
-A large file to cut into chunks, a chunk; each with its share of the job's `weight` of 1. Items
-that come back to a directory or a file carry its identity (device, inode): if something else has
-that name by then, the entry fails.
+A large file to divide into chunks, and a chunk; each with its share of the job's `weight` of 1.
+Items that come back to a directory or a file carry its identity (device, inode): if the name
+belongs to another entry by then, the item fails.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -27,7 +27,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Read a range of a file. `sparse`: it has holes, which are worth looking for."""
+    """Read a range of a file. `sparse` means that it has holes to look for."""
 
     root: int
     path: bytes
@@ -50,7 +50,7 @@ class Difference(msgspec.Struct, frozen=True, array_like=True, tag="c"):
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
-    """The digest of a whole file, in hexadecimal; `path` as the user would name it."""
+    """The digest of a whole file, in hexadecimal; `path` begins as the user typed it."""
 
     path: bytes
     digest: bytes
@@ -60,7 +60,7 @@ Notice: TypeAlias = Failure | Recalled | Difference
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What came of a part of a directory: its entries, see `pcircle.signature.signer.Result`."""
+    """The result of a part of a directory: its entries, see `pcircle.signature.signer.Result`."""
 
     runs: tuple[bytes, ...] = ()
     spilled: tuple[tuple[int, int], ...] = ()
@@ -72,9 +72,9 @@ NOTHING = Part()
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """An item's result: parts by the slot of their directory.
+    """The result of an item: parts by the slot of their directory.
 
-    Of a chunk it is the `blocks` of its file, or the `cause` why it could not be read.
+    For a chunk it has the `blocks` of its file, or the `cause` of a failure.
     """
 
     slots: dict[int, Part] = {}
@@ -83,5 +83,5 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def roots(self) -> Part:
-        """Of a whole job: the entries of the roots."""
+        """Return the entries of the roots, at the end of a job."""
         return self.slots.get(0, NOTHING)

@@ -1,4 +1,4 @@
-"""Large files: signed by their chunks, which many ranks may read at once."""
+"""Large files, signed in chunks that several ranks can read at once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _CHUNKS_PER_RANK = 32
 
 
 class LargeFile(msgspec.Struct, frozen=True):
-    """A large file between its first chunk and its last; how many blocks are no mere holes."""
+    """A large file between its first and its last chunk; counts blocks with data."""
 
     status: os.stat_result
     blocks: int
 
 
 class LargeFiles:
-    """The work on large files of one worker thread, of a job of `size` ranks."""
+    """The work on large files of one worker thread, in a job of `size` ranks."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LargeFiles:
         self._signer = signer
 
     def begin(self, item: Large, context: Context[Any]) -> LargeFile | Part:
-        """Cut a file into chunks; what comes of it, if there are none."""
+        """Divide a file into chunks; return its result without chunks."""
         try:
             with (
                 trying("open"),
@@ -88,14 +88,14 @@ class LargeFiles:
         return own if context.spawned else self.complete(item, own, Done(), context)
 
     def _grid(self, fd: int, size: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
-        """The chunks of a file that have any data."""
+        """Yield the chunks of a file that have data."""
         wanted = size // (_CHUNKS_PER_RANK * self._size)
         wanted = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, wanted))
         whole = self._plan.chunk_bytes or -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
         return data_chunks(fd, size, whole, sparse=sparse)
 
     def chunk(self, item: Chunk, context: Context[Any]) -> Done:
-        """Read a range; what takes long is handed back."""
+        """Read a range; hand back the rest if it takes long."""
         reached, end = item.offset, item.offset + item.length
         split = self._plan.chunk_bytes is None
         try:
@@ -120,7 +120,7 @@ class LargeFiles:
         return Done(blocks=self._signer.attach_to(NOTHING).blocks)
 
     def complete(self, item: Large, own: LargeFile, merged: Done, context: Context[Any]) -> Part:
-        """All chunks are read: the file's entry, or that it has none."""
+        """Return the file's entry after all chunks, or no entry after a failure."""
         cause = merged.cause
         if cause is None:
             try:

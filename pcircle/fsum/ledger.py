@@ -1,10 +1,9 @@
-"""What a rank does with the entries of a directory besides its digest: writes and compares them.
+"""Manifests on a rank: writing sections of directories, and comparing them.
 
-A directory's entries pass by here in the order of their names when it is
-complete, on the rank that has scanned it. They go to the rank's part of a
-manifest, or are held against another manifest; each rank finds its directories
-there by itself, so nothing is gathered in one place. And what a manifest says
-of a file need not be read again where size and times are enough to tell.
+The entries of a complete directory arrive here in the order of their names, on the rank that has
+scanned it. They go to the rank's part of a manifest, or are compared with another manifest; each
+rank finds its directories there, so nothing is gathered in one place. A file need not be read if
+size and times are sufficient evidence.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ _TOGETHER = 4096  # entries of a directory that are looked up by a dictionary
 
 
 class Ledger:
-    """One rank's books. `old` is the manifest that the tree is held against.
+    """The manifests of one rank. `old` is the manifest to compare with.
 
-    Each thread has its own; they write to what `first` has, a directory at a time.
+    Each thread has its own; they write to the part of `first`, a directory at a time.
     """
 
     def __init__(
@@ -65,9 +64,9 @@ class Ledger:
     # ---- what is known ---------------------------------------------------------
 
     def sparing(self, path: bytes) -> Callable[[bytes, int], bool] | None:
-        """A function that tells which names of a directory need not be read, see `spares`.
+        """Return a function that tells which names of a directory need not be read, see `spares`.
 
-        None if all are to be read.
+        None if all must be read.
         """
         if self.old is None or self._plan.mode == "check":
             return None
@@ -82,9 +81,9 @@ class Ledger:
         return self._cached[1]
 
     def leave_missing(self, block: Block, path: bytes, directory_fd: int) -> None:
-        """Forget listed names that are not there, but in the manifest: they are missing.
+        """Remove listed names that do not exist but are in the manifest: they are missing.
 
-        Others that are not there can't be read.
+        Other listed names that do not exist are failures.
         """
         if self.old is None or not self.compares:
             return
@@ -103,7 +102,7 @@ class Ledger:
         block.directories = list(filter(there, block.directories))
 
     def is_meant(self, path: bytes, entry: ManifestEntry) -> bool:
-        """Whether the rules leave an entry of a directory in, and it is no file of this run."""
+        """Return whether rules select an entry, and it is not a file of this run."""
         if any(own.directory == path and own.names(entry.name) for own in self._plan.own):
             return False
         if self._chooser is None:
@@ -112,7 +111,7 @@ class Ledger:
         return self._chooser.chooses(name, directory=entry.kind == b"d")
 
     def spares(self, known: Known, name: bytes, directory_fd: int) -> bool:
-        """Whether a file need not be read; then its seal is made. OSError."""
+        """Return whether a file need not be read, and seal it then. OSError."""
         entry = known(name)
         if entry is None or entry.kind != b"f":
             return self._plan.mode == "rot" and self._seal_nothing(name, directory_fd)
@@ -144,7 +143,7 @@ class Ledger:
         return True
 
     def files_of(self, path: bytes, entry: ManifestEntry) -> int:
-        """How many files the manifest has in an entry of this path: itself, or all below it."""
+        """Return the number of files in the manifest at this path and below."""
         section = None if self.old is None or entry.kind != b"d" else self.old.section(path)
         if section is None:
             return int(entry.kind == b"f")
@@ -153,7 +152,7 @@ class Ledger:
     # ---- directories -----------------------------------------------------------
 
     def begin(self, items: Iterable[Tree | Batch]) -> Iterable[Item]:
-        """What a job begins with, by way of the sink that its manifest goes to, if there is one."""
+        """Return the first items of a job, wrapped for the sink of its manifest."""
         return items if self.sink is None else [Gather(tuple(items))]
 
     def page(
@@ -163,15 +162,15 @@ class Ledger:
         tell: Callable[[Sequence[Difference]], None],
         meant: Iterable[bytes] | None = None,
     ) -> Page:
-        """The page of a directory, to be entered, shown its entries and then closed.
+        """Return the page of a directory, to be opened, given entries, and closed.
 
-        `meant` are the names that may be missing, in their order; None: all.
+        `meant` are the names that may be missing, in order; None for all.
         """
         return Page(self, path, status, tell, meant)
 
     @contextmanager
     def part(self) -> Iterator[SectionWriter | None]:
-        """This rank's part of the manifest that is written, alone. StoppedEarly if it can't be."""
+        """Yield this rank's part of the manifest, exclusively. StoppedEarly."""
         if self.sink is None:
             yield None
             return
@@ -180,22 +179,22 @@ class Ledger:
 
     @property
     def signer(self) -> Signer:
-        """The rank's signer."""
+        """Return the rank's signer."""
         return self._signer
 
     @property
     def compares(self) -> bool:
-        """Whether all that differs is told."""
+        """Return whether all differences are reported."""
         return self._plan.mode in ("check", "quick")
 
     @property
     def rot_only(self) -> bool:
-        """Whether only what has changed by itself matters."""
+        """Return whether only silent changes of content are reported."""
         return self._plan.mode == "rot"
 
 
 class Page:
-    """One directory's entries, as they pass."""
+    """One directory's entries, as they are written or compared."""
 
     def __init__(
         self,
@@ -234,7 +233,7 @@ class Page:
         self._alone.__exit__(kind, error, trace)
 
     def see(self, some: Sequence[tuple[bytes, bytes]]) -> None:
-        """Entries, in the order of their names. StoppedEarly if they can't be written."""
+        """Process entries in the order of their names. StoppedEarly if they cannot be written."""
         signer = self._ledger.signer
         entries = [unpack_entry(name, packed, signer.algorithm.size) for name, packed in some]
         self._count += len(entries)
@@ -251,7 +250,7 @@ class Page:
         signer.trailer = pack_trailer(self._bytes, *self._times)
 
     def close(self, digest: bytes) -> None:
-        """All were seen. StoppedEarly if they can't be written."""
+        """End the directory. StoppedEarly if it cannot be written."""
         if self._part is not None:
             try:
                 self._part.end(self._path, self._count, digest)
@@ -267,7 +266,7 @@ class Page:
     # ---- comparing -------------------------------------------------------------
 
     def _against(self, entry: ManifestEntry) -> list[Difference]:
-        """How an entry differs from what the manifest has there, and what came before it."""
+        """Return the differences of an entry, and of missing entries before it."""
         found = []
         while self._next is not None and self._next.name < entry.name:
             found += self._without(self._next)
@@ -314,7 +313,7 @@ class Page:
 
 
 def has_rotted(old: ManifestEntry, new: ManifestEntry) -> bool:
-    """Whether content differs although nobody has written to the file."""
+    """Return whether content differs although no program has written the file."""
     return (old.kind, *old[3:]) == (b"f", *new[3:]) and old.digest != new.digest
 
 
@@ -327,10 +326,10 @@ def _lookup(section: ManifestSection | None) -> Known:
 
 
 def _sink(plan: Plan, rank: int) -> Sink[Done] | None:
-    """Where the sections of a manifest go, if one is written."""
+    """Return the sink for sections of a manifest, if one is written."""
     return None if plan.parts is None else Sink(plan.parts, rank, plan.ranks, Done, unwritable)
 
 
 def unwritable(error: OSError) -> StoppedEarly:
-    """What stops a job whose manifest can't be written."""
+    """Return the error for a manifest that cannot be written."""
     return StoppedEarly(f"cannot write the manifest: {error.strerror}")

@@ -1,4 +1,4 @@
-"""What is to be signed, decided once on rank 0 and then the same on every rank."""
+"""The plan of a signature, decided on rank 0 and then the same on every rank."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
@@ -17,13 +17,13 @@ from pcircle.walk.walker import Scope
 
 BLOCK_BYTES = 4 << 20
 LARGE_BYTES = 32 << 20
-"""Files above this are read in chunks unless a chunk size is given."""
+"""Larger files are read in chunks, unless a chunk size is given."""
 
 
 class Own(msgspec.Struct, frozen=True, array_like=True):
-    """A manifest in the directory of this path below the root, or with `parts` what it grows from.
+    """A manifest in the directory of this path below the root, or with `parts` its parts.
 
-    It can't be an entry of itself.
+    It cannot be an entry of itself.
     """
 
     directory: bytes
@@ -31,7 +31,7 @@ class Own(msgspec.Struct, frozen=True, array_like=True):
     parts: bool = False
 
     def names(self, name: bytes) -> bool:
-        """Whether a file of the directory is meant."""
+        """Return whether a file of the directory is such a manifest."""
         return name == self.name or (self.parts and name.startswith(self.name + b"-"))
 
 
@@ -41,17 +41,15 @@ Against: TypeAlias = Literal["check", "quick", "update", "rot"]
 class Plan(msgspec.Struct, frozen=True):
     """The roots and the resolved options.
 
-    `large_bytes` is the size above which files are read in chunks, `chunk_bytes`
-    the chunks' size, None to adapt it. `directory` is the working directory;
-    `one_node` tells that all ranks share a node. `rules` choose what is signed of
-    what is below the roots, as `wanted` does, with times counted from `now_ns`; `listing`
-    tells that a list does; `one_file_system`: of a mount point the directory alone. `own`
-    are files of this run that lie below the root: they are left out as well.
-    `parts` is where each of so many `ranks` writes its part of a manifest, its number to be
-    added;
-    `against` is the manifest that the tree is held against, in this `mode`. With
-    `whole` files have digests of their own, and `listed`: those of a list, to be checked.
-    `threads` is how many worker threads each rank has, None: adaptive.
+    `large_bytes` is the size above which files are read in chunks, `chunk_bytes` the size of
+    chunks, None for an adaptive size. `directory` is the working directory; `one_node` means that
+    all ranks run on one node. `rules` and `wanted` select entries below the roots, with ages
+    relative to `now_ns`; `listing` means that a list does; with `one_file_system` mount points are
+    not entered. `own` are files of this run below the root, which are excluded. `parts` is the path
+    prefix of the parts of a manifest, to which each of the `ranks` appends its number; `against` is
+    the manifest to compare with, in this `mode`. With `whole` files have digests of their own, and
+    with `listed` those of a list are checked. `threads` is the number of worker threads of a rank,
+    None for an adaptive number.
     """
 
     roots: tuple[Root, ...]
@@ -76,42 +74,42 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def scope(self) -> Scope:
-        """What is walked."""
+        """Return what is walked."""
         return Scope(self.rules, self.one_file_system, wanted=self.wanted, now_ns=self.now_ns)
 
     @property
     def whole_tree(self) -> bool:
-        """Whether nothing of the roots was left out by options."""
+        """Return whether no option excludes entries."""
         some = self.rules or self.one_file_system or self.listing or self.own
         return not some and self.wanted == ANY
 
     @property
     def detailed(self) -> bool:
-        """Whether sizes and times are wanted beside the digests."""
+        """Return whether sizes and times are stored with the digests."""
         return self.parts is not None or self.against is not None
 
     def shown(self, root: int, path: bytes) -> bytes:
-        """An entry's path, as the user knows it."""
+        """Return the path of an entry, beginning as the user typed it."""
         base = self.roots[root]
         if self.listed:
             return path
         return base.shown if base.name or not path else os.path.join(base.shown, path)
 
     def reach(self, *, is_first: bool) -> Directories:
-        """The directories below the roots, for a part of a rank's task; `is_first` as there."""
+        """Return the directories below the roots, for a part of a rank's task."""
         return open_roots(self.roots, self.directory, self.identify, is_first=is_first)
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
-        """What tells one file from another on all ranks: device and inode.
+        """Return the identity of a file on all ranks: device and inode.
 
-        Nodes number the same network file system's device each in their own
-        way, so among several nodes the inode alone must do.
+        Nodes number the device of a network file system differently, so on several nodes it is the
+        inode alone.
         """
         return (status.st_dev if self.one_node else 0), status.st_ino
 
 
 def resolve(paths: Sequence[bytes]) -> tuple[Root, ...]:
-    """The roots. A symbolic link is followed. UsageError if there is nothing."""
+    """Return the roots. Symbolic links are followed. UsageError."""
     return tuple(_root(path)[0] for path in paths)
 
 

@@ -1,4 +1,4 @@
-"""The manifest's way out of the ranks' hands: where its parts lie, and how they become one file."""
+"""Manifests as files: the place of their parts, and how they become one file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _BEGIN = b"pcmanifest "
 
 
 def read_manifest(path: bytes) -> Manifest:
-    """A manifest, all of which was looked at. UsageError if it can't be believed."""
+    """Read and verify a manifest. UsageError."""
     try:
         manifest = Manifest(path)
         manifest.verify()
@@ -58,11 +58,10 @@ def read_manifest(path: bytes) -> Manifest:
 def read_against(
     path: bytes, algorithm: str | None, mode: str, *, null: bool = False
 ) -> Manifest | ChecksumList:
-    """What is in a file: a manifest, or for --check a list of digests, perhaps through a pipe.
+    """Read a manifest, or for --check a list of digests, perhaps from a pipe.
 
-    With `null` the lines of a list end with NUL.
-
-    UsageError if it can't be believed, or if no line makes sense.
+    With `null` lines of a list are NUL-terminated. UsageError if it is damaged, or if no line is
+    valid.
     """
     try:
         with open(reading(path), "rb") as stream:
@@ -78,7 +77,7 @@ def read_against(
 
 
 def destination_of(output: bytes, here: bytes) -> bytes:
-    """The file that will be the manifest; a link leads to it. UsageError if it can't be one."""
+    """Return the file that will be the manifest, with links resolved. UsageError."""
     shown = show(output)
     if output == b"-":
         raise UsageError("--output: '-' is not supported; for a file of that name use './-'")
@@ -96,7 +95,7 @@ def destination_of(output: bytes, here: bytes) -> bytes:
 
 
 def refuse_data(destination: bytes, plan: Plan) -> None:
-    """UsageError if a manifest would replace what is to be signed, and no manifest itself."""
+    """Raise UsageError if a manifest would replace data to sign."""
     root = plan.roots[0]
     if root.name:
         full = os.path.join(plan.directory, root.holder, root.name)
@@ -120,9 +119,9 @@ def _may_be_replaced(destination: bytes) -> bool:
 
 
 def place_for(destination: bytes) -> bytes:
-    """Where the parts of a manifest go: beside it. UsageError if nothing can be written there.
+    """Return the path prefix for the parts of a manifest, next to it. UsageError.
 
-    StoppedEarly if the file system takes back what it has accepted.
+    StoppedEarly if the file system loses data that it has accepted.
     """
     holder = os.path.dirname(destination)
     place = os.path.join(holder, b".fsum-" + os.urandom(4).hex().encode())
@@ -141,7 +140,7 @@ def place_for(destination: bytes) -> bytes:
 
 
 def _make(place: bytes, destination: bytes, old: os.stat_result | None) -> None:
-    """Make the file, which only who may read the manifest can read. UsageError, StoppedEarly."""
+    """Make the file, readable for those who may read the manifest. UsageError, StoppedEarly."""
     try:
         fd = create(place, 0o666 if old is None else 0o600)
     except OSError as error:
@@ -157,7 +156,7 @@ def _make(place: bytes, destination: bytes, old: os.stat_result | None) -> None:
 
 
 def own_files(root: Root, here: bytes, found: Iterable[Own]) -> tuple[Own, ...]:
-    """Those of some files, named by their full paths, that lie below a root."""
+    """Return those of some absolute paths that lie below a root."""
     top = os.path.realpath(os.path.join(here, root.holder))
     own = []
     for each in found:
@@ -169,9 +168,9 @@ def own_files(root: Root, here: bytes, found: Iterable[Own]) -> tuple[Own, ...]:
 
 
 def publish(plan: Plan, destination: bytes, root: ManifestEntry | None, entries: int) -> None:
-    """Make one file of the parts, under its name at once; without a root only clear away. OSError.
+    """Join the parts into one file, and rename it; without a root only remove them. OSError.
 
-    The temporary file that it becomes is there already, with the mode of a new file.
+    The temporary file exists already, with the mode of a new file.
     """
     parts = require(plan.parts)
     try:
@@ -191,7 +190,7 @@ def publish(plan: Plan, destination: bytes, root: ManifestEntry | None, entries:
 
 
 def clear(plan: Plan) -> None:
-    """Remove what a manifest would have grown from. OSError."""
+    """Remove the parts of a manifest. OSError."""
     if plan.parts is not None:
         with suppress(FileNotFoundError):  # it is the manifest now
             os.unlink(plan.parts)
@@ -199,7 +198,7 @@ def clear(plan: Plan) -> None:
 
 
 def root_of(plan: Plan, result: Done) -> ManifestEntry | None:
-    """The root's entry, of a job's result."""
+    """Return the root's entry, from a job's result."""
     if not result.roots.runs:
         return None
     size = get_algorithm(plan.algorithm).size
@@ -208,9 +207,9 @@ def root_of(plan: Plan, result: Done) -> ManifestEntry | None:
 
 
 def against_root(plan: Plan, root: ManifestEntry, *, told: bool) -> list[Difference]:
-    """How the root itself differs from what the manifest says.
+    """Return the differences of the root itself from the manifest.
 
-    Directories tell by themselves; `told` is whether any has.
+    Directories report theirs; `told` tells whether any has.
     """
     old = Manifest(require(plan.against)).root
     if plan.mode == "rot":

@@ -1,10 +1,8 @@
-"""Reading what an entry holds, for its digest.
+"""Reading the content of entries for their digests.
 
-Small files are read by native functions, many at a time. Larger files
-are read in pieces that stay in the processor's cache until they are hashed;
-while that goes on, outside the interpreter's lock, the kernel is told to read
-ahead. Holes are not read. A file that is not the same at the end as it was at
-the beginning has no digest.
+Native functions read small files, many at a time. Larger files are read in pieces that stay in the
+processor's cache until they are hashed; meanwhile, outside the interpreter lock, the kernel reads
+ahead. Holes are not read. A file that changes while it is read has no digest.
 """
 
 from __future__ import annotations
@@ -45,14 +43,14 @@ _KIND_BITS = 0o170000
 
 
 def check_same(before: os.stat_result, after: os.stat_result) -> None:
-    """Changed if a file was written to, or is another one."""
+    """Raise Changed if a file was written to, or is another one."""
     for field in ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"):
         if getattr(before, field) != getattr(after, field):
             raise Changed("it changed while it was read")
 
 
 class Reader(Accounts):
-    """A rank's means to read entries, for its signer, and to account for those that fail."""
+    """Reads entries for a rank's signer, and reports failures."""
 
     def __init__(self, plan: Plan, counters: Counters, signer: Signer) -> None:
         super().__init__(counters)
@@ -68,10 +66,10 @@ class Reader(Accounts):
     def small(
         self, names: list[bytes], directory_fd: int, enough: Callable[[], bool]
     ) -> tuple[int, list[bytes]]:
-        """Add small files by the hundred, until it is `enough`, or while there are any in sight.
+        """Add small files by the hundred, until it is `enough`, or while there are any.
 
-        Returns how many were tried, and those of them that are for `file`: because they
-        are no small files, or something is wrong.
+        Return the number tried, and those among them that need `file`: because they are not small
+        files, or an error occurred.
         """
         others: list[bytes] = []
         tried, count = 0, _LARGER
@@ -91,9 +89,9 @@ class Reader(Accounts):
     def bare(
         self, names: list[bytes], fds: list[int], enough: Callable[[], bool]
     ) -> tuple[list[int], list[bytes]]:
-        """The sizes and entries of files, each in a directory of its own, until it is `enough`.
+        """Return the sizes and entries of files in directories of their own, until it is `enough`.
 
-        An entry is empty, and the size is none, of what is for `file`. Counts nothing.
+        A file that needs `file` has an empty entry and no size. Counts nothing.
         """
         sizes: list[int] = []
         entries: list[bytes] = []
@@ -121,7 +119,7 @@ class Reader(Accounts):
         max_bytes: int,
         contents_bytes: int = _CONTENTS_BYTES,
     ) -> tuple[list[int], list[bytes]]:
-        """The sizes and entries of the first of these files, as of `bare`."""
+        """Return the sizes and entries of the first of these files, see `bare`."""
         until_ns = time.monotonic_ns() + _LOOK_EVERY_NS
         outcomes, contents = self._native.read_files(
             fds, names, FLAGS, max_bytes, contents_bytes, until_ns
@@ -133,14 +131,14 @@ class Reader(Accounts):
         return sizes, self._signer.pack_small_files(names, sizes, contents)
 
     def count_files(self, added: int, size: int) -> None:
-        """Count files that were added, of so many bytes."""
+        """Count files that were added, with their bytes."""
         self._counters.sized += added
         self._counters.files += added
         self._counters.bytes_found += size
         self._counters.bytes_done += size
 
     def file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bool:
-        """Seal a regular file; false if it is to be read in chunks. OSError."""
+        """Seal a regular file; return False if it must be read in chunks. OSError."""
         with trying("open"):
             fd = os.open(name, FLAGS, dir_fd=directory_fd)
         try:
@@ -201,10 +199,10 @@ class Reader(Accounts):
     def chunk(
         self, item: Chunk, directory_fd: int, stop: Callable[[], bool], *, split: bool
     ) -> int:
-        """Read a range of a file, whose digests are the signer's then; returns where it got to.
+        """Read a range of a file into the signer; return where it ended.
 
-        With `split` it ends with a block after a quarter of a second, so that
-        the rest can be shared. OSError.
+        With `split` it ends after a block after a quarter of a second, so that the rest can be
+        shared. OSError.
         """
         with trying("open"):
             fd = os.open(item.name, FLAGS, dir_fd=directory_fd)
@@ -229,7 +227,7 @@ class Reader(Accounts):
     def _ranges(
         self, fd: int, offset: int, end: int, *, sparse: bool, enough: Callable[[], bool]
     ) -> int:
-        """Read a range, which begins with a block, until it is `enough`; returns where that is."""
+        """Read a range from the start of a block, until it is `enough`; return where it ended."""
         length = end - offset
         ranges = data_ranges(fd, offset, length) if sparse else iter([(offset, length)])
         for start, length in ranges:
@@ -260,7 +258,7 @@ class Reader(Accounts):
             self.note(status, len(text))
 
     def node(self, name: bytes, directory_fd: int) -> None:
-        """Seal a FIFO, a socket or a device, which is not opened. OSError."""
+        """Seal a FIFO, a socket or a device, without opening it. OSError."""
         with trying("look at"):
             status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
@@ -269,19 +267,19 @@ class Reader(Accounts):
         self.note(status, 0)
 
     def note(self, status: os.stat_result, size: int) -> None:
-        """Have size and times beside the seal, if they are wanted."""
+        """Store size and times with the seal, if needed."""
         if self._detailed:
             self._signer.trailer = pack_trailer(size, status.st_mtime_ns, status.st_ctime_ns)
 
     # ---- failures --------------------------------------------------------------
 
     def tell(self, failure: Failure, context: Context[Any]) -> None:
-        """See `Accounts`: such an entry has no digest."""
+        """Report a failed entry, which has no digest."""
         super().tell(failure, context)
         self.sign_failed(failure.root, failure.entry)
 
     def sign_failed(self, root: int, path: bytes) -> None:
-        """Where a manifest is compared with, a failed entry is not a missing one."""
+        """Note a failed entry, which is not missing in a comparison."""
         if self._plan.against is not None:
             self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
             self._signer.trailer = bytes(TRAILER_BYTES)
@@ -291,6 +289,5 @@ class Reader(Accounts):
             )
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
-        """See `Accounts`."""
         doing = doing or tried(error, "read")
         return failure_of(self._plan.roots[root], root, path, doing, error)

@@ -1,4 +1,4 @@
-"""The result of a run of fsum: the model that is shown and written, and its text."""
+"""The result of fsum: its model, and its text."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _BETWEEN = b"\0\0"  # in no path, whose parts are not empty; and before all othe
 
 
 class Told(msgspec.Struct, frozen=True):
-    """An entry that differs from the manifest; the path below its root."""
+    """An entry that differs from the manifest; the path is relative to its root."""
 
     what: str
     path: str
 
 
 class Comparison(Document, frozen=True):
-    """How two manifests differ."""
+    """The differences of two manifests."""
 
     differences: tuple[Told, ...]
 
 
 class Report(ReadReport, frozen=True):
-    """What was signed; `entries` counts what has a digest.
+    """The result of a signature; `entries` counts entries with a digest.
 
-    `bad_lines` are those of a checksum list that say nothing. Of the files that a manifest or list
-    names some were `checked` against it, some are there and `unchecked`, and some `missing`.
+    `bad_lines` counts invalid lines of a checksum list. Of the files in a manifest or list some
+    were `checked`, some are `unchecked`, and some `missing`.
     """
 
     algorithm: str
@@ -50,10 +50,10 @@ class Report(ReadReport, frozen=True):
 
 
 class Differences:
-    """Takes differences as they come, and gives them in the order of the tree. OSError.
+    """Receives differences and yields them in the order of the tree. OSError.
 
-    Whoever holds a manifest against the wrong tree is told of each of its entries, so they are
-    sorted in files where they are many.
+    A comparison with the wrong tree reports each of its entries, so they are sorted in files if
+    there are many.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Differences:
         return bool(self.kinds)
 
     def add(self, found: Iterable[Difference]) -> None:
-        """Some more."""
+        """Add differences."""
         if self._sorter is None:
             from pcircle.fs.sorting import Sorter  # most runs need none
 
@@ -74,13 +74,13 @@ class Differences:
             self._sorter.add(each.path.replace(b"/", b"\0") + _BETWEEN + each.what.encode())
 
     def told(self) -> Iterator[Told]:
-        """All of them, a directory before what is in it; once."""
+        """Yield all, a directory before its contents, once."""
         for record in () if self._sorter is None else self._sorter.sorted():
             path, _, what = record.rpartition(_BETWEEN)
             yield Told(what.decode(), show(path.replace(b"\0", b"/")))
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the space."""
         if self._sorter is not None:
             self._sorter.close()
 
@@ -89,7 +89,7 @@ _UNCHECKED = {"rot": "modified since", "quick": "of unchanged size and time"}
 
 
 def verdict(kinds: Counter[str], report: Report, mode: str) -> str:
-    """What a check came to, in one line: differences of each kind, and what was not checked."""
+    """Return the result of a check in one line: differences by kind, and what was not checked."""
     told = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
     parts = []
     if report.unchecked:
@@ -105,12 +105,12 @@ def verdict(kinds: Counter[str], report: Report, mode: str) -> str:
 
 
 def bad_lines(count: int) -> str:
-    """How many lines of a checksum list are none."""
+    """Return the text about invalid lines of a checksum list."""
     return f"{format_count(count)} line{'s are' if count > 1 else ' is'} improperly formatted"
 
 
 def summary(report: Report) -> str:
-    """What was read, in one line."""
+    """Return what was read, in one line."""
     failed = f"{plural(report.failed, 'entry', 'entries')} failed; " if report.failed else ""
     rate = format_count(round(report.entries_per_s))
     return (

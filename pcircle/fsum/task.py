@@ -1,7 +1,7 @@
-"""Signing as a task: which work each kind of item is, and how digests come together.
+"""Signing as a task: the work of each kind of item, and the merging of digests.
 
-The walk (`pcircle.walk`) goes through the tree and reads what is small; large files become chunks.
-A directory's digest is made when all that is in it is done, on the rank that has read it.
+The walk (`pcircle.walk`) reads small files; large files become chunks. The digest of a directory is
+computed after everything in it, on the rank that has read it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class SumTask(WalkTask[Item, Done]):
-    """One rank's part of a signature. `lists` say what is meant of the roots; rank 0 has them.
+    """One rank's part of a signature. `lists` restrict the roots, on rank 0.
 
     With `first` it is that task's part for another worker thread.
     """

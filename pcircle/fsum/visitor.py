@@ -1,4 +1,4 @@
-"""What fsum does at each step of the walk: reads entries, and makes digests of directories."""
+"""The visitor of fsum: reads entries, and computes digests of directories."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SCAN = DirectoryScan(max_entries=64, max_batch_entries=512, keep_open=True, sor
 
 
 class SumVisitor(Visitor[Part]):
-    """One worker thread's. `lists` say what is meant of the roots; rank 0 has them."""
+    """The visitor of one worker thread. `lists` restrict the roots, on rank 0."""
 
     nothing: ClassVar[Part] = NOTHING
 
@@ -56,7 +56,6 @@ class SumVisitor(Visitor[Part]):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
-        """See `Visitor`."""
         self._counters.scans_done += 1
         self._counters.sized += 1
         opened.place = Place(source.identity)
@@ -86,7 +85,7 @@ class SumVisitor(Visitor[Part]):
         return undone
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`: what this run writes itself is left out, and what is missing."""
+        """Exclude files of this run, and missing listed names."""
         missing = None if opened.only is None else self._ledger
         if not self._plan.own and missing is None:
             return blocks
@@ -104,7 +103,7 @@ class SumVisitor(Visitor[Part]):
             yield block
 
     def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
-        """See `Visitor`: the digest of a directory."""
+        """Return the digest of a directory."""
         where = opened.root, opened.path
         try:
             if self._ledger is None:
@@ -121,7 +120,7 @@ class SumVisitor(Visitor[Part]):
         return part
 
     def _meant(self, opened: Open[Part]) -> Iterable[bytes] | None:
-        """The names that are meant of a directory, in their order; None: all."""
+        """Return the selected names of a directory in order; None for all."""
         only = opened.only
         if only is None:
             return None
@@ -132,7 +131,6 @@ class SumVisitor(Visitor[Part]):
         return (group.name for group in require(self._lists).below(only))
 
     def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         if opened.place is None:  # it was not even reached
             self._counters.scans_done += 1
             self._counters.sized += 1
@@ -141,12 +139,11 @@ class SumVisitor(Visitor[Part]):
         opened.own = self._signer.attach_to(NOTHING)
 
     def lost(self, opened: Open[Part]) -> Part:
-        """See `Visitor`: what is in it is nobody's entry."""
+        """Return an empty part for a directory whose entries are unknown."""
         part: Part = opened.own
         return part
 
     def merge(self, a: Part, b: Part) -> Part:
-        """See `Visitor`."""
         if a is NOTHING:
             return b
         return self._signer.merge_results(NOTHING, a, b)
@@ -154,26 +151,22 @@ class SumVisitor(Visitor[Part]):
     # ---- names -----------------------------------------------------------------
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._reader.fail(where.root, join_path(where.path, name), "reach", error, context)
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         tell_recalls(self._reader.recalls, self._plan.shown, context)
         self._signer.clear()
 
     def resume(self, base: Open[Part], context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._signer.clear()
 
     def taken(self) -> Part:
-        """See `Visitor`."""
         return self._signer.attach_to(NOTHING)
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
-        """See `Visitor`: what takes too long is handed back."""
+        """Sign names; hand back the remaining names if the batch takes too long."""
         fd = fds[0]
         self._reader.recalls.place = where.root, where.path
         for name in names.links:
@@ -201,7 +194,7 @@ class SumVisitor(Visitor[Part]):
         enough: Callable[[], bool],
         context: Context[Any],
     ) -> None:
-        """Files that may be of any size, one by one."""
+        """Sign files of any size, one by one."""
         large: list[Large] = []
         read, add, stop = self._reader.file, self._signer.add_entry_or_root, context.is_stopping
         root, path, weight = where.root, where.path, where.weight
@@ -247,6 +240,6 @@ class SumVisitor(Visitor[Part]):
 
 
 def _patience(context: Gathering[Part]) -> Callable[[], bool]:
-    """Return a function that returns whether the time from now on is up."""
+    """Return a function that returns whether a time slice from now on is over."""
     began_s = time.monotonic()
     return lambda: context.is_time_up(time.monotonic() - began_s)

@@ -1,8 +1,8 @@
 """`--format coreutils`: the digest of each whole file, many files at a time.
 
-Directories are walked as for a signature; what is found is told to rank 0,
-which sorts it, in bounded memory, and prints it at the end. Or a list is
-checked: its files are looked up by name, wherever they are, as sha256sum does.
+Directories are walked as for a signature; digests go to rank 0, which sorts them in bounded memory
+and prints them at the end. For a check, the files of a list are looked up by name, wherever they
+are, as sha256sum does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BATCH_S = 0.1
 
 
 class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
-    """Digest files that a list names by their paths, and compare."""
+    """Compute and compare the digests of listed files."""
 
     paths: tuple[bytes, ...]
     digests: tuple[bytes, ...]
@@ -55,7 +55,7 @@ Notice: TypeAlias = Failure | Recalled | Digest | Difference
 
 
 class WholeTask(WalkTask[Item, bool]):
-    """One rank's part of many digests. Rank 0 has `expected`, a list to be checked, and `lists`.
+    """One rank's part of many digests. Rank 0 has `expected`, a list to check, and `lists`.
 
     With `first` it is that task's part for another worker thread.
     """
@@ -154,9 +154,9 @@ class WholeTask(WalkTask[Item, bool]):
 
 
 class WholeFiles(Visitor[bool]):
-    """What is done at each step of the walk: the digest of each file, and nothing of the rest.
+    """The visitor that computes the digest of each file, and ignores other entries.
 
-    Nothing comes of a directory but that it is complete.
+    The only result of a directory is that it is complete.
     """
 
     nothing: ClassVar[bool] = True
@@ -170,17 +170,15 @@ class WholeFiles(Visitor[bool]):
         self._recalls = Recalls(counters, follow=plan.listed)
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         tell_recalls(self._recalls, self._plan.shown, context)
 
     def read_from_list(self, path: bytes, context: Context[Any]) -> None:
-        """A file is next that a list names so."""
+        """Set the next file of a list."""
         tell_recalls(self._recalls, lambda root, full: path, context)
 
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[bool], source: Lease, holder: Open[bool] | None) -> Lease | None:
-        """See `Visitor`."""
         self._reached()
         opened.place = Place(source.identity)
         return None
@@ -190,38 +188,32 @@ class WholeFiles(Visitor[bool]):
         self._counters.sized += 1
 
     def meant(self, opened: Open[bool], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`: only files have digests."""
+        """Select files and directories: other entries have no digests."""
         for block in blocks:
             block.links, block.specials = [], []
             yield block
 
     def leave(self, opened: Open[bool], context: Context[Any]) -> bool:
-        """See `Visitor`."""
         self._counters.directories += 1
         return True
 
     def failed(self, opened: Open[bool], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         if opened.place is None:
             self._reached()
         where = opened.root, opened.path
         self.accounts.fail(*where, "read directory", error, context, sized=True)
 
     def lost(self, opened: Open[bool]) -> bool:
-        """See `Visitor`."""
         return True
 
     def merge(self, a: bool, b: bool) -> bool:
-        """See `Visitor`."""
         return True
 
     def end(self, context: Context[Any], opens: Sequence[Open[bool]]) -> None:
-        """See `Visitor`."""
         found, self._found = self._found, []
         context.note(found)
 
     def taken(self) -> bool:
-        """See `Visitor`."""
         return True
 
     # ---- files -----------------------------------------------------------------
@@ -229,10 +221,9 @@ class WholeFiles(Visitor[bool]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[bool]
     ) -> None:
-        """See `Visitor`: what takes too long is handed back.
+        """Compute digests; hand back the remaining names if the batch takes too long.
 
-        A large file that the walk comes upon is an item by itself, so that it keeps nobody from
-        what is below.
+        A large file is an item of its own, so that subdirectories need not wait for it.
         """
         until_s = time.monotonic() + _BATCH_S
         files, weight = names.files, where.weight
@@ -258,7 +249,7 @@ class WholeFiles(Visitor[bool]):
     def digest(
         self, name: bytes, directory_fd: int | None, flags: int, max_bytes: int | None = None
     ) -> bytes | None:
-        """The digest of a regular file, in hexadecimal; None if it is too large. OSError."""
+        """Return the digest of a regular file in hexadecimal; None if it is too large. OSError."""
         hasher = new_hasher(self._plan.algorithm)
         fd = os.open(name, flags, dir_fd=directory_fd)
         try:
@@ -291,18 +282,16 @@ class WholeFiles(Visitor[bool]):
     # ---- failures --------------------------------------------------------------
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self.accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
 
 
 class WholeAccounts(Accounts):
-    """One worker thread's."""
+    """Counts and reports the failures of one worker thread."""
 
     def __init__(self, plan: Plan, counters: Counters) -> None:
         super().__init__(counters)
         self._plan = plan
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
-        """See `Accounts`."""
         shown = self._plan.shown(root, path)
         return Failure(shown, doing or "read", *told(error), root, path, kind_of(error))
