@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from pcircle.errors import UsageError
 from pcircle.transport.launch import launched
@@ -67,7 +66,7 @@ def logging(
     return run
 
 
-class Shell(msgspec.Struct, frozen=True):
+class Shell(NamedTuple):
     """A command. `operands` is their text in the usage line; `add` adds options to a parser.
 
     `carry_out` runs the parsed command and imports what it needs. `bare` and `joined` are arguments

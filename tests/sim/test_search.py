@@ -81,7 +81,7 @@ def test_a_case_can_be_played_again_from_the_command_line(
     assert main(["calm", "17"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == str(draw("calm", 17))
-    assert any("> Start(" in line for line in lines)
+    assert any("> StartItem(" in line for line in lines)
     assert any("< Delivery(" in line for line in lines)
     assert lines[-1].endswith("as it should be")
     assert main(["calm"]) == 2

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from pcircle.errors import UsageError
 from pcircle.ui.names import show
@@ -90,7 +89,7 @@ _NEWER = re.compile(r"newer[aBcmt][aBcmt]")
 _MARK = "^"
 
 
-class Token(msgspec.Struct, frozen=True):
+class Token(NamedTuple):
     """A word of the expression: its kind, its arguments, and their places."""
 
     name: str
@@ -100,7 +99,7 @@ class Token(msgspec.Struct, frozen=True):
     is_operator: bool = False
 
 
-class Split(msgspec.Struct, frozen=True):
+class Split(NamedTuple):
     """The parts of a command line."""
 
     suite: list[str]
