@@ -1,8 +1,8 @@
 """Matching of files that may be the same on two sides under different paths.
 
-The entries of each side without a counterpart become records that are sorted on disk, so memory use
-does not depend on their number. Records contain no slash and their fields no NUL; see
-`pcircle.fs.sorting`.
+The entries of each side without a counterpart become records that are sorted on disk
+(`pcircle.fs.sorting`), so memory use does not depend on their number. Slashes are replaced by NUL,
+so that an entry sorts directly after its parent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Results that are known only at the end, on rank 0: groups of hard links, and moved files.
 
-Both are computed from records that are sorted in temporary files, so memory is constant. A record
-has no slash and its fields no NUL, see `pcircle.fs.sorting`.
+Both are computed from records that are sorted in temporary files (`pcircle.fs.sorting`), so memory
+is constant. The fields of a record contain no NUL.
 """
 
 from __future__ import annotations

@@ -115,17 +115,11 @@ def _text(name: str) -> Callable[[Entry], bytes]:
 
 
 def packed(key: bytes, text: bytes) -> bytes:
-    """Return a key and a text as a record without a slash, sorted by the key."""
-    bare = _bare(text)
-    return b"%b%b%0*d" % (_bare(key), bare, _DIGITS, len(bare))
-
-
-def _bare(text: bytes) -> bytes:
-    return text.replace(b".", b".\x01").replace(b"/", b".\x02")
+    """Return a key and a text as a record that sorts by the key."""
+    return b"%b%b%0*d" % (key, text, _DIGITS, len(text))
 
 
 def text_of(record: bytes) -> bytes:
     """Return the text of a record."""
     end = len(record) - _DIGITS
-    bare = record[end - int(record[end:]) : end]
-    return bare.replace(b".\x02", b"/").replace(b".\x01", b".")
+    return record[end - int(record[end:]) : end]

@@ -337,6 +337,7 @@ class Walker(Generic[P]):
         del above.pending[-count:]
         if self._visitor.scan is None:
             names, rest = [], self._visitor.bare(above, names, source.fd, context)
+            self._begun.clear()
         else:
             names, rest = self._process_batches(above, names, source, began_s, context)
         above.pending += names + rest

@@ -21,7 +21,7 @@ from pcircle.walk.items import Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.walker import Walker
 
-from .scheduling import Clock, Job, Odds, Paths, World, Wrong
+from .scheduling import BareWatcher, Clock, Job, Odds, Paths, World, Wrong
 
 SEEDS = range(60)
 TIMELY = Odds()
@@ -118,6 +118,15 @@ def test_every_directory_is_left_once_after_all_below_it(
     for seed in SEEDS:
         top = grown(place, Random(seed))
         walk(top, odds, seed, monkeypatch)
+
+
+def test_directories_that_a_visitor_has_begun_are_forgotten(place: bytes) -> None:
+    """Their number must not decide how much memory a walk takes."""
+    for seed in SEEDS:
+        top = grown(place, Random(seed))
+        job = Job(top, world_of(top, TIMELY, Random(seed)), 3, visitor_type=BareWatcher)
+        assert job.run() == job.world.below[b""] | {b""}
+        assert not any(walker._begun for walker in job.walkers)
 
 
 def test_nothing_is_completed_in_place_while_a_job_stops(
