@@ -17,7 +17,6 @@ import time
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from pcircle.encoding import text_of
@@ -48,15 +47,13 @@ from pcircle.walk.choosing import choosing
 from pcircle.walk.following import descent
 from pcircle.walk.items import Batch, Place
 from pcircle.walk.opened import Gathering, Open
-from pcircle.walk.visitor import Names, Where
+from pcircle.walk.visitor import DirectoryScan, Names, Where
 from pcircle.walk.walker import batches
 
 _FEW = 4  # names between two looks at the clock, more if they take no longer than
 _QUICK_S = 0.002
 _SMALL = 256  # files in a directory that is done at once
 _PARTS = 4  # that what is left of a slow directory is handed back in
-_BATCH_S = 0.1
-_WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
 _ENTER = 5  # to list and to search a directory
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _OTHERS_EXCHANGE = stat.S_IWGRP | stat.S_IWOTH
@@ -110,7 +107,8 @@ class Changer(Changing):
             or plan.acts.any
         )
         self._fast = self._quick.is_able and not others and plan.operations_per_s is None
-        self.does_bare = self._fast and plan.recursive and not plan.listed
+        if self._fast and plan.recursive and not plan.listed:
+            self.scan = DirectoryScan(_SMALL, CAPACITY, look_up=True, keep_open=True)
         self._some = _FEW if self._records is None else CAPACITY
         self._pseudo = PseudoDirectories()
         task.unlock = self.unlock
@@ -201,25 +199,12 @@ class Changer(Changing):
             due.error = error
         due.done = True
 
-    def bare(
-        self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
+    def process_directories(
+        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
     ) -> list[bytes]:
-        """See `Visitor`: of some files. What is anything else is walked."""
-        rest: list[bytes] = []
-        device = require(above.leases)[0].opened.status.st_dev
-        scan = partial(DirectoryBatch, most=_SMALL, room=CAPACITY, looks=True, keeps=True)
-        while names:
-            with scan(directory_fd, names, device) as some:
-                names, rest = some.later, rest + some.rest
-                rest += self._together(above, some, context)
-        return rest
-
-    def _together(
-        self, above: Open[int], some: DirectoryBatch, context: Gathering[int]
-    ) -> list[bytes]:
-        """Change open directories of plain files; return the ones that are left."""
-        count, ranges = len(some.names), some.ranges()
-        columns = [some.own.column(name, 0, count) for name in ("uid", "gid", "mode")]
+        """See `Visitor`."""
+        count, ranges = len(batch.names), batch.ranges()
+        columns = [batch.own.column(name, 0, count) for name in ("uid", "gid", "mode")]
         owners = list(zip(*columns, strict=True))
         kinds = set(owners)
         lost = {kind for kind in kinds if not self._keeps_access(*kind)}
@@ -230,25 +215,27 @@ class Changer(Changing):
             if kind in held or kind in lost:
                 apart.update(range(*ranges[place]))
             if kind in held:
-                number, left[place] = self._change_held(some, place, *ranges[place])
+                number, left[place] = self._change_held(batch, place, *ranges[place])
                 changed += number
-        if len(apart) < len(some.kinds):
-            number, failed = self._quick.change_all(some, apart)
+        if len(apart) < len(batch.kinds):
+            number, failed = self._quick.change_all(batch, apart)
             changed += number
             ends = [end for _, end in ranges]
             for place in failed:
-                left.setdefault(bisect(ends, place), []).append(some.inside[place])
+                left.setdefault(bisect(ends, place), []).append(batch.inside[place])
         self.counters.changed += changed
         done = [place for place, kind in enumerate(owners) if kind not in lost]
-        self._count_bare(above, some, done, sum(map(len, left.values())))
+        undone = sum(map(len, left.values()))  # `_each` counts these
+        self.counters.files -= undone
+        self.counters.sized -= undone
         for place, names in left.items():
-            path = joined(above.path, some.names[place])
+            path = joined(above.path, batch.names[place])
             where: Open[int] = Open(above.root, path, above.slot, None, 0)  # for which that waits
-            where.place = Place(self.task.identify(os.fstat(some.fds[place])))
-            self._each(where, names, some.fds[place], context)
+            where.place = Place(self.task.identify(os.fstat(batch.fds[place])))
+            self._each(where, names, batch.fds[place], context)
         changes = {kind: self._change_of(State(*kind)) for kind in kinds - lost}
         for place in done:
-            change, fd = changes[owners[place]], some.fds[place]
+            change, fd = changes[owners[place]], batch.fds[place]
             if change is None:
                 continue
             try:
@@ -256,18 +243,9 @@ class Changer(Changing):
                 self.counters.changed += 1
             except OSError as error:
                 self.counters.directories -= 1
-                path = joined(above.path, some.names[place])
+                path = joined(above.path, batch.names[place])
                 self._refused(above.root, path, error, os.fstat(fd), context)
-        return [name for name, kind in zip(some.names, owners, strict=True) if kind in lost]
-
-    def _count_bare(
-        self, above: Open[int], some: DirectoryBatch, done: Sequence[int], left: int
-    ) -> None:
-        """Count directories in these places as done, with their files except those left."""
-        files = sum(map(some.counts.__getitem__, done))
-        self.counters.done_at_once(len(done), files, above.weight)
-        self.counters.files += files - left
-        self.counters.sized -= left
+        return [name for name, kind in zip(batch.names, owners, strict=True) if kind in lost]
 
     def _change_held(
         self, some: DirectoryBatch, place: int, begin: int, end: int
@@ -379,10 +357,7 @@ class Changer(Changing):
             do(where, some, fd, context)
             at += len(some)
             now_s = time.monotonic()
-            took_s = now_s - begun_s
-            if where.place is not None and (
-                took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
-            ):
+            if where.place is not None and context.is_time_up(now_s - begun_s):
                 rest = Names([], [], every[at:])
                 context.spawn(list(batches(where, rest, -(-len(rest) // _PARTS) or 1)))
                 return

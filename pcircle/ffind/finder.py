@@ -30,8 +30,6 @@ from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
-_BATCH_S = 0.1
-_WAITED_FOR_S = 0.01
 _BROKEN = (errno.ENOENT, errno.ENOTDIR)
 _HERE = b"."
 _FEW = 256  # entries
@@ -72,8 +70,7 @@ class Finder(SmallDirectories):
         begun_s = time.monotonic()
         for at in range(0, len(files), some):
             counters.files += self._do(where, files[at : at + some], "f", fds[0])
-            took_s = time.monotonic() - begun_s
-            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
+            enough = context.is_time_up(time.monotonic() - begun_s)
             if (enough or context.stopping) and at + some < len(files):
                 rest = files[at + some :]
                 count -= len(rest)

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, compress, repeat
+from itertools import compress, repeat
 from typing import Any, ClassVar
 
 import msgspec
@@ -34,7 +34,7 @@ from pcircle.tool.trees import EntryVisitor, TreeTask
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.items import handed_back
 from pcircle.walk.opened import Gathering, Open
-from pcircle.walk.visitor import Names, Where
+from pcircle.walk.visitor import DirectoryScan, Names, Where
 from pcircle.walk.walker import Walker
 from pcircle.workers.throttle import BURST_S, Throttle
 
@@ -71,7 +71,9 @@ class ListVisitor(EntryVisitor):
         is_plain = self._keys.of_names_alone and not more
         # Of a file nothing is asked but with all others, of whatever directories.
         is_plain = is_plain and plan.form.is_alike
-        self.does_bare = is_plain and plan.recursive and plan.form.hidden < len(_ITSELF)
+        if is_plain and plan.recursive and plan.form.hidden < len(_ITSELF):
+            looks, sorts = self._looks_up, bool(plan.keys)
+            self.scan = DirectoryScan(_FEW, 2 * CAPACITY, looks, sort=sorts, any_device=not looks)
 
     def _shown(self, where: Where) -> bytes:
         """Return the printed path of a directory; empty for the place of PATHs."""
@@ -101,45 +103,33 @@ class ListVisitor(EntryVisitor):
             self._keep_sums(opened.ancestors, sums, self._shown(opened))
         return None
 
-    def bare(
-        self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
+    def scan_of(self, above: Open[int]) -> DirectoryScan | None:
+        """See `Visitor`. Where look-ups are slow, those of a batch overlap."""
+        if self.scan is None or not (self._looks_up and self._stats.is_slow):
+            return self.scan
+        return self.scan._replace(max_batch_entries=CAPACITY, look_up=False, keep_open=True)
+
+    def process_directories(
+        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
     ) -> list[bytes]:
-        """See `Visitor`: of a few files."""
-        rest: list[bytes] = []
+        """See `Visitor`."""
         shown = self._shown(above).rstrip(b"/") + b"/"
-        device = require(above.leases)[0].opened.status.st_dev if self._looks_up else -1
-        while names:
-            overlaps = self._looks_up and self._stats.is_slow
-            with DirectoryBatch(
-                *(directory_fd, names, device),
-                most=_FEW,
-                room=CAPACITY if overlaps else 2 * CAPACITY,
-                sorts=bool(self._plan.keys),
-                looks=self._looks_up and not overlaps,
-                keeps=overlaps,
-            ) as some:
-                names, rest = some.later, rest + some.rest
-                bodies = self._bodies(some, directory_fd, shown)
-            if bodies is None:
-                rest += some.names
-                continue
-            listed, counts = some.names, some.counts
-            if b"\0." in b"\0" + some.text and not self._form.hidden:
-                hides = [b"\0." in b"\0" + text for text in some.texts()]
-                rest += compress(listed, hides)
-                seen = [not does for does in hides]
-                listed, counts = list(compress(listed, seen)), list(compress(counts, seen))
-                bodies = list(compress(bodies, seen))
-            headings = [b""] * len(listed)
-            if self._plan.headed:
-                paths = self._fields.shown([shown + name for name in listed])
-                headings = [path + b":\n" for path in paths]
-            places = [place_in(above.ancestors, key) for key in self._keys.of(listed, None, {})]
-            self._keep(*directories(places, headings, bodies))
-            files = sum(counts)
-            self.counters.files += files
-            self.counters.done_at_once(len(listed), files, above.weight)
-        return rest
+        listed, undone = batch.names, list[bytes]()
+        bodies = self._bodies(batch, require(above.leases)[0].fd, shown)
+        if bodies is None:
+            return listed
+        if b"\0." in b"\0" + batch.text and not self._form.hidden:
+            hides = [b"\0." in b"\0" + text for text in batch.texts()]
+            undone = list(compress(listed, hides))
+            seen = [not does for does in hides]
+            listed, bodies = list(compress(listed, seen)), list(compress(bodies, seen))
+        headings = [b""] * len(listed)
+        if self._plan.headed:
+            paths = self._fields.shown([shown + name for name in listed])
+            headings = [path + b":\n" for path in paths]
+        places = [place_in(above.ancestors, key) for key in self._keys.of(listed, None, {})]
+        self._keep(*directories(places, headings, bodies))
+        return undone
 
     def _bodies(self, some: DirectoryBatch, fd: int, shown: bytes) -> list[bytes] | None:
         """Return the text of several directories of files; None if an entry has failed.
@@ -150,8 +140,7 @@ class ListVisitor(EntryVisitor):
         stats = self._stats if self._looks_up and names else None
         if stats is not None and some.fds:
             try:
-                each = chain.from_iterable(map(repeat, some.fds, counts))
-                stats.look(list(each), names)
+                stats.look(some.entry_fds(), names)
             except Failed:
                 return None
             if not all(map(stat.S_ISREG, set(stats.column("mode", 0, len(names))))):
@@ -164,7 +153,7 @@ class ListVisitor(EntryVisitor):
         looked = Looked(names, names, stats, {}, {}, fd, shown, 0, {})
         return self._fields.bodies(looked, counts, order, some.text * self._fields.are_plain)
 
-    def whole(
+    def read_directory(
         self, opened: Open[int], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
         """See `Visitor`: a directory of few names, of which one record is made."""

@@ -155,7 +155,7 @@ class ProfileVisitor(Visitor[Sum]):
         above.part = self.merge(above.part, whole)
         return []
 
-    def whole(
+    def read_directory(
         self, opened: Open[Sum], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
         """See `Visitor`: a small directory, by one listing."""

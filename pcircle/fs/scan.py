@@ -166,18 +166,6 @@ def names_and_kinds(
     return found
 
 
-def names_of_files(directory_fd: int, most: int) -> list[bytes] | None:
-    """Return the names in a directory if there are at `most` so many, all regular files. OSError.
-
-    The directory is read from its beginning.
-    """
-    found = names_and_kinds(directory_fd, most)
-    if found is None:
-        return None
-    names, kinds = found
-    return names if kinds.count(FILE) == len(names) else None
-
-
 class DirectoryBatch:
     """Small directories of one directory, or each of its own, which one native call has listed.
 

@@ -198,11 +198,6 @@ class Stats(Table):
         if errors:
             raise Failed(errors)
 
-    def look_open(self, fds: Sequence[int]) -> None:
-        """Look up open files by their descriptors. Raises `Failed` as `look` does."""
-        self._parts = {0: self._native.stat_open(list(fds))}
-        self._take()
-
     def look_at_paths(self, paths: Sequence[bytes]) -> None:
         """Look up paths, relative to the working directory. Raises `Failed` as `look` does."""
         rows: list[os.stat_result | None] = []

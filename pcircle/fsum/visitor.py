@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -66,7 +65,7 @@ class SumVisitor(Visitor[Part]):
         self, above: Open[Part], batch: DirectoryBatch, context: Gathering[Part]
     ) -> list[bytes]:
         """See `Visitor`: sign directories of which all files can be read."""
-        sizes, entries = self._reader.bare(batch.inside, batch.entry_fds(), _patience(context))
+        sizes, entries = self._reader.bare(batch.inside, batch.entry_fds(), context.time_limit())
         ranges = batch.ranges()
         made = self._signer.pack_small_directories(batch.names, ranges, batch.inside, entries)
         undone: list[bytes] = []
@@ -178,7 +177,7 @@ class SumVisitor(Visitor[Part]):
                 self._counters.special += 1
                 self._counters.sized += 1
         files = names.files
-        enough = _patience(context)
+        enough = context.time_limit()
         if files and not self._plan.detailed and where.path != HOLDER:
             tried, others = self._reader.small(files, fd, enough)
             self._counters.weight += where.weight * (tried - len(others))
@@ -237,9 +236,3 @@ class SumVisitor(Visitor[Part]):
             return False
         self._signer.add_entry_or_root(where.root, where.path, name)
         return True
-
-
-def _patience(context: Gathering[Part]) -> Callable[[], bool]:
-    """Return a function that returns whether a time slice from now on is over."""
-    began_s = time.monotonic()
-    return lambda: context.is_time_up(time.monotonic() - began_s)

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_BATCH_S = 0.1
-_WAITED_FOR_S = 0.01  # of a batch, while another rank waits for work
 _POLITE_THREADS = 16  # which take turns
 
 
@@ -288,9 +286,7 @@ class EntryVisitor(Visitor[int]):
             found = counters.bytes_found
             counters.files += self._look(task.file, where, name, fds[0], context)
             counters.bytes_done += counters.bytes_found - found
-            took_s = time.monotonic() - begun_s
-            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
-            if enough or context.stopping:
+            if context.is_time_up(time.monotonic() - begun_s) or context.stopping:
                 context.spawn(list(handed_back(where, files[done:])))
                 break
 

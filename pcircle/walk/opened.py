@@ -8,6 +8,7 @@ directory that waits for other items stays, while its siblings continue.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -103,6 +104,11 @@ class Gathering(Context[Any], Generic[P]):
     def is_time_up(self, spent_s: float) -> bool:
         """Return whether work has taken so long that what is left of it should be handed out."""
         return spent_s > _BATCH_S or (spent_s > _HUNGRY_S and self.has_idle_workers())
+
+    def time_limit(self) -> Callable[[], bool]:
+        """Return a function that returns whether the time for work that begins now is up."""
+        began_s = time.monotonic()
+        return lambda: self.is_time_up(time.monotonic() - began_s)
 
     def wait(self, slot: int) -> None:
         """Keep the directory of this slot incomplete until the item's join."""

@@ -36,7 +36,6 @@ def paced(visitor: Visitor[P], turns: TurnTaking | None, due: Due | None = None)
 class _Paced:
     """A wrapped visitor, without its batches of directories."""
 
-    does_bare = False
     scan = None
 
     def __init__(self, visitor: Visitor[Any], turns: TurnTaking | None, due: Due | None) -> None:
@@ -101,15 +100,15 @@ class _Paced:
         self._done("enter", 1)
         return target
 
-    def whole(
+    def read_directory(
         self, opened: Open[Any], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
         """See `Visitor`."""
         counters: Any = getattr(self._visitor, "counters", None)
         found = 0 if counters is None else counters.found
-        below = self._visitor.whole(opened, weight, source, context)
+        below = self._visitor.read_directory(opened, weight, source, context)
         if below is not None:
-            self._done("whole", 1 if counters is None else max(1, counters.found - found))
+            self._done("read", 1 if counters is None else max(1, counters.found - found))
         return below
 
     def listed(self, opened: Open[Any], source: Lease) -> Iterator[Block]:

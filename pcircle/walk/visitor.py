@@ -133,15 +133,6 @@ class Visitor(ABC, Generic[P]):
         """Return the result of a directory that need not be entered, or None."""
         return None
 
-    does_bare = False
-    """Whether `bare` is worth asking for."""
-
-    def bare(
-        self, above: Open[P], names: list[bytes], directory_fd: int, context: Gathering[P]
-    ) -> list[bytes]:
-        """Process small directories that the visitor reads by itself; return the others."""
-        return names
-
     scan: DirectoryScan | None = None
     """How small directories are read, if `process_directories` can process any."""
 
@@ -170,14 +161,18 @@ class Visitor(ABC, Generic[P]):
         """
         return batch.names
 
-    def whole(
+    def read_directory(
         self, opened: Open[P], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
-        """Read an open directory and look at all that is in it; its subdirectories.
+        """Read an open directory and process all that is in it. Return its subdirectories.
 
-        For who learns on the way which names are directories; None leaves it to the walk. Not
-        asked for where names are chosen. Of what is found and of its `weight` nothing is counted
-        by the walk but the scans that are due; `opened.weight` is what each subdirectory gets.
+        This is for tools that find out which names are directories while they look all names up.
+        With None the walk reads the directory. It does not call this where names are chosen. The
+        visitor counts what it finds, with its `weight`; the walk counts only the subdirectories as
+        scans due. `opened.weight` must be the weight of each of these.
+
+        This is not a case of `process_directories`: the directory is open and entered, may hold
+        entries of any kind, and is completed by `leave` when its subdirectories are.
         """
         return None
 

@@ -160,9 +160,7 @@ class Walker(Generic[P]):
         self._takes_all = not scope.rules and not scope.follow and scope.wanted == ANY
         # Where nothing is chosen; lists choose for each directory.
         self._scans_small = (
-            (visitor.does_bare or visitor.scan is not None)
-            and self._takes_all
-            and not scope.one_file_system
+            visitor.scan is not None and self._takes_all and not scope.one_file_system
         )
         self._held: _Held[P] = _Held(sources, targets)
         self._each_s = inf  # what a directory takes at the worst: nothing is known yet
@@ -335,11 +333,7 @@ class Walker(Generic[P]):
             above.tried = count
             return 0
         del above.pending[-count:]
-        if self._visitor.scan is None:
-            names, rest = [], self._visitor.bare(above, names, source.fd, context)
-            self._begun.clear()
-        else:
-            names, rest = self._process_batches(above, names, source, began_s, context)
+        names, rest = self._process_batches(above, names, source, began_s, context)
         above.pending += names + rest
         above.tried = len(rest)
         done = count - len(names)
@@ -457,7 +451,7 @@ class Walker(Generic[P]):
         only = opened.only
         if only is None:
             if self._takes_all:
-                below = visitor.whole(opened, weight, source, context)
+                below = visitor.read_directory(opened, weight, source, context)
                 if below is not None:
                     tally.scans_due += len(below)
                     opened.pending = below

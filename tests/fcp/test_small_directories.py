@@ -22,9 +22,12 @@ from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.fcp.command import copy
 from pcircle.fs import native
 from pcircle.fs.metadata import Keep
+from pcircle.fs.scan import DirectoryBatch
+from pcircle.transfer.items import Part
 from pcircle.transfer.work import small
 from pcircle.transfer.work.small import Begun, SmallDirectories
 from pcircle.walk import walker
+from pcircle.walk.walker import Walker
 
 from ..fusefs.rules import Rule
 from . import verdict
@@ -160,24 +163,26 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many directories were done, begun, and left to the walk."""
     seen: Counter[str] = Counter()
-    real = SmallDirectories.copy
+    process, copy = Walker._process_batches, SmallDirectories.copy
 
     def watched(
-        self: SmallDirectories, above: Any, names: list[bytes], fd: int, go_on: Any
-    ) -> list[bytes]:
-        begun: list[bytes] = []
+        self: Walker[Part], above: Any, names: list[bytes], *others: Any
+    ) -> tuple[list[bytes], list[bytes]]:
+        later, left = process(self, above, names, *others)
+        seen["left"] += len(left)
+        seen["done"] += len(names) - len(left) - len(later)
+        return later, left
 
+    def copies(self: SmallDirectories, above: Any, batch: DirectoryBatch, go_on: Any) -> Any:
         def goes_on(name: bytes, what: Begun) -> None:
-            begun.append(name)
+            seen["begun"] += 1
+            seen["done"] -= 1
             go_on(name, what)
 
-        left = real(self, above, names, fd, goes_on)
-        seen["begun"] += len(begun)
-        seen["left"] += len(left)
-        seen["done"] += len(names) - len(left) - len(begun)
-        return left
+        return copy(self, above, batch, goes_on)
 
-    monkeypatch.setattr(SmallDirectories, "copy", watched)
+    monkeypatch.setattr(Walker, "_process_batches", watched)
+    monkeypatch.setattr(SmallDirectories, "copy", copies)
     return seen
 
 

@@ -1,4 +1,4 @@
-"""How long one rank copies names of a directory before others get the rest."""
+"""How long one rank processes names of a directory before others get the rest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from pcircle.transfer.work import entries
+from pcircle.runtime import Context
+from pcircle.walk import opened
+from pcircle.walk.opened import Gathering
 
 
 @pytest.mark.parametrize(
@@ -18,9 +20,9 @@ def test_what_is_left_goes_sooner_where_somebody_waits(
     monkeypatch: pytest.MonkeyPatch, after_s: float, has_idle_workers: bool, is_enough: bool
 ) -> None:
     clock = SimpleNamespace(now_s=1000.0)
-    monkeypatch.setattr(entries, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
-    enough = entries._enough(
-        cast("Any", SimpleNamespace(has_idle_workers=lambda: has_idle_workers))
-    )
+    monkeypatch.setattr(opened, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    line = SimpleNamespace(is_stopping=bool, has_idle_workers=lambda: has_idle_workers)
+    context: Gathering[Any] = Gathering(Context(0, cast("Any", line)))
+    enough = context.time_limit()
     clock.now_s += after_s
     assert enough() is is_enough

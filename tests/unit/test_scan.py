@@ -21,7 +21,6 @@ from pcircle.fs.scan import (
     blocks,
     listed_first,
     names_and_kinds,
-    names_of_files,
 )
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
@@ -189,24 +188,7 @@ def test_a_directory_of_more_than_so_many_names_is_not_listed_at_once(tmp_path: 
         (block,) = blocks(fd)  # from its beginning
         assert len(block) == 1000
         for _ in range(2):  # each time from its beginning
-            assert len(names_of_files(fd, 1000) or ()) == 1000
-    finally:
-        os.close(fd)
-
-
-@pytest.mark.parametrize("kind", ["directory", "link", "fifo"])
-def test_files_alone_are_told_from_others(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "file").touch()
-    fd = os.open(tmp_path, os.O_RDONLY)
-    try:
-        assert names_of_files(fd, 9) == [b"file"]
-        if kind == "directory":
-            (tmp_path / "other").mkdir()
-        elif kind == "link":
-            (tmp_path / "other").symlink_to("file")
-        else:
-            os.mkfifo(tmp_path / "other")
-        assert names_of_files(fd, 9) is None
+            assert names_and_kinds(fd, 1000, asks=False)
     finally:
         os.close(fd)
 
@@ -216,4 +198,4 @@ def test_what_is_no_directory_is_not_listed(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError):
         kinds_of(tmp_path / "file", 9)
     with pytest.raises(OSError, match="descriptor"):
-        names_of_files(-1, 9)
+        names_and_kinds(-1, 9)

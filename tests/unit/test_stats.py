@@ -172,22 +172,6 @@ def test_names_may_each_be_of_a_directory_of_its_own(
     os.close(inner)
 
 
-@every_call
-def test_what_is_open_is_looked_up_without_a_name(tree: int, looked_up_by: ModuleType) -> None:
-    stats = Stats(looked_up_by=looked_up_by)
-    file = os.open("file", os.O_RDONLY, dir_fd=tree)
-    stats.look_open([tree, file])
-    want = [os.fstat(tree), os.fstat(file)]
-    assert stats.column("mode", 0, 2) == [each.st_mode for each in want]
-    assert stats.column("inode", 0, 2) == [each.st_ino for each in want]
-    assert stats.times_ns("ctime", 0, 2) == [each.st_ctime_ns for each in want]
-    assert stats.column("device", 0, 2) == [each.st_dev for each in want]
-    os.close(file)
-    with pytest.raises(Failed) as failed:
-        stats.look_open([tree, -1])
-    assert failed.value.errors[1].errno == errno.EBADF
-
-
 def test_calls_beside_look_ups_are_all_made(tree: int) -> None:
     """One after the other, and side by side where look-ups take long."""
     stats = Stats(threads=4)

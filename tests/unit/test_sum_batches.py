@@ -13,7 +13,6 @@ import pytest
 from pcircle.fs import native
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN
-from pcircle.fsum import visitor as module
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Part
 from pcircle.fsum.plan import Plan
@@ -21,6 +20,7 @@ from pcircle.fsum.reader import Reader
 from pcircle.fsum.visitor import SumVisitor
 from pcircle.runtime import Context
 from pcircle.signature import Signer
+from pcircle.walk import opened as module
 from pcircle.walk.items import Batch, Place
 from pcircle.walk.opened import Gathering
 from pcircle.walk.visitor import Names

@@ -129,22 +129,7 @@ class Watcher(Visitor[Paths]):
             self._begin(opened, name, names, context)
         return undone
 
-    def _begin(
-        self, opened: Open[Paths], name: bytes, names: Names, context: Gathering[Paths]
-    ) -> None:
-        """Leave a small directory to the walk after its names were processed."""
-        above = require(opened.above)
-        context.opens.append(opened)
-        status = os.stat(name, dir_fd=require(above.leases)[0].fd)
-        opened.place = Place((status.st_dev, status.st_ino))
-        opened.weight = above.weight / max(1, len(names))
-        self.tally.scans_done += 1
-        self.tally.found += len(names)
-        self.tally.weight += 0.0 if names else above.weight
-        self.names(opened, names, (-1, -1), context)
-        context.complete(opened)
-
-    def whole(
+    def read_directory(
         self, opened: Open[Paths], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
         if not self.world.happens(self.world.odds.whole):

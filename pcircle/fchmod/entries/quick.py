@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain, repeat
 
 from pcircle.fchmod.entries.calls import ITSELF, NEVER, sets_modes_by_name, target_of
 from pcircle.fs import native
@@ -56,7 +55,7 @@ class Quick:
     def change_all(self, some: DirectoryBatch, apart: set[int]) -> tuple[int, list[int]]:
         """Change looked up files in open directories, except places in `apart`; see `change`."""
         names = some.inside
-        fds = list(chain.from_iterable(map(repeat, some.fds, some.counts)))
+        fds = some.entry_fds()
         self._stats.put(some.table)
         several = set(self._odd(len(names))[0]) - apart
         changed, failed = self.change(fds, names, apart | several)

@@ -35,9 +35,7 @@ from pcircle.walk.opened import Gathering
 from pcircle.walk.visitor import Names, Where
 
 LARGE_BYTES: Final = 32 << 20
-"""Larger files are compared in chunks, which can be stolen."""
-_BATCH_S = 0.1
-_WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
+"""Files of more are compared in chunks, which others can take."""
 
 Fail = Callable[[bytes, str, OSError, Context[Any]], None]
 
@@ -91,8 +89,7 @@ class Pairs:
             part = every[at : at + CAPACITY]
             left = self._block(where, part, fds, context, begun_s)
             at += len(part)
-            took_s = time.monotonic() - begun_s
-            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
+            enough = context.is_time_up(time.monotonic() - begun_s)
             enough = enough or self._telling.actions.is_full
             if left or context.is_stopping() or (enough and at < len(every)):
                 context.spawn(list(handed_back(where, [*left, *every[at:]])))
@@ -134,10 +131,9 @@ class Pairs:
             except OSError as error:
                 self.fail(path, "compare", error, context)
             self._done(where, 1)
-            if self._asks and place + 1 < count:
-                took_s = time.monotonic() - begun_s
-                if took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers()):
-                    return names[place + 1 :]
+            is_left = self._asks and place + 1 < count
+            if is_left and context.is_time_up(time.monotonic() - begun_s):
+                return names[place + 1 :]
         return ()
 
     def _done(self, where: Where, count: int) -> None:

@@ -48,7 +48,7 @@ class ApplyVisitor(MirrorVisitor):
 
     def __init__(self, worker: Worker, entries: Entries) -> None:
         super().__init__(worker, entries)
-        self._skips = self.does_bare = False  # what is planned is to be done
+        self._skips, self.scan = False, None  # what is planned is to be done
         self._is_to_change = False  # the directory at hand
         self._asks_all = self._mirror.upkeep.look == "none"
 

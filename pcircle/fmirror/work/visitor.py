@@ -47,6 +47,7 @@ from pcircle.transfer.items import Item, Part
 from pcircle.transfer.plan import Plan, scope_of
 from pcircle.transfer.work.directory import Directory
 from pcircle.transfer.work.entries import BATCH_S, Entries
+from pcircle.transfer.work.small import SCAN
 from pcircle.transfer.work.task import threads_of
 from pcircle.transfer.work.visitor import CopyVisitor
 from pcircle.transfer.worker.worker import Worker
@@ -95,7 +96,7 @@ class MirrorVisitor(CopyVisitor):
             self._small.leaves = self._lister.is_recent
         looked_at = worker.limits is None and worker.earlier is None and self._beside is None
         self._checks_together = self._skips and looked_at and self._judge is None
-        self.does_bare = self._checks_together or self._small is not None
+        self.scan = SCAN if self._checks_together or self._small is not None else None
         self._subtrees = Subtrees(self._quick, is_first=not worker.number)
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
@@ -170,17 +171,17 @@ class MirrorVisitor(CopyVisitor):
 
     # ---- directories -----------------------------------------------------------
 
-    def bare(
-        self, above: Open[Part], names: list[bytes], directory_fd: int, context: Gathering[Part]
-    ) -> list[bytes]:
-        """See `Visitor`: those in which nothing has to be done, nor below, and those to copy."""
-        leases, place = require(above.leases), require(above.place)
-        if self._checks_together and leases[1] is not None and not place.made:
-            devices = device(leases[0]), device(leases[1])
+    def select_directories(
+        self, above: Open[Part], names: list[bytes], context: Gathering[Part]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """See `Visitor`: leave out those in which nothing has to be done, nor below."""
+        (source, target), place = require(above.leases), require(above.place)
+        if self._checks_together and target is not None and not place.made:
+            devices = device(source), device(target)
             self._quick.is_trusted = place.since != _MOVED
-            if not is_pseudo(directory_fd) and self._quick.enter(devices, place.copy):
-                names = self._compare(above, names, (directory_fd, leases[1].fd), context)
-        return super().bare(above, names, directory_fd, context)
+            if not is_pseudo(source.fd) and self._quick.enter(devices, place.copy):
+                names = self._compare(above, names, (source.fd, target.fd), context)
+        return super().select_directories(above, names, context)
 
     def _compare(
         self, above: Open[Part], names: list[bytes], fds: tuple[int, int], context: Gathering[Part]

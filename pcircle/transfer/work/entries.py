@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,9 +33,8 @@ from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 BATCH_S = 0.1
-"""The time after which the rest of a batch is handed back."""
-_WAITED_FOR_S = 0.01
-"""The same, while another rank waits for work."""
+"""After so long what is left of a batch is handed back."""
+"""After so long, where somebody waits for work."""
 
 
 class _Names(NamedTuple):
@@ -74,8 +72,8 @@ class Entries:
     def copy(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
-        """Copy names of a directory, open on both sides; hand back the rest if it takes long."""
-        enough = _enough(context)
+        """Copy names of a directory, open on both sides; hand the rest back when it takes long."""
+        enough = context.time_limit()
         root, path, place = where.root, where.path, require(where.place)
         source_fd, target_fd = fds
         if names.specials and not self._plan.keep.special:
@@ -230,8 +228,8 @@ class Entries:
     # ---- roots -----------------------------------------------------------------
 
     def singles(self, item: Singles, context: Gathering[Part]) -> None:
-        """Copy roots that are not directories; hand back the rest if it takes long."""
-        enough = _enough(context)
+        """Copy roots that are not directories; hand the rest back when it takes long."""
+        enough = context.time_limit()
         self._sides.leave_mark(item.first)
         for number in range(item.first, item.end):
             finished = True
@@ -319,14 +317,3 @@ class Entries:
             if self._signer is not None:
                 self._signer.add_entry_or_root(number, HOLDER, name=b"")
         return True
-
-
-def _enough(context: Gathering[Any]) -> Callable[[], bool]:
-    """Return a function that tells whether the present batch has taken long enough."""
-    begun_s = time.monotonic()
-
-    def enough() -> bool:
-        spent_s = time.monotonic() - begun_s
-        return spent_s > BATCH_S or (spent_s > _WAITED_FOR_S and context.has_idle_workers())
-
-    return enough

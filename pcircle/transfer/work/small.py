@@ -33,8 +33,10 @@ from pcircle.transfer.items import Part
 from pcircle.transfer.plan import Plan
 from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.opened import Open
+from pcircle.walk.visitor import DirectoryScan
 
-_MAX_FILES = 64  # of a directory
+_MAX_FILES = 64
+SCAN = DirectoryScan(_MAX_FILES, MAX_NAMES, keep_open=True)
 _MAX_NS = 20_000_000  # for the files of a batch; the walk, which may be stopped, copies the others
 _NEVER_NS = 1 << 62
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -84,44 +86,22 @@ class SmallDirectories:
         self._recorder = worker.recorder
         self._plain = worker.copier.copier.plain
 
+    def select(self, above: Open[Part], names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Divide directories into those that may be new in the target, and the others."""
+        place, target = above.place, require(above.leases)[1]
+        if place is None or target is None or (self._extras.any and not place.bare):
+            return [], names
+        return (names, []) if place.made else _missing(names, target.fd)
+
     def copy(
-        self,
-        above: Open[Part],
-        names: list[bytes],
-        source_fd: int,
-        go_on: Callable[[bytes, Begun], None],
+        self, above: Open[Part], batch: DirectoryBatch, go_on: Callable[[bytes, Begun], None]
     ) -> list[bytes]:
-        """Copy directories of the one `above`. Return those of which nothing was done.
+        """Copy directories that were listed. Return those of which nothing was done.
 
         `go_on` is called with the name of each that was begun.
         """
-        place = above.place
-        holder, target = require(above.leases)
-        if place is None or target is None or (self._extras.any and not place.bare):
-            return names
-        rest: list[bytes] = []
-        if not place.made:
-            names, rest = _missing(names, target.fd)
-        device = holder.opened.status.st_dev
-        while names:
-            batch = DirectoryBatch(
-                source_fd, names, device, most=_MAX_FILES, room=MAX_NAMES, keeps=True
-            )
-            with batch:
-                names = batch.later
-                rest += batch.rest
-                rest += self._copy(above, batch, target, device, go_on)
-        return rest
-
-    def _copy(
-        self,
-        above: Open[Part],
-        batch: DirectoryBatch,
-        target: Lease,
-        device: int,
-        go_on: Callable[[bytes, Begun], None],
-    ) -> list[bytes]:
-        """Copy directories that were listed. Return those of which nothing was done."""
+        source, lease = require(above.leases)
+        target, device = require(lease), source.opened.status.st_dev
         self._extras.enter(target.fd, bare=True)
         keep = self._extras.plain_bits(device)
         if keep is None:
@@ -251,14 +231,8 @@ class SmallDirectories:
         counters, recorder = self._counters, self._recorder
         count = len(places)
         each = [(len(sizes[at]), sum(sizes[at])) for at in places]
-        files = sum(number for number, _ in each)
-        counters.found += files
-        counters.scans_done += count
-        counters.directories += count
         counters.directories_created += count
-        counters.sized += count
-        counters.weight += above.weight * count
-        counters.add_files(files, sum(size for _, size in each))
+        counters.add_files(0, sum(size for _, size in each))
         if recorder is None or not places:
             return
         outcomes, table = native.stat_open([made.targets[at] for at in places])

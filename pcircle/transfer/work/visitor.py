@@ -32,7 +32,7 @@ from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.exposure import withdraw
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
-from pcircle.fs.scan import Block
+from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.fs.trouble import LOOP, Changed, Trouble, had_tried, tried, trying
 from pcircle.fs.write_access import WriteAccess
 from pcircle.fs.xattrs import FORBIDDING, read_flags
@@ -51,6 +51,7 @@ from pcircle.transfer.work.directory import Differing, Directory
 from pcircle.transfer.work.entries import Entries
 from pcircle.transfer.work.follow import ancestors_of, below, refuse_cycle
 from pcircle.transfer.work.small import (
+    SCAN,
     Begun,
     is_to_be_opened,
     made_with,
@@ -94,7 +95,7 @@ class CopyVisitor(Visitor[Part]):
         self._standing = RecordedDirectory()  # of the directory that is asked for
         self._floor = 0  # the latest epoch of what the item has touched
         self._small = small_directories(worker)
-        self.does_bare = self._small is not None
+        self.scan = None if self._small is None else SCAN
         self._access = self.access_of(worker.plan)
 
     @staticmethod
@@ -204,14 +205,17 @@ class CopyVisitor(Visitor[Part]):
             context.note([Skipped(opened.path, "", opened.root)])
         return part
 
-    def bare(
-        self, above: Open[Part], names: list[bytes], directory_fd: int, context: Gathering[Part]
+    def select_directories(
+        self, above: Open[Part], names: list[bytes], context: Gathering[Part]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """See `Visitor`."""
+        return ([], names) if self._small is None else self._small.select(above, names)
+
+    def process_directories(
+        self, above: Open[Part], batch: DirectoryBatch, context: Gathering[Part]
     ) -> list[bytes]:
         """See `Visitor`."""
-        if self._small is None:
-            return names
-        go_on = partial(self._go_on, above, context)
-        return self._small.copy(above, names, directory_fd, go_on)
+        return require(self._small).copy(above, batch, partial(self._go_on, above, context))
 
     def _go_on(
         self, above: Open[Part], context: Gathering[Part], name: bytes, begun: Begun
