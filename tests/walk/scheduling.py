@@ -129,6 +129,21 @@ class Watcher(Visitor[Paths]):
             self._begin(opened, name, names, context)
         return undone
 
+    def _begin(
+        self, opened: Open[Paths], name: bytes, names: Names, context: Gathering[Paths]
+    ) -> None:
+        """Leave a small directory to the walk after its names were processed."""
+        above = require(opened.above)
+        context.opens.append(opened)
+        status = os.stat(name, dir_fd=require(above.leases)[0].fd)
+        opened.place = Place((status.st_dev, status.st_ino))
+        opened.weight = above.weight / max(1, len(names))
+        self.tally.scans_done += 1
+        self.tally.found += len(names)
+        self.tally.weight += 0.0 if names else above.weight
+        self.names(opened, names, (-1, -1), context)
+        context.complete(opened)
+
     def read_directory(
         self, opened: Open[Paths], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
@@ -267,28 +282,6 @@ class Made:
     slots: dict[int, Paths] = field(default_factory=dict)
 
 
-class BareWatcher(Watcher):
-    """A visitor that reads small directories itself, and leaves each of them to the walk."""
-
-    scan = None
-    does_bare = True
-
-    def bare(
-        self, above: Open[Paths], names: list[bytes], directory_fd: int, context: Gathering[Paths]
-    ) -> list[bytes]:
-        others = []
-        for name in names:
-            opened = child_of(above, name, len(context.opens), self.nothing)
-            with os.scandir(b"/proc/self/fd/%d/%b" % (directory_fd, name)) as entries:
-                files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-                is_small = len(files) == len(self.world.below[opened.path])
-            if is_small:
-                self._begin(opened, name, Names(files, [], []), context)
-            else:
-                others.append(name)
-        return others
-
-
 class Job:
     """A walk of a tree by some workers. `walkers` are theirs."""
 
@@ -298,7 +291,6 @@ class Job:
         world: World,
         workers: int,
         lists: Lists | None = None,
-        visitor_type: type[Watcher] = Watcher,
     ) -> None:
         self.world = world
         self.tally = Tally()
@@ -307,7 +299,7 @@ class Job:
             Directories(bases([(top, b"")], os.getcwdb()), world.random.choice((1, 2, 64)))
             for _ in range(workers)
         ]
-        visitor = visitor_type(world, self.tally)
+        visitor = Watcher(world, self.tally)
         self.walkers: list[Walker[Paths]] = [
             Walker(visitor, Scope(), each, None, self.tally, 0, lists) for each in self._directories
         ]

@@ -21,7 +21,7 @@ from pcircle.walk.items import Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.walker import Walker
 
-from .scheduling import BareWatcher, Clock, Job, Odds, Paths, World, Wrong
+from .scheduling import Clock, Job, Odds, Paths, World, Wrong
 
 SEEDS = range(60)
 TIMELY = Odds()
@@ -124,7 +124,7 @@ def test_directories_that_a_visitor_has_begun_are_forgotten(place: bytes) -> Non
     """Their number must not decide how much memory a walk takes."""
     for seed in SEEDS:
         top = grown(place, Random(seed))
-        job = Job(top, world_of(top, TIMELY, Random(seed)), 3, visitor_type=BareWatcher)
+        job = Job(top, world_of(top, TIMELY, Random(seed)), 3)
         assert job.run() == job.world.below[b""] | {b""}
         assert not any(walker._begun for walker in job.walkers)
 
