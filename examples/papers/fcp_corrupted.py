@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from zlib import crc32
 
-from pcircle.copying.hashing import Rereader, Seen
+from pcircle.copying.content_hash import ExpectedContent, Rereader
 from pcircle.fcp.__main__ import main
 from pcircle.writing import write_at
 
@@ -46,7 +46,7 @@ def install() -> None:
     """Have all reading back in this process, and in those forked from it, come after corruption."""
     read_file, read_range = Rereader.reads, Rereader.range_reads
 
-    def reads(self: Rereader, directory_fd: int, name: bytes, seen: Seen) -> bool:
+    def reads(self: Rereader, directory_fd: int, name: bytes, seen: ExpectedContent) -> bool:
         if seen.size and is_chosen(name):
             corrupt(directory_fd, name, 0)
         return read_file(self, directory_fd, name, seen)

@@ -26,7 +26,7 @@ from pcircle.comparing.fields import (
     RDEV,
     SIZE,
 )
-from pcircle.copying.precision import UNITS_NS, unit_shown_by
+from pcircle.copying.precision import UNITS_NS, infer_unit_ns
 from pcircle.fs.stats import Row, Table
 from pcircle.mounts import type_of_device
 from pcircle.owners import group_name, user_name
@@ -154,7 +154,7 @@ class StatusComparer:
             if type_of_device(device) in _EVEN_SECONDS:
                 self._even_seconds.add(device)
         if device not in self._even_seconds:
-            units_ns[device] = min(units_ns[device], unit_shown_by(status))
+            units_ns[device] = min(units_ns[device], infer_unit_ns(status))
         return units_ns[device]
 
 

@@ -1,7 +1,8 @@
-"""One entry, copied from one open directory to another, with all that belongs to it.
+"""Copying of one entry from an open directory to another, with its attributes.
 
-`files` copies contents (`plain` is the innermost loop for small ones), `links` and `special` the
-rest. `target` creates, replaces and publishes, `existing` says what stays; `extras`, `layouts` and
-`precision` are about what a copy keeps. It knows `Settings` and no tool's options, and has no idea
-of items, ranks or journals, so that any tool that walks can compose it.
+`files` copies contents (`plain` has the fast path for small files), `links` and `special_files` the
+other kinds. `target` creates, replaces and publishes files, and `overwrite` decides which existing
+entries are left alone. `attributes`, `layouts` and `precision` cover what a copy preserves. This
+package knows `CopySettings` but no tool's options, and nothing of items, ranks or journals, so any
+tool that walks a tree can use it.
 """

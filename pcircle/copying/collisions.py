@@ -1,13 +1,15 @@
-"""Names of a source that are one in the target, as where case or Unicode forms do not count.
+"""Collisions: names that differ in the source but are the same in the target.
 
-The names of a directory differ, so in a directory that this run has made nothing has the name of
-an entry that is copied for the first time, unless the target takes another one for the same: that
-is a collision, however the target folds names. It costs nothing until a name is taken.
+Some file systems ignore case or Unicode normalization. The names of a source directory are
+distinct. So in a directory that this run created, an entry that is copied for the first time never
+finds its name taken, unless the target folds names: then it is a collision, whatever the folding
+rule. This check costs nothing until a name is taken.
 
-In a directory that was there, names are taken as a rule. When one is, the directory is asked once
-whether it has the entry by another spelling too; a plain directory has not, and that is all. One
-that folds is held against the source: another name there that leads to the same entry collides.
-Which of both was there first nobody can say, so neither replaces the other, and both are named.
+In a directory that existed before, taken names are normal. The first one triggers a test whether
+the directory also finds the entry under another spelling. Ordinary directories do not. In a folding
+directory the source is searched for another name that leads to the same entry, which is a
+collision. It is unknown which of the two was copied first, so neither replaces the other and both
+are reported.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ from pcircle.fs.trouble import COLLISION, Trouble
 from pcircle.guards import require
 from pcircle.names import show
 
-_DIRECTORIES = 64  # of which something is kept
-_Where: TypeAlias = "tuple[int, bytes]"
-"""A directory by root and path."""
+_MAX_CACHED_DIRECTORIES = 64  # number of directories in each cache
+_DirectoryKey: TypeAlias = "tuple[int, bytes]"
+"""A directory, as root and path."""
 
 Siblings: TypeAlias = "Callable[[Directories, int, bytes], Iterable[bytes]]"
-"""Of the sources, a root and a path: the names in that directory that are copied. OSError."""
+"""Returns the selected names in a directory, given the sources, a root and a path. OSError."""
 
 
 def no_siblings(sources: Directories, root: int, path: bytes) -> Iterable[bytes]:
-    """Where each name is copied by itself."""
+    """Return no names, for entries that are copied one at a time."""
     return ()
 
 
-class Collision(Trouble):
-    """The target has one entry for this name and for another one of the source."""
+class CollisionError(Trouble):
+    """The target has one entry for this name and another name of the source."""
 
     def __init__(self, other: bytes | None) -> None:
         which = "another name" if other is None else f"'{show(other)}'"
@@ -49,48 +51,48 @@ class Collision(Trouble):
 
 
 class Collisions:
-    """What a thread knows of the directory that it works in, and of some others."""
+    """A thread's knowledge about its current target directory and some others."""
 
     def __init__(self, siblings: Siblings = no_siblings) -> None:
         self._siblings = siblings
         self._sources: Directories | None = None
-        self._where: _Where = (0, b"")
+        self._where: _DirectoryKey = (0, b"")
         self._made = False
-        self._folds: LRU[_Where, dict[bool, bool]] = LRU(_DIRECTORIES)
-        self._alike: LRU[_Where, dict[str, list[bytes]]] = LRU(_DIRECTORIES)
+        self._folds: LRU[_DirectoryKey, dict[bool, bool]] = LRU(_MAX_CACHED_DIRECTORIES)
+        self._groups: LRU[_DirectoryKey, dict[str, list[bytes]]] = LRU(_MAX_CACHED_DIRECTORIES)
 
     def enter(self, sources: Directories, root: int, path: bytes, *, made: bool) -> None:
-        """What follows goes into the copy of this directory, which this run has made or not."""
+        """Start a directory; `made` means that this run created it in the target."""
         self._sources = sources
         self._where = root, path
         self._made = made
 
     def leave(self) -> None:
-        """What follows is copied once more: that its name is there means nothing."""
+        """Disable the checks, because the next entries are copied again and their names exist."""
         self._sources = None
 
     def check(self, directory_fd: int, name: bytes) -> None:
-        """A name in the target's directory is taken: Collision if it is another name's."""
+        """Check a taken name; CollisionError if it belongs to another source name."""
         if self._sources is None:
             return
         if self._made:
             other = None
             with suppress(OSError):
                 other = self._other(directory_fd, name)
-            raise Collision(other)
+            raise CollisionError(other)
         if self._is_folded(directory_fd, name):
             other = self._other(directory_fd, name)
             if other is not None:
-                raise Collision(other)
+                raise CollisionError(other)
 
     def _is_folded(self, directory_fd: int, name: bytes) -> bool:
-        """Whether the directory may have what has this name by another one."""
+        """Return whether the directory may have stored this entry under another name."""
         known = self._folds.get(self._where)
         if known is None:
             known = self._folds[self._where] = {}
         for form in (False, True)[: 1 + (not name.isascii())]:
             if form not in known:
-                found = has_two_names(directory_fd, name, form=form)
+                found = folds_name(directory_fd, name, form=form)
                 if found is None:
                     continue
                 known[form] = found
@@ -99,48 +101,53 @@ class Collisions:
         return False
 
     def _other(self, directory_fd: int, name: bytes) -> bytes | None:
-        """Another name of the source for which the target has the same entry; None if none has."""
-        if self._where not in self._alike:
-            self._alike[self._where] = alike(self._siblings(require(self._sources), *self._where))
-        group = self._alike[self._where].get(key_of(name), [])
-        others = [other for other in group if other != name]
-        if not others:
+        """Return another source name that leads to the same target entry, or None."""
+        if self._where not in self._groups:
+            self._groups[self._where] = group_by_key(
+                self._siblings(require(self._sources), *self._where)
+            )
+        group = self._groups[self._where].get(folding_key(name), [])
+        candidates = [other for other in group if other != name]
+        if not candidates:
             return None
         old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-        for other in others:
+        for other in candidates:
             if _is_same(old, directory_fd, name, other):
                 return other
         return None
 
 
-def key_of(name: bytes) -> str:
-    """What names have in common that some file system may take for the same; others may too."""
+def folding_key(name: bytes) -> str:
+    """Return a key that is equal for all names that some file system treats as the same.
+
+    Different names that no file system confuses may also have equal keys.
+    """
     if name.isascii():
         return name.decode("ascii").lower().rstrip(" .")
-    import unicodedata  # only now: most names are ASCII
+    import unicodedata  # imported late: most names are ASCII
 
     text = name.decode("utf-8", "surrogateescape")
     text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).upper().casefold())
     return "".join(c for c in text if unicodedata.category(c) != "Cf").rstrip(" .")
 
 
-def alike(names: Iterable[bytes]) -> dict[str, list[bytes]]:
-    """The names that are like others, by what they have in common."""
+def group_by_key(names: Iterable[bytes]) -> dict[str, list[bytes]]:
+    """Group the names with equal keys, by key; unique names are omitted."""
     first: dict[str, bytes] = {}
     found: defaultdict[str, list[bytes]] = defaultdict(list)
     for name in names:
-        key = key_of(name)
+        key = folding_key(name)
         if key in first:
             found[key].append(name)
         else:
             first[key] = name
-    for key, others in found.items():
-        others.insert(0, first[key])
+    for key, candidates in found.items():
+        candidates.insert(0, first[key])
     return dict(found)
 
 
-def are_one(a: bytes, b: bytes, *, form: bool, case: bool) -> bool:
-    """Whether names differ in nothing but their Unicode form, or case, or both."""
+def differ_only_by(a: bytes, b: bytes, *, form: bool, case: bool) -> bool:
+    """Return whether names differ only in Unicode form, or case, or both."""
     with suppress(UnicodeError):
         pair = [name.decode() for name in (a, b)]
         if case:
@@ -153,10 +160,10 @@ def are_one(a: bytes, b: bytes, *, form: bool, case: bool) -> bool:
     return case and a.lower() == b.lower()
 
 
-def has_two_names(directory_fd: int, name: bytes, *, form: bool) -> bool | None:
-    """Whether an entry is found by another case of its name, or `form`; None if there is none.
+def folds_name(directory_fd: int, name: bytes, *, form: bool) -> bool | None:
+    """Return whether an entry is found under another case, or with `form` another Unicode form.
 
-    OSError if the name is not there.
+    None if the name has no other case or form. OSError if the entry does not exist.
     """
     other = _other_form(name) if form else _other_case(name)
     if other is None:
@@ -166,7 +173,7 @@ def has_two_names(directory_fd: int, name: bytes, *, form: bool) -> bool | None:
 
 
 def _other_case(name: bytes) -> bytes | None:
-    other = name.swapcase()  # of what is ASCII: all that fold case fold that
+    other = name.swapcase()  # ASCII letters only, which every case-folding system folds
     if other == name:
         with suppress(UnicodeError):
             other = name.decode().swapcase().encode()
@@ -186,30 +193,30 @@ def _other_form(name: bytes) -> bytes | None:
 
 
 def _is_same(old: os.stat_result, directory_fd: int, name: bytes, other: bytes) -> bool:
-    """Whether both names lead to one entry, `old`; two entries may be links to one file."""
+    """Return whether both names lead to the entry `old`, not to two hard links."""
     try:
-        now = os.stat(other, dir_fd=directory_fd, follow_symlinks=False)
+        other_status = os.stat(other, dir_fd=directory_fd, follow_symlinks=False)
     except OSError:
         return False
-    if not os.path.samestat(old, now):
+    if not os.path.samestat(old, other_status):
         return False
     if stat.S_ISDIR(old.st_mode) or old.st_nlink == 1:
         return True
     try:
-        return not {name, other} <= set(listed(directory_fd))
-    except OSError:  # nothing better is known of a directory that can't be read
+        return not {name, other} <= set(list_names(directory_fd))
+    except OSError:  # an unreadable directory gives no better answer
         return True
 
 
-def listed(directory_fd: int) -> list[bytes]:
-    """The names in a directory. OSError if it can't be read."""
-    with afresh(directory_fd) as fd:
+def list_names(directory_fd: int) -> list[bytes]:
+    """Return the names in a directory. OSError if it is unreadable."""
+    with reopened(directory_fd) as fd:
         return list(map(os.fsencode, os.listdir(to_scan(fd))))
 
 
 @contextmanager
-def afresh(directory_fd: int) -> Iterator[int]:
-    """A directory, opened once more to be read, whoever is reading it."""
+def reopened(directory_fd: int) -> Iterator[int]:
+    """Open a directory again with its own read position."""
     fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory_fd)
     try:
         yield fd

@@ -1,4 +1,4 @@
-"""What is counted of the entries that are copied."""
+"""Counters for copied entries."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _LOST = {
     STRIPE: "lost_stripe",
     HARD_LINKS: "lost_links",
 }
-_OF_ENTRY = ("files", "links", "special", "skipped", "sized", "bytes_found", "bytes_done")
+_ENTRY_COUNTERS = ("files", "links", "special", "skipped", "sized", "bytes_found", "bytes_done")
 
 
-class Counts(Counting):
-    """Running counts of one thread's entries; any thread may read them.
+class CopyCounts(Counting):
+    """The counters of one thread, which any thread may read.
 
-    `sized` are the entries whose size is known, `skipped` those that were left as they were.
-    `recalled` are files that were read although they are offline.
-    `lost_` are entries by what of them could not be kept.
+    `sized` counts entries with known sizes, `skipped` entries that were left unchanged, `recalled`
+    files that were read although they are offline. `lost_*` count entries by what could not be
+    preserved.
     """
 
     sized: int
@@ -42,27 +42,27 @@ class Counts(Counting):
     lost_links: int
 
     def lose(self, kinds: Iterable[str]) -> None:
-        """Count an entry of which these could not be kept."""
+        """Count an entry for which these kinds of attributes could not be preserved."""
         for kind in kinds:
             setattr(self, _LOST[kind], getattr(self, _LOST[kind]) + 1)
 
     @property
     def not_kept(self) -> dict[str, int]:
-        """Entries by what of them could not be kept, as it is called."""
+        """Number of entries by the user-visible name of what could not be preserved."""
         found = {kind: getattr(self, name) for kind, name in _LOST.items()}
         return {kind: count for kind, count in found.items() if count}
 
     def copied(self) -> tuple[int, ...]:
-        """What `take_back` wants to know of the time before an entry."""
-        return tuple(getattr(self, name) for name in _OF_ENTRY)
+        """Return the state that `take_back` restores."""
+        return tuple(getattr(self, name) for name in _ENTRY_COUNTERS)
 
     def take_back(self, before: tuple[int, ...]) -> None:
-        """The entry that was counted since has failed after all."""
-        for name, count in zip(_OF_ENTRY, before, strict=True):
+        """Remove an entry that was counted since `before` but failed afterwards."""
+        for name, count in zip(_ENTRY_COUNTERS, before, strict=True):
             setattr(self, name, count)
 
     def add_files(self, files: int, size: int) -> None:
-        """So many files were copied, with so many bytes in all."""
+        """Count a number of copied files with a total of `size` bytes."""
         self.files += files
         self.sized += files
         self.bytes_found += size

@@ -1,20 +1,18 @@
-"""Lustre layouts of what is copied: which ones new files and directories get, and chunks to fit.
+"""Lustre layouts of copies: the layouts of new files and directories, and chunk boundaries to fit.
 
-Whether a side is on Lustre is looked up once, on rank 0, by one system call
-for each file system that is a source and one for the destination. Where
-neither is, that was all: no file and no directory costs a call more, and small
-files go the plain way.
+Rank 0 determines once whether each side is on Lustre, with one system call per source file system
+and one for the destination. If neither is, no file or directory costs another call, and small files
+take the fast path.
 
-A layout is given to a file before its first byte, which takes another way of
-creating it (`pcircle.fs.lustre`), so with layouts no file goes the plain way.
-A directory gets the layout that it hands down when it is complete, as it gets
-its default access control list, so that nothing below inherits it instead of
-what it had in the source. A source directory answers with its file system's
-default where it has none of its own; that one is not kept.
+A layout must be set before a file's first byte, which requires a different way of creating it
+(`pcircle.fs.lustre`), so with layouts no file takes the fast path. A directory gets the layout for
+its new entries when it is complete, like its default access control list, so that nothing below it
+inherits that layout instead of its own. A source directory without its own layout returns the
+default of the file system, which is not copied.
 
-What the server refuses, or a destination can't hold, is told and counted like
-attributes that can't be kept (`pcircle.copying.extras`). A file that is refused its
-layout is made anew: the one that was made could not be written to.
+A layout that the server rejects or the destination does not support is reported and counted like
+other lost attributes (`pcircle.copying.attributes`). The file is then created again, because a file
+that was created for a layout cannot be written without one.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ import os
 from contextlib import suppress
 from functools import partial
 
-from pcircle.copying.extras import Extras, NotKept, path_of
-from pcircle.copying.settings import CHUNK_UNIT_BYTES, Settings
+from pcircle.copying.attributes import AttributeCopier, AttributesLostError, path_of
+from pcircle.copying.settings import CHUNK_UNIT_BYTES, CopySettings
 from pcircle.copying.target import CREATE, Make, discard, new_file
 from pcircle.fs.directories import Lease
 from pcircle.fs.lustre import (
@@ -41,9 +39,9 @@ from pcircle.fs.lustre import (
 from pcircle.fs.trouble import LAYOUT, Trouble
 from pcircle.fs.xattrs import Refused, give_attribute
 
-_LARGEST_UNIT_BYTES = 64 << 20
+_MAX_UNIT_BYTES = 64 << 20
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# EINVAL: a pool, a pattern or a number of targets that this server does not have.
+# EINVAL: a pool, a pattern or a number of targets that this server does not support.
 _REFUSED = frozenset(
     (
         errno.EOPNOTSUPP,
@@ -59,36 +57,36 @@ _REFUSED = frozenset(
 )
 
 
-class Unkeepable(Trouble):
-    """The source has a layout that no new file can be given."""
+class UnsupportedLayoutError(Trouble):
+    """The source has a layout that cannot be given to a new file."""
 
     def __init__(self, why: ValueError) -> None:
         super().__init__(LAYOUT, f"its Lustre layout can't be kept: {why}")
 
 
-class Layouts:
-    """A rank's means to give layouts. `active` tells that new files get some."""
+class LayoutCopier:
+    """Sets layouts for one thread; `active` means that new files get layouts."""
 
-    def __init__(self, settings: Settings, extras: Extras) -> None:
+    def __init__(self, settings: CopySettings, extras: AttributeCopier) -> None:
         self._striping = settings.striping
         self._extras = extras
         self.active = self._striping.gives
 
-    def maker(self, source_fd: int) -> Make:
-        """How to make the copy of an open source file. OSError if that can't be told."""
+    def file_maker(self, source_fd: int) -> Make:
+        """Return the function that creates the copy of an open source file. OSError."""
         if not self.active:
             return new_file
-        layout = self._striping.layout or self._of(source_fd)
+        layout = self._striping.layout or self._source_layout(source_fd)
         return new_file if layout is None else partial(self._new_file, layout)
 
-    def of_directory(self, source_fd: int) -> bytes | None:
-        """The layout that the copy of an open source directory is to hand down, if any."""
+    def directory_layout(self, source_fd: int) -> bytes | None:
+        """Return the layout that the copy of an open directory must pass on, or None."""
         if not self._striping.keep:
             return None
-        layout = self._of(source_fd)
+        layout = self._source_layout(source_fd)
         return None if layout in self._striping.defaults else layout
 
-    def _of(self, source_fd: int) -> bytes | None:
+    def _source_layout(self, source_fd: int) -> bytes | None:
         value = read_layout(source_fd)
         if value is None:
             return None
@@ -97,8 +95,8 @@ class Layouts:
         except ValueError as why:
             try:
                 self._extras.lose([Refused(STRIPE)])
-            except NotKept:
-                raise Unkeepable(why) from None
+            except AttributesLostError:
+                raise UnsupportedLayoutError(why) from None
             return None
 
     def _new_file(self, layout: bytes, name: bytes, mode: int, directory_fd: int) -> int:
@@ -119,8 +117,8 @@ class Layouts:
         self._extras.lose([Refused(STRIPE)])
         return new_file(name, mode, directory_fd)
 
-    def give_directory(self, lease: Lease, layout: bytes) -> None:
-        """Have a directory hand a layout down, unless it does so already. OSError if it can't."""
+    def set_directory_layout(self, lease: Lease, layout: bytes) -> None:
+        """Set the layout that a directory passes on, unless it already does. OSError."""
         directory = path_of(lease.fd) if lease.searched else lease.fd
         try:
             if self._has(directory, layout):
@@ -133,33 +131,33 @@ class Layouts:
 
     def _has(self, directory: int | bytes, layout: bytes) -> bool:
         value = read_layout(directory)
-        # What can't be understood is something else.
+        # An unknown format counts as different.
         with suppress(ValueError):
             return value is not None and wanted(value) == layout
         return False
 
     def unit_bytes(self, source_fd: int, target_fd: int) -> int:
-        """What chunks of a file, both of whose sides are open, begin at multiples of.
+        """Return the alignment of the chunks of a file that is open on both sides.
 
-        Whole stripes of the target, or else of the source, so that two ranks do
-        not write to one; unless they are so large that chunks would be too few.
+        Chunks consist of whole stripes of the target, or else the source, so that no two ranks
+        write to one stripe, unless that would leave too few chunks.
         """
         striping = self._striping
         if not (striping.target or striping.source):
             return CHUNK_UNIT_BYTES
         stripe_bytes = 0
-        # It is no reason to fail, nor to be told, that chunks are not aligned.
+        # Unaligned chunks are not worth an error.
         with suppress(OSError, ValueError):
             value = read_layout(target_fd if striping.target else source_fd)
             stripe_bytes = 0 if value is None else common_stripe_bytes(parse(value))
         unit = math.lcm(CHUNK_UNIT_BYTES, stripe_bytes or 1)
-        return unit if unit <= _LARGEST_UNIT_BYTES else CHUNK_UNIT_BYTES
+        return unit if unit <= _MAX_UNIT_BYTES else CHUNK_UNIT_BYTES
 
     def unit_bytes_by_name(self, source_fd: int, directory_fd: int, name: bytes) -> int:
-        """As `unit_bytes`, of a copy that is not open."""
+        """Like `unit_bytes` for a copy that is not open."""
         if not (self._striping.target or self._striping.source):
             return CHUNK_UNIT_BYTES
-        with suppress(OSError):  # as there
+        with suppress(OSError):  # like unit_bytes, unaligned chunks are acceptable
             target_fd = os.open(name, _LOOK, dir_fd=directory_fd)
             try:
                 return self.unit_bytes(source_fd, target_fd)

@@ -1,45 +1,40 @@
-"""Limits of bytes and operations per second: being a good neighbour on a shared file system.
+"""Limits of bytes and operations per second, to leave capacity of a shared file system to others.
 
-The limits hold over all ranks: each rank has an equal share of them, for
-itself, so nothing has to be agreed on and the sum is never above the limit,
-at any moment and under any launcher. The price: a rank that has nothing to do
-does not pass its share on. Work is divided so finely, and taken by idle ranks
-so soon, that this shows at the end of a job and with a single file that is
-not copied in chunks. The rank's worker waits, never its main thread, so the
-protocol goes on; the item at hand is running meanwhile, as far as the engine
-is concerned.
+The limits apply to all ranks together. Each rank has a fixed equal share, so no coordination is
+needed and the sum never exceeds the limit, at any moment and under any launcher. The price is that
+an idle rank's share is unused. Work is divided finely and stolen quickly, so this only matters at
+the end of a job and for a single file that is not copied in chunks. Only the rank's worker waits,
+never its main thread, so the protocol continues; for the engine the current item is still running.
 
-A byte counts when it is copied, once though it is read and written. What
-counts as an operation is what a file system's metadata server is asked for:
-each look-up, creation, removal, renaming and setting of attributes; reading,
-writing and closing do not. They are reckoned by kind of entry, not counted
-one by one. Without limits none of this exists: they look on at what is copied, as
-those do who hash it (`pcircle.copying.observing`).
+A byte counts once, when it is copied. Operations are requests to a metadata server: look-ups,
+creations, removals, renames and attribute changes, but not reads, writes and closes. They are
+estimated per kind of entry instead of counted individually. Limits are observers of the copy
+(`pcircle.copying.observers`) and do not exist unless requested.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pcircle.copying.observing import Observer
-from pcircle.copying.settings import Settings
+from pcircle.copying.observers import Observer
+from pcircle.copying.settings import CopySettings
 from pcircle.workers.throttle import Throttle
 
 _BURST_S = 0.1
 _MIN_SLICE_BYTES = 64 << 10
 _MAX_SLICE_BYTES = 4 << 20
-_SET_EACH = ("mode", "ownership", "timestamps", "xattr", "acl", "flags")
+_ATTRIBUTE_CALLS = ("mode", "ownership", "timestamps", "xattr", "acl", "flags")
 
 
-class Limits(Observer):
-    """One rank's share, of `size`, of the limits of a copy; None: no limit.
+class RateLimits(Observer):
+    """One of `size` equal shares of a copy's limits; None means no limit.
 
-    `is_stopping` is that of the item at hand.
+    `is_stopping` belongs to the current item.
     """
 
     def __init__(
         self,
-        settings: Settings,
+        settings: CopySettings,
         bytes_per_s: float | None,
         operations_per_s: float | None,
         size: int,
@@ -54,11 +49,13 @@ class Limits(Observer):
         if operations_per_s is not None:
             self._operations = Throttle(operations_per_s / size, _BURST_S)
         keep = settings.keep
-        # Look up the source, make the target, give it its attributes.
-        self.entry = 2 + sum(getattr(keep, name) for name in _SET_EACH) + settings.striping.gives
+        # Look up the source, create the target, set its attributes.
+        self.entry = (
+            2 + sum(getattr(keep, name) for name in _ATTRIBUTE_CALLS) + settings.striping.gives
+        )
 
     def operations(self, count: int) -> None:
-        """Wait until so many operations may be done."""
+        """Wait until `count` operations are allowed."""
         if self._operations is not None:
             self._operations.take(count, self.is_stopping)
 

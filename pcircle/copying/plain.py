@@ -12,9 +12,9 @@ import sys
 from itertools import takewhile
 
 from pcircle.copying import target
-from pcircle.copying.extras import Extras
-from pcircle.copying.observing import Watch
-from pcircle.copying.settings import Settings
+from pcircle.copying.attributes import AttributeCopier
+from pcircle.copying.observers import ObserverSet
+from pcircle.copying.settings import CopySettings
 from pcircle.fs import native
 from pcircle.fs.data import copy_range, ways_of
 from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
@@ -38,7 +38,12 @@ class PlainCopier:
     """
 
     def __init__(
-        self, settings: Settings, extras: Extras, watch: Watch, *, is_active: bool
+        self,
+        settings: CopySettings,
+        extras: AttributeCopier,
+        watch: ObserverSet,
+        *,
+        is_active: bool,
     ) -> None:
         self.is_active = is_active
         self.offer = 1

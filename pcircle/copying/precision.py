@@ -1,10 +1,11 @@
-"""How exactly a target keeps modification times: found out once for each file system.
+"""The precision of modification times on a target, measured once per file system.
 
-A copy on ext3 or HFS has whole seconds, one on FAT even ones; on most file systems a whole second
-is just another time than a source's that is 0.9 s newer. A change time does not tell (it may be
-kept in another way, or be set by a tool that makes images), so a file of our own is given a time,
-and what became of it is read: four calls, made only when a time in the target is the source's, cut
-to less. Where nothing may be written the times of the file that is there must tell.
+A copy on ext3 or HFS has whole seconds, one on FAT even seconds. On most file systems a whole
+second is an ordinary time that differs from a source that is 0.9 s newer. Change times do not show
+the precision, because they may be stored differently or set by a tool that creates images. So a
+temporary file is given a time and the stored time is read: four calls, made only when a target's
+time equals a source's time rounded down. If nothing may be written, the times of the existing file
+must suffice.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from typing import Protocol
 
 _SECOND = 10**9
 UNITS_NS = (2 * _SECOND, _SECOND, 10**7, 10**6, 10**3, 100)
-"""What file systems count times in that do not keep nanoseconds, the coarsest first."""
+"""Timestamp units of file systems without nanoseconds, coarsest first."""
 
 _TRIAL_NS = 1_000_000_001 * _SECOND + 999_999_999
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-class Precision:
-    """What a thread knows of it. `next_name` gives temporary names; None: write nothing."""
+class TimestampPrecision:
+    """A thread's measurements; `next_name` returns temporary names, None forbids writing."""
 
     def __init__(self, next_name: Callable[[], bytes] | None) -> None:
         self._next_name = next_name
         self._known: dict[int, int] = {}  # by device
 
     def is_kept(self, source_ns: int, old: os.stat_result, directory_fd: int) -> bool:
-        """Whether the time of a file in a directory is what becomes of `source_ns` there."""
+        """Return whether the time of `old` is `source_ns` at the precision of this directory."""
         if old.st_mtime_ns == source_ns:
             return True
         if not any(source_ns // unit * unit == old.st_mtime_ns for unit in UNITS_NS):
@@ -40,19 +41,19 @@ class Precision:
 
     def _unit_ns(self, old: os.stat_result, directory_fd: int) -> int:
         if self._next_name is None:
-            return unit_shown_by(old)
+            return infer_unit_ns(old)
         known = self._known.get(old.st_dev)
         if known is None:
-            known = self._known[old.st_dev] = kept_unit_ns(
+            known = self._known[old.st_dev] = measure_unit_ns(
                 self._next_name(), old.st_dev, directory_fd
             )
-        return known or unit_shown_by(old)
+        return known or infer_unit_ns(old)
 
 
-def kept_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
-    """The unit in which modification times are kept, by what becomes of that of a new file.
+def measure_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
+    """Measure the unit of modification times with a new file.
 
-    0 if it can't be made, or not on this device.
+    Return 0 if the file cannot be created, or is on another device.
     """
     try:
         fd = os.open(name, _CREATE, 0o600, dir_fd=directory_fd)
@@ -65,7 +66,7 @@ def kept_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
         return 0
     finally:
         os.close(fd)
-        with suppress(OSError):  # it could be made here
+        with suppress(OSError):  # creation succeeded, so removal will
             os.unlink(name, dir_fd=directory_fd)
     if status.st_dev != device:
         return 0
@@ -73,8 +74,8 @@ def kept_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
     return next(units, 1)
 
 
-class Times(Protocol):
-    """The times of a file, as `os.stat` names them."""
+class StatusTimes(Protocol):
+    """The times of a file under the names of `os.stat`."""
 
     @property
     def st_atime_ns(self) -> int: ...
@@ -84,7 +85,7 @@ class Times(Protocol):
     def st_ctime_ns(self) -> int: ...
 
 
-def unit_shown_by(status: Times) -> int:
-    """What times are counted in, as far as those of one file show it; as cp reads it."""
+def infer_unit_ns(status: StatusTimes) -> int:
+    """Return the coarsest unit that divides all times of a file, as cp does."""
     times = (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
     return next((unit for unit in UNITS_NS if not any(time % unit for time in times)), 1)

@@ -15,8 +15,8 @@ from functools import partial
 from itertools import pairwise
 
 from pcircle.acls import ACCESS, packed, read_list
-from pcircle.copying.collisions import has_two_names
-from pcircle.copying.precision import kept_unit_ns
+from pcircle.copying.collisions import folds_name
+from pcircle.copying.precision import measure_unit_ns
 from pcircle.doctor.facts import Fact, Facts, Value, asked, tried
 from pcircle.doctor.pace import paid
 from pcircle.fs.btrfs import subvolume_of
@@ -212,7 +212,7 @@ def _locked(file: int) -> None:
 
 
 def _unit_ns(fd: int) -> Value:
-    unit_ns = kept_unit_ns(b"times", os.fstat(fd).st_dev, fd)
+    unit_ns = measure_unit_ns(b"times", os.fstat(fd).st_dev, fd)
     if not unit_ns:
         raise OSError(0, "no time could be set")
     return unit_ns
@@ -221,8 +221,8 @@ def _unit_ns(fd: int) -> Value:
 def _names(place: bytes, fd: int) -> Facts:
     found: Facts = {}
     with _files(fd, b"Name", b"m\xc3\xa4rz") as _:
-        found["case_folding"] = asked(lambda: bool(has_two_names(fd, b"Name", form=False)))
-        found["unicode_folding"] = asked(lambda: bool(has_two_names(fd, b"m\xc3\xa4rz", form=True)))
+        found["case_folding"] = asked(lambda: bool(folds_name(fd, b"Name", form=False)))
+        found["unicode_folding"] = asked(lambda: bool(folds_name(fd, b"m\xc3\xa4rz", form=True)))
     with _files(fd, b"linked"):
         found["hard_links"] = tried(lambda: _linked(fd))
     with _files(fd, b"here", b"there"):

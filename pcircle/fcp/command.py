@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.copying.existing import Existing
+from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.errors import UsageError
 from pcircle.tool.options import common
 from pcircle.tool.times import stop_of
@@ -72,11 +72,11 @@ def _options(typed: argparse.Namespace) -> Options:
     )
 
 
-def _existing(typed: argparse.Namespace) -> Existing:
+def _existing(typed: argparse.Namespace) -> OverwriteOptions:
     if typed.skip_same and not keep_of(typed.preserve, archive=typed.archive).timestamps:
         raise UsageError("--skip-same requires -p")
     stays: bool = typed.no_clobber
-    return Existing(
+    return OverwriteOptions(
         stays=stays,
         newer=typed.update and not stays,
         same=typed.skip_same and not stays,

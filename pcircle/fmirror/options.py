@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from pcircle.checkpoint.resume import CheckpointOptions
-from pcircle.copying.existing import Existing
+from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.errors import UsageError
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.owning import owning
@@ -174,12 +174,12 @@ def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
     return tuple(os.path.abspath(os.fsencode(each)) for each in paths or ())
 
 
-def _existing(typed: argparse.Namespace) -> Existing:
-    """Return the treatment of existing entries, such that a plan recognises its own results."""
+def _existing(typed: argparse.Namespace) -> OverwriteOptions:
+    """What a plan makes has to be told apart from what has come since, also if it is killed."""
     near = bool(typed.copy_dest or typed.reflink_dest)
     # A file that a killed run has cut short would stay for ever.
     whole = typed.apply is not None or typed.update or typed.ignore_existing
-    return Existing(kept=True, near=near, sync=typed.fsync, whole=whole)
+    return OverwriteOptions(kept=True, near=near, sync=typed.fsync, whole=whole)
 
 
 def _keep(typed: argparse.Namespace) -> Keep:

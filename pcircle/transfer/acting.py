@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Callable
 
-from pcircle.copying.observing import Observer
+from pcircle.copying.observers import Observer
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.tool.actions import Actions, Wanted
 from pcircle.tool.failures import Failure

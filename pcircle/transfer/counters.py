@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from pcircle.checkpoint.journal import NamedCounts
-from pcircle.copying.counts import Counts
+from pcircle.copying.counts import CopyCounts
 from pcircle.tool.counters import Measured
 from pcircle.ui.pace import Known
 
 
-class Counted(Counts):
-    """The counters of entries, which are recorded with them.
+class Counted(CopyCounts):
+    """What is counted of entries, and recorded with them.
 
     `found` counts entries of the source, each of which is later counted exactly once as files,
     directories, links, special, skipped, special_skipped or failed. `scans_due` counts directories

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from pcircle.circle import ProgressSums
 from pcircle.copying import target
-from pcircle.copying.collisions import Collision
-from pcircle.copying.existing import Existing, file_stays, is_same_special
-from pcircle.copying.extras import Extras
-from pcircle.copying.precision import Precision
+from pcircle.copying.attributes import AttributeCopier
+from pcircle.copying.collisions import CollisionError
+from pcircle.copying.overwrite import OverwriteOptions, file_stays, is_same_special
+from pcircle.copying.precision import TimestampPrecision
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, encoded
@@ -143,8 +143,8 @@ class DryVisitor(Visitor[None]):
         self.counters = counters
         self._skipper = Skipper(plan, counters)
         self._plan = plan
-        self._precision = Precision(None)
-        self._extras = Extras(plan.keep, counters, target.Names(plan, 0))
+        self._precision = TimestampPrecision(None)
+        self._extras = AttributeCopier(plan.keep, counters, target.Names(plan, 0))
         self._differing = Differing(plan.keep, self._extras)
         self._sources = sources
         self._targets = targets
@@ -185,8 +185,8 @@ class DryVisitor(Visitor[None]):
         return lease
 
     def _differs(self, source: Lease, lease: Lease) -> bool:
-        """Return whether the attributes of an existing directory would change. OSError."""
-        held = self._extras.of_directory(source.fd, alone=True) if self._extras.any else None
+        """Whether a directory that is there would get other attributes than it has. OSError."""
+        held = self._extras.read_directory(source.fd, alone=True) if self._extras.any else None
         return self._differing.of(source.opened.status, held, lease)
 
     def _target_of(self, root: int, path: bytes) -> Lease | None:
@@ -220,7 +220,7 @@ class DryVisitor(Visitor[None]):
         for name, other in later.items():
             self.counters.found += 1
             path = join_path(opened.path, name)
-            self._fail(opened.root, path, Collision(other), require(self._here))
+            self._fail(opened.root, path, CollisionError(other), require(self._here))
         for names in kinds:
             names[:] = [name for name in names if os.fsencode(name) not in later]
 
@@ -416,8 +416,8 @@ class DryVisitor(Visitor[None]):
         return os.path.join(shown, path) if path else shown
 
 
-def _cannot_be_replaced(mode: int, existing: Existing) -> bool:
-    """Return whether an existing entry can neither be replaced nor left."""
+def _cannot_be_replaced(mode: int, existing: OverwriteOptions) -> bool:
+    """Whether something is in the way that is neither replaced nor left alone."""
     if existing.stays:
         return stat.S_ISDIR(mode)
     return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))

@@ -11,7 +11,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 
-from pcircle.copying.collisions import Collision, Collisions, alike, are_one, has_two_names, listed
+from pcircle.copying.collisions import (
+    CollisionError,
+    Collisions,
+    differ_only_by,
+    folds_name,
+    group_by_key,
+    list_names,
+)
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.transfer.plan import Plan
 from pcircle.transfer.worker.choose import siblings_of
@@ -50,15 +57,15 @@ class Foretold:
         name = self._name(root)
         other = self.later(root, HOLDER, [*before, name]).get(name) if name else None
         if other is not None:
-            raise Collision(other)
+            raise CollisionError(other)
 
     def later(self, root: int, path: bytes, names: Iterable[bytes]) -> dict[bytes, bytes]:
         """Return the names of a directory that will collide, with the names that take them."""
         found: dict[bytes, bytes] = {}
-        for first, *others in alike(names).values():
+        for first, *others in group_by_key(names).values():
             for other in others:
                 for form, case in ((False, True), (True, False), (True, True)):
-                    if are_one(first, other, form=form, case=case):
+                    if differ_only_by(first, other, form=form, case=case):
                         if self._folds(root, path, form=form, case=case):
                             found[other] = first
                         break
@@ -82,9 +89,9 @@ def _shown(directory_fd: int, *, form: bool) -> bool:
     """Return what the names in a directory, or in its parents, show of folding."""
     for fd in _at_and_above(directory_fd):
         with suppress(OSError):
-            for name in islice(listed(fd), _ASKED):
+            for name in islice(list_names(fd), _ASKED):
                 with suppress(OSError):  # it is gone again
-                    found = has_two_names(fd, name, form=form)
+                    found = folds_name(fd, name, form=form)
                     if found is not None:
                         return found
     return False

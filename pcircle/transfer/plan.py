@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pcircle.checkpoint.plan import JournalPlan
-from pcircle.copying.settings import Settings
+from pcircle.copying.settings import CopySettings
 from pcircle.fs.directories import Directories, bases, capacity_of
 from pcircle.tool.actions import Wanted
 from pcircle.walk.attributes import ANY, Attributes
@@ -38,8 +38,8 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     target_known: tuple[int, int] | None = None
 
 
-class Plan(Settings, frozen=True, kw_only=True):
-    """The roots and the resolved options of a copy, and the settings for single entries.
+class Plan(CopySettings, frozen=True, kw_only=True):
+    """The roots and the resolved options of a copy, and the settings of how each entry is copied.
 
     `tool` is the command. `chunk_bytes` is the size of chunks of large files, None for an adaptive
     size. `directory` is the working directory. `dry` means to change nothing, `say_each` to print

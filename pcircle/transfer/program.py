@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from pcircle.checkpoint.resume import CheckpointOptions, CheckpointSession
-from pcircle.copying.existing import Existing
+from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.errors import RankLost, StoppedEarly, UsageError
 from pcircle.fs.data import When
@@ -84,7 +84,7 @@ class Options(Common, frozen=True, kw_only=True):
     operations_per_s: float | None = None
     reflink: When = "auto"
     sparse: When = "auto"
-    existing: Existing = Existing()
+    existing: OverwriteOptions = OverwriteOptions()
     retry_from: str | None = None
     deep: bool = False
     checkpoint: CheckpointOptions = CheckpointOptions()
@@ -169,7 +169,7 @@ class CopyProgram(ToolProgram):
         options = self._options
         if not self.outlives_ranks or options.dry:
             return False
-        if self._kept is None and options.existing != Existing():
+        if self._kept is None and options.existing != OverwriteOptions():
             return False  # what it has made would count as existing
         return self._former is not None or local_ranks(options) > 1
 

@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from pcircle.copying.existing import Existing
+from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.errors import UsageError
 from pcircle.fcp.command import copy
 from pcircle.fs.metadata import Keep
@@ -50,7 +50,7 @@ trees = st.recursive(leaves, _directories, max_leaves=6)
 roots = _directories(trees)
 keeps = st.sampled_from([Keep(), Keep(timestamps=True, mode=True), ALL])
 existings = st.builds(
-    Existing, stays=st.booleans(), newer=st.booleans(), same=st.booleans(),
+    OverwriteOptions, stays=st.booleans(), newer=st.booleans(), same=st.booleans(),
     force=st.booleans(), in_place=st.booleans(),
 )  # fmt: skip
 
@@ -112,15 +112,15 @@ def verdict(
 @example(
     source=("directory", {b"a": ("fifo", b"", OLD_NS)}, OLD_NS),
     target=("directory", {b"a": ("fifo", b"", OLD_NS)}, OLD_NS),
-    keep=ALL, existing=Existing(), links="none",
+    keep=ALL, existing=OverwriteOptions(), links="none",
 )  # fmt: skip
 def test_dry_run_ends_as_the_run_does(
-    source: Node, target: Node, keep: Keep, existing: Existing, links: str, place: bytes
+    source: Node, target: Node, keep: Keep, existing: OverwriteOptions, links: str, place: bytes
 ) -> None:
     if not keep.timestamps:
-        existing = Existing(existing.stays, existing.newer, False, *_rest(existing))
+        existing = OverwriteOptions(existing.stays, existing.newer, False, *_rest(existing))
     if existing.stays:
-        existing = Existing(True, False, False, False, existing.in_place)
+        existing = OverwriteOptions(True, False, False, False, existing.in_place)
     inner = tempfile.mkdtemp(dir=place)
     try:
         first, second, report = inner + b"/source", inner + b"/target", inner + b"/report"
@@ -140,5 +140,5 @@ def test_dry_run_ends_as_the_run_does(
         shutil.rmtree(inner)
 
 
-def _rest(existing: Existing) -> tuple[bool, bool]:
+def _rest(existing: OverwriteOptions) -> tuple[bool, bool]:
     return existing.force, existing.in_place

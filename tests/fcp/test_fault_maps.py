@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pcircle.copying.existing import Existing
+from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.fcp.command import copy
 from pcircle.fs.metadata import Keep
 
@@ -68,7 +68,7 @@ class Choice(NamedTuple):
     """The options of a run."""
 
     keep: Keep
-    existing: Existing
+    existing: OverwriteOptions
     replaces: bool
 
 
@@ -131,7 +131,13 @@ def _rules(draw: random.Random, source: bytes, target: bytes) -> list[Rule]:
 def _choice(draw: random.Random) -> Choice:
     keep = draw.choice((Keep(), Keep(mode=True, ownership=True, timestamps=True), EVERYTHING))
     existing = draw.choice(
-        (Existing(), Existing(), Existing(sync=True), Existing(in_place=True), Existing(newer=True))
+        (
+            OverwriteOptions(),
+            OverwriteOptions(),
+            OverwriteOptions(sync=True),
+            OverwriteOptions(in_place=True),
+            OverwriteOptions(newer=True),
+        )
     )
     return Choice(keep, existing, draw.random() < 0.3)
 
@@ -242,11 +248,13 @@ def test_the_tree_is_mixed(tree: bytes) -> None:
 
 
 FOUND = {
-    "a link's copy can't be asked for": (EVERYTHING, Existing(), Rule(("stat",), "third")),
-    "a large copy can't be closed": (Keep(), Existing(), Rule(("close",), "*.fcp-*", times=2)),
-    "writes write nothing": (Keep(), Existing(), Rule(("write",), "5000", at_most_bytes=0)),
+    "a link's copy can't be asked for": (EVERYTHING, OverwriteOptions(), Rule(("stat",), "third")),
+    "a large copy can't be closed": (
+        Keep(), OverwriteOptions(), Rule(("close",), "*.fcp-*", times=2),
+    ),
+    "writes write nothing": (Keep(), OverwriteOptions(), Rule(("write",), "5000", at_most_bytes=0)),
     "a new copy can't be asked for": (
-        Keep(mode=True), Existing(), Rule(("chmod", "fstat"), "5000"),
+        Keep(mode=True), OverwriteOptions(), Rule(("chmod", "fstat"), "5000"),
     ),
 }  # fmt: skip
 
@@ -254,7 +262,7 @@ FOUND = {
 @pytest.mark.faults
 @pytest.mark.parametrize("found", FOUND.values(), ids=list(FOUND))
 def test_what_maps_have_found(
-    found: tuple[Keep, Existing, Rule], tree: bytes, place: bytes
+    found: tuple[Keep, OverwriteOptions, Rule], tree: bytes, place: bytes
 ) -> None:
     """Maps that fcp did not stand once: a wrong end, an endless one, something left behind."""
     keep, existing, rule = found

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from pcircle.copying.existing import Existing
+from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.errors import UsageError
 from pcircle.fcp.command import copy
 from tests.fcp.running import run_fcp
@@ -26,7 +26,11 @@ LINKS = {
     b"to directory": b"directory",
 }
 ALL = (*LINKS, b"file", b"other", b"directory", b"free")
-EXISTING = {"-f": Existing(force=True), "-n": Existing(stays=True), "-u": Existing(newer=True)}
+EXISTING = {
+    "-f": OverwriteOptions(force=True),
+    "-n": OverwriteOptions(stays=True),
+    "-u": OverwriteOptions(newer=True),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,7 +79,7 @@ def outcome_of_cp(path: bytes, options: list[str], operands: list[bytes]) -> tup
 
 
 def outcome_of_fcp(
-    path: bytes, existing: Existing, exact: bool, operands: list[bytes]
+    path: bytes, existing: OverwriteOptions, exact: bool, operands: list[bytes]
 ) -> tuple[bool, object]:
     """The same of fcp."""
     scene(path)
@@ -100,7 +104,7 @@ def test_links_given_as_source(exact: bool, place: bytes) -> None:
             path = place + b"/scene"
             options = ["-PT"] if exact else ["-P"]
             expected = outcome_of_cp(path, options, [source, target])
-            found = outcome_of_fcp(path, Existing(), exact, [source, target])
+            found = outcome_of_fcp(path, OverwriteOptions(), exact, [source, target])
             if found != expected:
                 wrong.append((source, target, expected, found))
     assert wrong == []
@@ -109,7 +113,7 @@ def test_links_given_as_source(exact: bool, place: bytes) -> None:
 @pytest.mark.parametrize("option", ["", "-f", "-n", "-u"])
 def test_a_looped_link_as_destination(option: str, place: bytes) -> None:
     """Refused, but for -f, which replaces it, as cp does."""
-    existing = EXISTING.get(option, Existing())
+    existing = EXISTING.get(option, OverwriteOptions())
     options = [option] if option else []
     for more in ([b"file"], [b"file", b"other"], [b"directory"]):
         operands = [*more, b"looped"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.copying.hashing import Stream, digest_of
+from pcircle.copying.content_hash import RangeHasher, digest_of
 
 from ..fusefs.fixture import Mount
 from ..fusefs.mounting import Mounted
@@ -263,7 +263,7 @@ def test_clones_are_not_verified(place: bytes) -> None:
 
 
 def test_a_digest_has_holes_as_zeros() -> None:
-    stream = Stream()
+    stream = RangeHasher()
     stream.begin(100)
     stream.see(100, b"abc")
     stream.see(300_000, b"def")

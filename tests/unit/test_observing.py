@@ -12,13 +12,13 @@ import pytest
 import xxhash
 
 from pcircle.checkpoint.store import CheckpointError, RefusalReason
-from pcircle.copying.counts import Counts
-from pcircle.copying.extras import Extras
+from pcircle.copying.attributes import AttributeCopier
+from pcircle.copying.content_hash import HashObserver
+from pcircle.copying.counts import CopyCounts
 from pcircle.copying.files import COPIED, Copier
-from pcircle.copying.hashing import Hasher
-from pcircle.copying.observing import Data, Observer, Watch
-from pcircle.copying.settings import Settings
-from pcircle.copying.target import Names
+from pcircle.copying.observers import Data, Observer, ObserverSet
+from pcircle.copying.settings import CopySettings
+from pcircle.copying.target import TemporaryNames
 from pcircle.fs.metadata import Keep
 from pcircle.fs.trouble import tried, trying
 from pcircle.transfer.resume import words_of
@@ -85,9 +85,14 @@ def _opened(*paths: Path) -> Iterator[list[int]]:
 
 
 def _copier(*observers: Observer, umask: int = 0o022) -> Copier:
-    settings = Settings(keep=Keep(), large_bytes=1 << 40, token=b"t0k", umask=umask)
-    counts = Counts()
-    return Copier(settings, counts, Extras(settings.keep, counts, Names(settings, 0)), observers)
+    settings = CopySettings(keep=Keep(), large_bytes=1 << 40, token=b"t0k", umask=umask)
+    counts = CopyCounts()
+    return Copier(
+        settings,
+        counts,
+        AttributeCopier(settings.keep, counts, TemporaryNames(settings, 0)),
+        observers,
+    )
 
 
 @pytest.fixture
@@ -116,7 +121,7 @@ def _copy(copier: Copier, source: Path, target: Path) -> list[bytes]:
 
 
 def test_all_content_is_seen(source: Path, tmp_path: Path) -> None:
-    recorder, hasher, pace = Recorder(), Hasher(), Pace()
+    recorder, hasher, pace = Recorder(), HashObserver(), Pace()
     names = _copy(_copier(hasher, recorder, pace), source, tmp_path / "target")
     seen = hasher.take()
     for name in names:
@@ -131,10 +136,10 @@ def test_all_content_is_seen(source: Path, tmp_path: Path) -> None:
 
 
 def test_who_only_keeps_a_pace_has_nothing_read() -> None:
-    watch = Watch([Pace()])
+    watch = ObserverSet([Pace()])
     assert watch.is_paced
     assert not watch.reads
-    assert not Watch().any
+    assert not ObserverSet().any
 
 
 def test_what_stays_is_not_said_to_be_copied(source: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pcircle.checkpoint.plan import JournalPlan
-from pcircle.copying.existing import Existing
+from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.copying.settings import Striping
 from pcircle.fs.metadata import Keep
 from pcircle.timestamps import timestamp
@@ -34,7 +34,7 @@ PLAN = Plan(
 # What the copy becomes depends on it: another value, and what the refusal calls it.
 COMPARED: dict[str, tuple[Any, str]] = {
     "keep": (Keep(mode=True, acl=True), "what is preserved"),
-    "existing": (Existing(newer=True), "existing files"),
+    "existing": (OverwriteOptions(newer=True), "existing files"),
     "sparse": ("always", "--sparse"),
     "follow": (True, "-L"),
     "striping": (Striping(target=True, layout=b"layout"), "--stripe"),
@@ -101,10 +101,13 @@ def test_nothing_else_is_compared() -> None:
 
 def test_each_part_of_what_is_compared_counts() -> None:
     """Every attribute to keep, everything about existing files, every layout that is asked for."""
-    parts: list[tuple[str, Keep | Existing | Attributes]] = []
+    parts: list[tuple[str, Keep | OverwriteOptions | Attributes]] = []
     kept: list[Any] = [{name: True} for name in Keep.__struct_fields__ if name != "given"]
     parts += [("keep", Keep(**each)) for each in kept]
-    parts += [("existing", Existing(**{name: True})) for name in Existing.__struct_fields__]
+    parts += [
+        ("existing", OverwriteOptions(**{name: True}))
+        for name in OverwriteOptions.__struct_fields__
+    ]
     some: tuple[Any, ...] = (
         Moment(timestamp(1)),
         Moment(timestamp(1), ago=True),

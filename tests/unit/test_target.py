@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from pcircle.copying import target
-from pcircle.copying.settings import Settings
-from pcircle.copying.target import Names
+from pcircle.copying.settings import CopySettings
+from pcircle.copying.target import TemporaryNames
 from pcircle.errors import NoSpace
 from pcircle.fs.metadata import Keep
 
@@ -25,13 +25,13 @@ NAME = b"name\xff"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners are changed by root alone")
 
 
-def make_settings(keep: Keep = Keep(), umask: int = 0o022) -> Settings:  # noqa: B008 - frozen
-    return Settings(keep=keep, large_bytes=1 << 20, token=b"t0k", umask=umask)
+def make_settings(keep: Keep = Keep(), umask: int = 0o022) -> CopySettings:  # noqa: B008 - frozen
+    return CopySettings(keep=keep, large_bytes=1 << 20, token=b"t0k", umask=umask)
 
 
 @pytest.fixture
-def names() -> Names:
-    return Names(make_settings(), 10)
+def names() -> TemporaryNames:
+    return TemporaryNames(make_settings(), 10)
 
 
 @pytest.fixture
@@ -74,12 +74,12 @@ def mode_of(directory: int, name: bytes) -> int:
 
 
 def finish(
-    directory: int, creation: target.Creation, source: os.stat_result, plan: Settings
+    directory: int, creation: target.Creation, source: os.stat_result, plan: CopySettings
 ) -> None:
     os.write(creation.fd, b"new")
     target.settle(creation, source, plan)
     os.close(creation.fd)
-    target.publish(creation, directory, plan, Names(plan, 1))
+    target.publish(creation, directory, plan, TemporaryNames(plan, 1))
 
 
 def entries(directory: int) -> set[bytes]:
@@ -90,8 +90,8 @@ def entries(directory: int) -> set[bytes]:
 
 
 def test_temporary_names_are_short_and_never_the_same() -> None:
-    made = [Names(make_settings(), rank).next() for rank in range(1000)]
-    of_one = Names(make_settings(), 7)
+    made = [TemporaryNames(make_settings(), rank).next() for rank in range(1000)]
+    of_one = TemporaryNames(make_settings(), 7)
     made += [of_one.next() for _ in range(1000)]
     made.remove(b".fcp-t0k-7-1")  # which both have made
     assert len(set(made)) == len(made)
@@ -103,7 +103,7 @@ def test_temporary_names_are_short_and_never_the_same() -> None:
 
 @pytest.mark.parametrize("mode", [0o644, 0o755, 0o4755, 0o600, 0o444])
 def test_a_new_file_has_its_own_name_and_the_mode_of_cp(
-    tmp_path: Path, directory: int, names: Names, mode: int
+    tmp_path: Path, directory: int, names: TemporaryNames, mode: int
 ) -> None:
     source, plan = source_status(tmp_path, mode), make_settings()
     creation = target.create(directory, NAME, source, plan, names)
@@ -115,7 +115,7 @@ def test_a_new_file_has_its_own_name_and_the_mode_of_cp(
 
 
 def test_a_mode_that_will_be_kept_is_closed_to_others_until_then(
-    tmp_path: Path, directory: int, names: Names
+    tmp_path: Path, directory: int, names: TemporaryNames
 ) -> None:
     source, plan = source_status(tmp_path, 0o4755), make_settings(Keep(mode=True))
     creation = target.create(directory, NAME, source, plan, names)
@@ -125,7 +125,7 @@ def test_a_mode_that_will_be_kept_is_closed_to_others_until_then(
 
 
 def test_the_owners_part_of_the_umask_acts_although_it_is_not_in_force(
-    tmp_path: Path, directory: int, names: Names
+    tmp_path: Path, directory: int, names: TemporaryNames
 ) -> None:
     source, plan = source_status(tmp_path, 0o755), make_settings(umask=0o222)
     finish(directory, target.create(directory, NAME, source, plan, names), source, plan)
@@ -135,7 +135,7 @@ def test_the_owners_part_of_the_umask_acts_although_it_is_not_in_force(
 
 @pytest.mark.parametrize("mode", [0o644, 0o444, 0o000, 0o711])
 def test_a_file_made_beside_ends_with_the_same_mode(
-    tmp_path: Path, directory: int, names: Names, mode: int
+    tmp_path: Path, directory: int, names: TemporaryNames, mode: int
 ) -> None:
     source, plan = source_status(tmp_path, mode), make_settings()
     creation = target.create_beside(directory, NAME, source, plan, names)
@@ -146,7 +146,7 @@ def test_a_file_made_beside_ends_with_the_same_mode(
     assert mode_of(directory, NAME) == mode & ~0o022
 
 
-def test_creating_follows_nothing(tmp_path: Path, directory: int, names: Names) -> None:
+def test_creating_follows_nothing(tmp_path: Path, directory: int, names: TemporaryNames) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"keep me")
     os.symlink(victim, NAME, dir_fd=directory)
@@ -164,7 +164,7 @@ def test_creating_follows_nothing(tmp_path: Path, directory: int, names: Names) 
 
 
 def test_the_old_file_is_whole_until_the_new_one_is(
-    tmp_path: Path, directory: int, names: Names
+    tmp_path: Path, directory: int, names: TemporaryNames
 ) -> None:
     old = put(directory, NAME, 0o604)
     source, plan = source_status(tmp_path, 0o755), make_settings()
@@ -181,7 +181,7 @@ def test_the_old_file_is_whole_until_the_new_one_is(
 
 @as_root
 def test_what_is_replaced_keeps_its_owner_unless_the_sources_is_kept(
-    tmp_path: Path, directory: int, names: Names
+    tmp_path: Path, directory: int, names: TemporaryNames
 ) -> None:
     os.chown(tmp_path, 0, 0)
     source = source_status(tmp_path, 0o644)
@@ -196,7 +196,9 @@ def test_what_is_replaced_keeps_its_owner_unless_the_sources_is_kept(
         os.unlink(NAME, dir_fd=directory)
 
 
-def test_only_files_and_links_are_replaced(tmp_path: Path, directory: int, names: Names) -> None:
+def test_only_files_and_links_are_replaced(
+    tmp_path: Path, directory: int, names: TemporaryNames
+) -> None:
     os.mkdir(b"directory", dir_fd=directory)
     os.mkfifo(b"fifo", dir_fd=directory)
     source, plan = source_status(tmp_path, 0o644), make_settings()
@@ -267,7 +269,9 @@ def full() -> OSError:
 
 
 @pytest.mark.parametrize("fill", [fill_bytes, fill_entries])
-def test_a_full_file_system_stops_the_job(tiny_fd: int, names: Names, fill: object) -> None:
+def test_a_full_file_system_stops_the_job(
+    tiny_fd: int, names: TemporaryNames, fill: object
+) -> None:
     assert callable(fill)
     fill(tiny_fd)
     before = entries(tiny_fd)
@@ -277,7 +281,7 @@ def test_a_full_file_system_stops_the_job(tiny_fd: int, names: Names, fill: obje
     assert entries(tiny_fd) == before
 
 
-def test_one_that_is_almost_full_stops_the_job_too(tiny_fd: int, names: Names) -> None:
+def test_one_that_is_almost_full_stops_the_job_too(tiny_fd: int, names: TemporaryNames) -> None:
     fd = os.open(b"filler", target.CREATE, 0o600, dir_fd=tiny_fd)
     os.write(fd, bytes(240 << 10))
     os.close(fd)
@@ -288,23 +292,27 @@ def test_one_that_is_almost_full_stops_the_job_too(tiny_fd: int, names: Names) -
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 def test_where_a_probe_can_be_written_it_is_the_entrys_failure(
-    directory: int, names: Names, number: int
+    directory: int, names: TemporaryNames, number: int
 ) -> None:
     target.stop_if_full(OSError(number, "so it is said"), directory, names)
     assert entries(directory) == set()
 
 
-def test_other_errors_are_not_probed(names: Names) -> None:
+def test_other_errors_are_not_probed(names: TemporaryNames) -> None:
     target.stop_if_full(OSError(errno.EACCES, "no"), -1, names)
 
 
-def test_a_probe_that_fails_otherwise_says_nothing_of_space(directory: int, names: Names) -> None:
+def test_a_probe_that_fails_otherwise_says_nothing_of_space(
+    directory: int, names: TemporaryNames
+) -> None:
     """The directory was removed meanwhile: that entry's failure."""
     os.rmdir(os.readlink(f"/proc/self/fd/{directory}"))
     target.stop_if_full(full(), directory, names)
 
 
-def test_a_read_only_file_system_stops_the_job(tiny: Path, tiny_fd: int, names: Names) -> None:
+def test_a_read_only_file_system_stops_the_job(
+    tiny: Path, tiny_fd: int, names: TemporaryNames
+) -> None:
     remount = ["mount", "-o", "remount,ro", str(tiny)]
     assert subprocess.run(remount, check=False).returncode == 0
     with pytest.raises(NoSpace, match="Read-only"):

@@ -22,7 +22,7 @@ from pcircle.comparing.content import ContentComparer
 from pcircle.comparing.details import DetailComparer
 from pcircle.comparing.sides import open_files
 from pcircle.comparing.statuses import Status, StatusComparer
-from pcircle.copying.extras import Extras, held_by_path
+from pcircle.copying.attributes import AttributeCopier, pinned_path
 from pcircle.fmirror.plan import MirrorPlan, compared
 from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.backup import Backup
@@ -60,7 +60,7 @@ class Keeping:
     `aside` has replaced directories to remove, with their former paths.
     """
 
-    def __init__(self, plan: MirrorPlan, counters: Counters, extras: Extras) -> None:
+    def __init__(self, plan: MirrorPlan, counters: Counters, extras: AttributeCopier) -> None:
         self._keep, self._upkeep, self._deleting = plan.keep, plan.upkeep, plan.deleting
         self._counters = counters
         self._extras = extras
@@ -227,19 +227,19 @@ class Keeping:
         source_fd, source_name, target_fd, name = names
         kind = stat.S_IFMT(old.st_mode)
         extras, keep = self._extras, self._keep
-        with held_by_path(target_fd, name, kind) as path:
+        with pinned_path(target_fd, name, kind) as path:
             now = os.stat(path)
             if (now.st_dev, now.st_ino) != (old.st_dev, old.st_ino):
                 raise Changed("its copy was replaced while it was looked at")
             if kind == stat.S_IFLNK:
-                held = extras.of_link(source_fd, source_name)
+                held = extras.read_link(source_fd, source_name)
                 if keep.xattr:
                     drop_attributes(path, held or _NO_ATTRIBUTES)
                 if held is not None:
                     extras.account(give_attributes(path, held), target_fd)
                 settle_link(path, source, keep)
                 return
-            held = extras.of_name(source_fd, source_name, alone=True) if extras.any else None
+            held = extras.read_name(source_fd, source_name, alone=True) if extras.any else None
             if held is not None and keep.xattr:
                 drop_attributes(path, held)
             withdraw(path, source, keep, held)

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-from pcircle.copying.means import refuse_change
+from pcircle.copying.copy_context import refuse_change
 from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.others import Others

@@ -20,7 +20,7 @@ import xxhash
 
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.previous_records import exclude_checkpoint
-from pcircle.copying.collisions import has_two_names, key_of
+from pcircle.copying.collisions import folding_key, folds_name
 from pcircle.encoding import text_of, to_scan
 from pcircle.fmirror.plan import Deleting, MirrorPlan
 from pcircle.fmirror.work.absence import Absence, source_of
@@ -198,10 +198,12 @@ class Finder:
                     setattr(there, kind, [name for name in some if name not in set(gone)])
                 setattr(block, kind, gone)
             if len(block) and folds(target_fd, block):
-                keys = {key_of(os.fsencode(name)) for name in os.listdir(to_scan(source_fd))}
+                keys = {folding_key(os.fsencode(name)) for name in os.listdir(to_scan(source_fd))}
                 for kind in KINDS:
                     some = getattr(block, kind)
-                    setattr(block, kind, [n for n in some if key_of(os.fsencode(n)) not in keys])
+                    setattr(
+                        block, kind, [n for n in some if folding_key(os.fsencode(n)) not in keys]
+                    )
             if len(there) and self._leave_out is not None:
                 left_out = {kind: set(getattr(there, kind)) for kind in KINDS}
                 self._leave_out(there, path, target_fd)
@@ -257,7 +259,7 @@ def folds(directory_fd: int, block: Block) -> bool:
             if form and name.isascii():
                 continue
             try:
-                found = has_two_names(directory_fd, os.fsencode(name), form=form)
+                found = folds_name(directory_fd, os.fsencode(name), form=form)
             except FileNotFoundError:
                 continue  # it has just been removed
             if found:

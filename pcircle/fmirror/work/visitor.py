@@ -370,7 +370,7 @@ class MirrorVisitor(CopyVisitor):
         wanted = self._plan.keep.held(own.source, own.held)
         if wanted is None:
             return True
-        held = self._extras.of_directory(lease.fd, alone=False)
+        held = self._extras.read_directory(lease.fd, alone=False)
         if held is None:
             return not wanted.values and wanted.flags == lifted
         same_flags = held.flags | lifted == wanted.flags

@@ -12,8 +12,8 @@ import stat
 import msgspec
 
 from pcircle.checkpoint.previous_records import CompletedNames
-from pcircle.copying.extras import Extras
-from pcircle.copying.precision import Precision
+from pcircle.copying.attributes import AttributeCopier
+from pcircle.copying.precision import TimestampPrecision
 from pcircle.fs.directories import Lease
 from pcircle.fs.metadata import Keep
 from pcircle.fs.write_access import Obstacle
@@ -44,10 +44,10 @@ class Directory(msgspec.Struct, frozen=True):
 class Differing:
     """Compares directories for one thread, without attributes that this user cannot set."""
 
-    def __init__(self, keep: Keep, extras: Extras) -> None:
+    def __init__(self, keep: Keep, extras: AttributeCopier) -> None:
         self._keep = keep
         self._extras = extras
-        self._precision = Precision(None)
+        self._precision = TimestampPrecision(None)
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
 
     def of(self, source: os.stat_result, held: Held | None, lease: Lease) -> bool:
@@ -80,7 +80,7 @@ class Differing:
     def _of_extras(self, source: os.stat_result, held: Held, target_fd: int) -> bool:
         """Return whether attributes, lists or flags would change. OSError."""
         wanted = require(self._keep.held(source, held))
-        there = self._extras.of_directory(target_fd, alone=False) or Held([])
+        there = self._extras.read_directory(target_fd, alone=False) or Held([])
         values, given = dict(there.values), dict(wanted.values)
         # Attributes that the source has not are left as they are; so are lists, or they go.
         gone = [name for name in values if name not in given and kind_of(name) == ACL]

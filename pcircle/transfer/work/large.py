@@ -14,10 +14,10 @@ import msgspec
 
 from pcircle.checkpoint.journal import RangeRecord, StartedFileRecord
 from pcircle.copying import target
-from pcircle.copying.existing import Taken
-from pcircle.copying.means import Moved
+from pcircle.copying.copy_context import SourceModifiedError
+from pcircle.copying.overwrite import DestinationExistsError
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
-from pcircle.copying.target import BegunFile, Creation
+from pcircle.copying.target import StartedFile, TargetFile
 from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import trying
@@ -35,7 +35,7 @@ class LargeFile(msgspec.Struct, frozen=True):
     """A large file between its first and its last chunk."""
 
     source: os.stat_result
-    creation: Creation
+    creation: TargetFile
     identity: tuple[int, int]
     blocks: int = 0  # of the signature, that are no mere holes
     known: bytes = b""  # digests of those that an earlier run has copied
@@ -86,7 +86,7 @@ class LargeFiles:
                 resumed_bytes = status.st_size - sum(length for _, length in ranges) if known else 0
                 own = LargeFile(status, creation, identity, blocks, digests, resumed_bytes)
                 self._spawn_chunks(item, own, ranges, context)
-        except Taken:
+        except DestinationExistsError:
             self._counters.weight += item.weight
             return self._skip(item, context)
         except OSError as error:
@@ -117,8 +117,8 @@ class LargeFiles:
 
     def _take_up(
         self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
-    ) -> tuple[BegunFile | None, Sequence[RangeRecord]]:
-        """Continue a file of an earlier run; return it with its completed ranges, or None."""
+    ) -> tuple[StartedFile | None, Sequence[RangeRecord]]:
+        """Go on with what an earlier run has begun, with what it has done; None: with nothing."""
         where = (item.root, item.path)
         if self._earlier is None:
             return None, ()
@@ -135,7 +135,7 @@ class LargeFiles:
         parts = next(parts for record, parts in begun if record.temporary == creation.written)
         return found, parts
 
-    def _record(self, item: Large, begun: BegunFile) -> None:
+    def _record(self, item: Large, begun: StartedFile) -> None:
         status, creation, identity, _ = begun
         recorder = self._recorder
         if recorder is None:
@@ -277,10 +277,10 @@ class LargeFiles:
                     made = os.stat(own.creation.name, dir_fd=lease.fd, follow_symlinks=False)
                     mark = target.mark_of(made)
                 self._sides.sync_holder(item.path, lease)
-        except Taken:
+        except DestinationExistsError:
             self._counters.sized -= 1  # it was counted when it began
             return self._skip(item, context)
-        except Moved as moved:
+        except SourceModifiedError as moved:
             if not item.again and not context.stopping:
                 return self._once_more(item, own, context)
             path = join_path(item.path, item.name)

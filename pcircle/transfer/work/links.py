@@ -37,9 +37,9 @@ import msgspec
 from pcircle.checkpoint.journal import InodeRecord as Journaled
 from pcircle.copying import target
 from pcircle.copying.counts import HARD_LINKS
-from pcircle.copying.existing import Taken, is_copied_special
 from pcircle.copying.files import COPIED, LARGE
-from pcircle.copying.links import link_again, same_content
+from pcircle.copying.links import add_hard_link, same_content
+from pcircle.copying.overwrite import DestinationExistsError, is_copied_special
 from pcircle.copying.settings import Stamp
 from pcircle.fs.directories import join_path
 from pcircle.fs.registry import Key, Registry, home_of
@@ -482,11 +482,11 @@ class HardLinks:
                 stays = self._stays(one, lease.fd, name)
                 names = (first.fd, first_name), (lease.fd, name)
                 is_copy = partial(self._has_content, one, *names[0])
-                mode = link_again(self._copier.means, *names, item.made, is_copy)
+                mode = add_hard_link(self._copier.context, *names, item.made, is_copy)
                 self._sides.sync_holder(one.path, lease)
                 if stays:
-                    raise Taken
-        except Taken:
+                    raise DestinationExistsError
+        except DestinationExistsError:
             self._counters.weight += one.weight
             self._skip(one, context)
             return Done()
@@ -566,7 +566,7 @@ class HardLinks:
         if old is None or (keeper is not None and plan.is_ours(old)):
             return False
         if not self._is_copy(found, old, target_fd):
-            raise Taken
+            raise DestinationExistsError
         return keeper is None
 
 

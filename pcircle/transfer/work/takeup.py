@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from pcircle.checkpoint.journal import RangeRecord, StartedFileRecord
 from pcircle.checkpoint.previous_records import PreviousRecords, TargetNames
 from pcircle.copying import target
-from pcircle.copying.extras import path_of
+from pcircle.copying.attributes import path_of
 from pcircle.copying.files import Copier
 from pcircle.copying.settings import Stamp
-from pcircle.copying.target import BegunFile
+from pcircle.copying.target import StartedFile
 from pcircle.encoding import to_scan
 from pcircle.fs.xattrs import lift_flags
 
@@ -146,8 +146,8 @@ def take_up(
     names: tuple[int, bytes, int, bytes],
     divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
     stamp: Callable[[os.stat_result], Stamp],
-) -> BegunFile | None:
-    """Resume a large file; None if it must start again.
+) -> StartedFile | None:
+    """Go on with a large file that was begun; None if it must be begun anew.
 
     `names` are the directories and names of source and target; `divide` returns the ranges to copy;
     `stamp` is as in `Plan`. OSError as of `Copier.begin`.
@@ -160,7 +160,7 @@ def take_up(
         written, made, parts = found
         unit_bytes = copier.layouts.unit_bytes_by_name(fd, target_fd, written)
         ranges = without(divide(fd, status, unit_bytes), parts)
-        taken = copier.take_up((fd, status), ranges, made, (written, name), target_fd)
+        taken = copier.resume_file((fd, status), ranges, made, (written, name), target_fd)
         taken[1].unit_bytes = unit_bytes
         return taken
 

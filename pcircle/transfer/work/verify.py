@@ -21,10 +21,16 @@ from functools import partial
 import msgspec
 
 from pcircle.copying import target
-from pcircle.copying.existing import Existing
-from pcircle.copying.extras import Extras
+from pcircle.copying.attributes import AttributeCopier
+from pcircle.copying.content_hash import (
+    DIGEST_BYTES,
+    ExpectedContent,
+    HashObserver,
+    Rereader,
+    StopRereading,
+)
 from pcircle.copying.files import Copier
-from pcircle.copying.hashing import DIGEST_BYTES, Hasher, Rereader, Seen, Stopped
+from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.errors import NoSpace
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import MISMATCH, Changed, Trouble, kind_of
@@ -73,13 +79,13 @@ class Verifier:
         self._recorder = worker.recorder
         plan = self._plan
         # The copy that differs is replaced, whatever is to become of others' files.
-        existing = Existing(force=True, in_place=plan.existing.in_place, sync=True)
+        existing = OverwriteOptions(force=True, in_place=plan.existing.in_place, sync=True)
         again = msgspec.structs.replace(
             plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, since_ns=None
         )
         counters = Counters()  # nobody's: what is copied again was counted already
-        self._extras = Extras(plan.keep, counters, worker.copier.copier.names)
-        self._hasher = Hasher()
+        self._extras = AttributeCopier(plan.keep, counters, worker.copier.copier.names)
+        self._hasher = HashObserver()
         observers = [self._hasher] if worker.limits is None else [self._hasher, worker.limits]
         self._again = Copier(again, counters, self._extras, observers)
         self._rereader = Rereader()
@@ -90,7 +96,7 @@ class Verifier:
             if isinstance(item, Reread):
                 return self._part(item, context)
             return self._groups(item, context)
-        except Stopped:
+        except StopRereading:
             return Done()
 
     # ---- files -----------------------------------------------------------------
@@ -112,9 +118,9 @@ class Verifier:
         ]
         for name, size, digest in zip(names, item.sizes, digests, strict=True):
             if context.stopping:
-                raise Stopped
+                raise StopRereading
             try:
-                again = self._file(item, name, Seen(size, digest), context)
+                again = self._file(item, name, ExpectedContent(size, digest), context)
             except (OSError, NoSpace) as error:
                 cause = self._fail(item, name, error, context)
         recorder = self._recorder
@@ -126,8 +132,10 @@ class Verifier:
             )
         return msgspec.structs.replace(again, cause=cause)
 
-    def _file(self, item: Copied, name: bytes, seen: Seen, context: Context[Item]) -> Done:
-        """Verify a file; return its copy and source if it was copied again."""
+    def _file(
+        self, item: Copied, name: bytes, seen: ExpectedContent, context: Context[Item]
+    ) -> Done:
+        """Verify a file; which copy it is and of what, if it was made again."""
         own = self._sides.target_name(item.root, item.path, name)
         with self._sides.targets.lease(item.root, item.path, target_of(item.place)) as lease:
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
@@ -220,7 +228,7 @@ class Verifier:
         if error is not None:
             raise error
         if reached < chunk.offset + chunk.length:
-            raise Stopped
+            raise StopRereading
 
     def _reader_of(
         self, chunk: Chunk, directory_fd: int, stop: Callable[[], bool]
@@ -231,7 +239,7 @@ class Verifier:
         def reads(digest: bytes) -> bool:
             name, is_it = chunk.temporary, lambda status: identify(status) == chunk.target
             where = chunk.offset, chunk.length
-            return self._rereader.range_reads(directory_fd, name, is_it, where, digest, stop)
+            return self._rereader.has_range_digest(directory_fd, name, is_it, where, digest, stop)
 
         return reads
 

@@ -27,7 +27,7 @@ from pcircle.checkpoint.previous_records import (
     exclude_completed_from_list,
 )
 from pcircle.copying import target
-from pcircle.copying.extras import path_of
+from pcircle.copying.attributes import path_of
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.exposure import withdraw
 from pcircle.fs.metadata import settle_file, settle_searched
@@ -122,7 +122,7 @@ class CopyVisitor(Visitor[Part]):
     def _begin(self, context: Context[Any]) -> Counts:
         """Start an item without leftovers of the last one; return the counts so far."""
         self._copier.is_stopping = context.is_stopping
-        tell_recalls(self._copier.means.recalls, self._plan.shown, context)
+        tell_recalls(self._copier.context.recalls, self._plan.shown, context)
         if self._limits is not None:
             self._limits.is_stopping = context.is_stopping
         if self._waiting is not None:
@@ -370,13 +370,13 @@ class CopyVisitor(Visitor[Part]):
         created: bool,
     ) -> Directory:
         extras = self._extras
-        layout = self._copier.layouts.of_directory(source_fd)
+        layout = self._copier.layouts.directory_layout(source_fd)
         if not extras.any:
             return Directory(status, lease.identity, created, layout=layout)
         bare = holder is not None and require(holder.place).bare
         inherited = created and extras.made_directory(lease.fd, bare=bare)
         try:
-            held = extras.of_directory(source_fd, alone=inherited or not created)
+            held = extras.read_directory(source_fd, alone=inherited or not created)
         except OSError as error:
             had_tried(error, "read the attributes of")
             raise
@@ -670,7 +670,7 @@ class CopyVisitor(Visitor[Part]):
         if own.begun and self._earlier is not None:
             sweep_all(self._earlier.resumed, lease.fd)
         if own.layout is not None:
-            self._copier.layouts.give_directory(lease, own.layout)
+            self._copier.layouts.set_directory_layout(lease, own.layout)
         self._settle(lease, own)
         if missing and not self._plan.keep.mode:
             os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)

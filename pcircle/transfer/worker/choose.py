@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pcircle.copying.collisions import Siblings, afresh
+from pcircle.copying.collisions import Siblings, reopened
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.transfer.plan import Plan
@@ -46,7 +46,7 @@ def siblings_of(plan: Plan) -> Siblings:
             holder = roots[root].target_holder
             return [each.target_name for each in roots if each.target_holder == holder]
         names: list[bytes] = []
-        with sources.lease(root, path, readable=True) as source, afresh(source.fd) as fd:
+        with sources.lease(root, path, readable=True) as source, reopened(source.fd) as fd:
             for block in read(path, fd):
                 for kind in (block.files, block.links, block.directories):
                     names += encoded(kind)

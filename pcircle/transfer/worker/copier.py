@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pcircle.copying.existing import Taken
-from pcircle.copying.extras import Extras
+from pcircle.copying.attributes import AttributeCopier
 from pcircle.copying.files import Copier
+from pcircle.copying.overwrite import DestinationExistsError
 from pcircle.fs.directories import Directories
 from pcircle.fs.trouble import trying
 from pcircle.transfer.acting import Acting
@@ -24,7 +24,7 @@ class DirectoryCopier:
     def __init__(
         self,
         copier: Copier,
-        extras: Extras,
+        extras: AttributeCopier,
         counters: Counters,
         sources: Directories,
         signer: Signer | None,
@@ -45,7 +45,7 @@ class DirectoryCopier:
     def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
         """Set the target directory of names, which this run has `made` or not."""
         self.copier.names.collisions.enter(self._sources, root, path, made=made)
-        self.copier.means.recalls.place = root, path
+        self.copier.context.recalls.place = root, path
         if self.copier.names.keeper is not None:
             self.copier.names.keeper.enter(root, path)
         if self._acting is not None:
@@ -55,13 +55,13 @@ class DirectoryCopier:
         self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
     ) -> os.stat_result | None:
         """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
-        from pcircle.copying.special import copy_special  # few trees have any
+        from pcircle.copying.special_files import copy_special  # few trees have any
 
         names = (source_fd, source, target_fd, name)
-        self.copier.means.watch.attempt(0)
+        self.copier.context.observers.attempt(0)
         try:
-            status = copy_special(self.copier.means, names, claimed=claimed)
-        except Taken:
+            status = copy_special(self.copier.context, names, claimed=claimed)
+        except DestinationExistsError:
             self.copier.skip(target_fd, name)
             return None
         if status is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pcircle.copying.limits import Limits
+from pcircle.copying.limits import RateLimits
 from pcircle.transfer.items import Chunk, Item, Large, Links
 from pcircle.transfer.plan import Plan
 
 
-class ItemLimits(Limits):
-    """One rank's share of the limits of a copy, with the costs of its items."""
+class ItemLimits(RateLimits):
+    """One rank's share of the limits of a copy, with what its items cost."""
 
     def begin(self, item: Item, stop: Callable[[], bool]) -> None:
         """Wait until an item may start. Names in a batch wait one by one."""

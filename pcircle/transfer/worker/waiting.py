@@ -21,7 +21,7 @@ from pcircle.transfer.items import Chunk, Copied, Done, Item, Reread, Verify
 from pcircle.walk.visitor import Where
 
 if TYPE_CHECKING:
-    from pcircle.copying.hashing import Hasher
+    from pcircle.copying.content_hash import HashObserver
 
 LONGEST_WAIT_S = 2.0
 """The time between epochs; they are committed sooner if ranks are idle."""
@@ -60,7 +60,9 @@ class Waiting:
     With `beside` it shares the items of that object, of another thread of the rank.
     """
 
-    def __init__(self, disk: FileSystemSync, hasher: Hasher, beside: Waiting | None = None) -> None:
+    def __init__(
+        self, disk: FileSystemSync, hasher: HashObserver, beside: Waiting | None = None
+    ) -> None:
         self._disk = disk
         self._hasher = hasher
         self._held: _Held = _Held() if beside is None else beside._held

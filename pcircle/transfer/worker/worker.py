@@ -15,11 +15,11 @@ import msgspec
 from pcircle.checkpoint.file_system_sync import FileSystemSync
 from pcircle.checkpoint.previous_records import PreviousRecords
 from pcircle.checkpoint.recorder import Recorder
-from pcircle.copying.existing import Keeper
-from pcircle.copying.extras import Extras
+from pcircle.copying.attributes import AttributeCopier
 from pcircle.copying.files import Copier
-from pcircle.copying.observing import Observer, Signing
-from pcircle.copying.target import Names
+from pcircle.copying.observers import Observer, SigningObserver
+from pcircle.copying.overwrite import OverwritePolicy
+from pcircle.copying.target import TemporaryNames
 from pcircle.fs.directories import HOLDER
 from pcircle.guards import require
 from pcircle.transfer.acting import Acting
@@ -35,7 +35,7 @@ from pcircle.transfer.worker.takings import Takings
 from pcircle.transfer.worker.waiting import Waiting
 
 if TYPE_CHECKING:
-    from pcircle.copying.hashing import Hasher
+    from pcircle.copying.content_hash import HashObserver
     from pcircle.signature import Signer
 
 
@@ -55,7 +55,7 @@ class Worker(msgspec.Struct, frozen=True):
     counters: Counters
     accounts: CopyAccounts
     takings: Takings
-    extras: Extras
+    extras: AttributeCopier
     copier: DirectoryCopier
     signer: Signer | None
     limits: ItemLimits | None
@@ -66,8 +66,8 @@ class Worker(msgspec.Struct, frozen=True):
     acting: Acting | None
 
 
-Keeping: TypeAlias = "Callable[[Any, Counters, Extras], Keeper]"
-"""Makes the overwrite policy of one thread."""
+Keeping: TypeAlias = "Callable[[Any, Counters, AttributeCopier], OverwritePolicy]"
+"""Makes who decides about what is there already, for one thread."""
 
 
 def worker(
@@ -88,20 +88,20 @@ def worker(
         from pcircle.signature import Signer  # few copies are signed
 
         signer = Signer(plan.sign, HOLDER, first=None if first is None else first.signer)
-    hasher: Hasher | None = None
+    hasher: HashObserver | None = None
     if plan.verify:
-        from pcircle.copying.hashing import Hasher  # few copies are verified
+        from pcircle.copying.content_hash import HashObserver  # few copies are verified
 
-        hasher = Hasher()
-    signing = None if signer is None else Signing(signer)
+        hasher = HashObserver()
+    signing = None if signer is None else SigningObserver(signer)
     acting = None
     if plan.acts.any:
         acting = Acting(plan.tool, plan.acts, rank, None if first is None else first.acting)
     wanted = (hasher, signing, limits, acting)
     observers: list[Observer] = [each for each in wanted if each is not None]
     # The number tells temporary names apart, of all threads of all ranks.
-    temporary = Names(plan, rank + size * number, siblings_of(plan))
-    extras = Extras(plan.keep, counters, temporary)
+    temporary = TemporaryNames(plan, rank + size * number, siblings_of(plan))
+    extras = AttributeCopier(plan.keep, counters, temporary)
     if keeping is not None:
         temporary.keeper = keeping(plan, counters, extras)
     copier = Copier(plan, counters, extras, observers)

@@ -1,12 +1,11 @@
-"""What a copy keeps beyond mode, owner and times: attributes, access control lists, inode flags.
+"""Attributes beyond mode, owner and times: extended attributes, access control lists, inode flags.
 
-What the destination can't hold is counted by kind and told once, at the end of
-the run; a kind that was asked for by name must be kept, or the entry fails.
+Attributes that the destination does not support are counted by kind and reported once at the end. A
+kind that the user requested by name must be preserved, or the entry fails.
 
-Links, FIFOs, sockets and devices can't be opened, and their attributes can't
-be reached relative to a directory. They are opened for their path alone and
-reached through /proc, which leads to that very file whatever happens to its
-name meanwhile.
+Links, FIFOs, sockets and devices cannot be opened for reading, and there are no system calls for
+attributes relative to a directory. They are opened with O_PATH and accessed through /proc, which
+leads to the same file whatever happens to its name.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from pcircle.acls import ACCESS, DEFAULT, drop_default, hands_down
-from pcircle.copying.counts import Counts
-from pcircle.copying.target import Names, stop_if_full
+from pcircle.copying.counts import CopyCounts
+from pcircle.copying.target import TemporaryNames, stop_if_full
 from pcircle.fs.lustre import STRIPE
 from pcircle.fs.metadata import Keep, settle_link_at
 from pcircle.fs.native.pure import (
@@ -46,31 +45,33 @@ from pcircle.fs.xattrs import (
 from pcircle.names import show
 
 
-class NotKept(OSError):
-    """The destination can't hold what was asked for by name."""
+class AttributesLostError(OSError):
+    """The destination does not support attributes that were requested by name."""
 
     def __init__(self, refused: Iterable[Refused]) -> None:
         kinds: dict[str, list[Refused]] = {}
-        for each in refused:
-            kinds.setdefault(each.kind, []).append(each)
-        text = " and ".join(f"{kind}{_named(each)}" for kind, each in sorted(kinds.items()))
+        for attribute in refused:
+            kinds.setdefault(attribute.kind, []).append(attribute)
+        text = " and ".join(
+            f"{kind}{_describe_refused(attributes)}" for kind, attributes in sorted(kinds.items())
+        )
         super().__init__(errno.EOPNOTSUPP, f"destination does not support its {text}")
 
 
-def _named(refused: Sequence[Refused]) -> str:
-    """The attributes of a kind, by name and with what the system said."""
-    each = [
-        f"{show(os.fsencode(one.name))}: {one.error.strerror}"
-        for one in refused
-        if one.kind == XATTR and one.error is not None
+def _describe_refused(refused: Sequence[Refused]) -> str:
+    """List the attributes of a kind by name with the system's error."""
+    reasons = [
+        f"{show(os.fsencode(attribute.name))}: {attribute.error.strerror}"
+        for attribute in refused
+        if attribute.kind == XATTR and attribute.error is not None
     ]
-    return f" ({', '.join(each)})" if each else ""
+    return f" ({', '.join(reasons)})" if reasons else ""
 
 
-class Extras:
-    """A rank's means to keep them. `any` tells that some are wanted."""
+class AttributeCopier:
+    """Preserves attributes for one thread; `any` means that some are requested."""
 
-    def __init__(self, keep: Keep, counters: Counts, names: Names) -> None:
+    def __init__(self, keep: Keep, counters: CopyCounts, names: TemporaryNames) -> None:
         self.names = names
         self._keep = keep
         self._counters = counters
@@ -80,11 +81,13 @@ class Extras:
         self._inherited = False
         self._closes = keep.mode and keep.ownership and keep.given is None
         self.closed = False
-        """What is made now is nobody else's to reach until the directory that it is in is done."""
-        self._owner: tuple[int, int] | None = None  # of the directory, and so of what is made there
+        """Whether new entries are inaccessible to other users until the directory is complete."""
+        self._owner: tuple[int, int] | None = None  # owner of the directory and of new files in it
         self._target_fd = -1
-        self._listing: dict[int, bool] = {}  # by device: whether its lists are among what it lists
-        self._too_large: dict[int, int] = {}  # sizes of all of a file's attributes, by file system
+        self._listing: dict[int, bool] = {}  # by device: listxattr includes access control lists
+        self._too_large: dict[
+            int, int
+        ] = {}  # by device: size of a file's attributes that did not fit
         self._demanded = {
             kind
             for kind, demanded in (
@@ -98,10 +101,10 @@ class Extras:
     def enter(
         self, target_fd: int, *, bare: bool = False, made: os.stat_result | None = None
     ) -> None:
-        """What follows is made in this directory, which may hand down access control lists.
+        """Start a target directory, which may pass on a default access control list.
 
-        `bare` tells that it does not, and that this job has made it, closed to others if modes are
-        kept; `made` is what it was then.
+        `bare` means that it has none, and that this job created it, inaccessible to others if modes
+        are preserved; `made` is its status at creation.
         """
         self._inherited = self._keep.acl and not bare and hands_down(target_fd)
         self.closed = bare and self._closes
@@ -109,27 +112,28 @@ class Extras:
         self._owner = None if made is None else (made.st_uid, made.st_gid)
 
     def made_directory(self, target_fd: int, *, bare: bool) -> bool:
-        """A directory was made: let it hand down nothing to what is put into it.
+        """Prevent a new directory from passing on access control lists to its entries.
 
-        Its source's default list comes when it is complete. True if it has inherited lists;
-        `bare` tells that what it was made in, which nobody else can change yet, hands none down.
+        The source's default list is set when the directory is complete. Return whether the
+        directory inherited lists; `bare` means that its parent, which nobody else can change yet,
+        has none.
         """
         if bare or not (self._keep.acl and hands_down(target_fd)):
             return False
-        # If it can't be removed, each thing that inherits it is rid of it by itself.
+        # If it cannot be removed, each entry that inherits it loses it individually.
         with suppress(OSError):
             drop_default(_reach(target_fd))
         return True
 
-    def of_file(self, fd: int, *, alone: bool = False) -> Held | None:
-        """What an open file has of them; None if there is nothing to be done.
+    def read_file(self, fd: int, *, alone: bool = False) -> Held | None:
+        """Return the attributes of an open file, or None if there is nothing to do.
 
-        With `alone` its copy may have a list of its own, also where none is handed down.
+        `alone` means that its copy may have a list although the directory passes on none.
         """
         return self._held(*self._read(fd, follow=True), fd, alone=alone or self._inherited)
 
-    def of_directory(self, fd: int, *, alone: bool) -> Held | None:
-        """What an open directory has of them; `alone` as of a file."""
+    def read_directory(self, fd: int, *, alone: bool) -> Held | None:
+        """Return the attributes of an open directory; `alone` as in `read_file`."""
         values: list[tuple[str, bytes]] = []
         unread: list[Refused] = []
         if self._listed:
@@ -139,13 +143,13 @@ class Extras:
             )
         return self._held(values, unread, fd, alone=alone and self._keep.acl)
 
-    def of_name(self, directory_fd: int, name: bytes, *, alone: bool = False) -> Held | None:
-        """What an entry that can't be opened has of them; `alone` as of a file."""
+    def read_name(self, directory_fd: int, name: bytes, *, alone: bool = False) -> Held | None:
+        """Return the attributes of an entry that cannot be opened; `alone` as in `read_file`."""
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
         return self._held(*self._read(path, follow=False), None, alone=alone or self._inherited)
 
-    def of_link(self, directory_fd: int, name: bytes) -> Held | None:
-        """What a symbolic link has of them; it can have no access control list."""
+    def read_link(self, directory_fd: int, name: bytes) -> Held | None:
+        """Return the attributes of a symbolic link, which has no access control list."""
         if not self._keep.xattr:
             return None
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
@@ -179,9 +183,10 @@ class Extras:
         return Held(values, flags, alone, tuple(unread))
 
     def plain_bits(self, device: int) -> int | None:
-        """Return what plain files of a device keep, see `pcircle.fs.native.pure`.
+        """Return the `KEEP_` bits for plain files of a device, see `pcircle.fs.native.pure`.
 
-        None where no file is plain: its copy inherits lists, or is given what it has not.
+        None if no file is plain because its copy inherits lists or gets attributes that it does not
+        have.
         """
         keep = self._keep
         if self._inherited or keep.given is not None:
@@ -196,10 +201,10 @@ class Extras:
         return bits
 
     def owner_of_made(self) -> tuple[int, int]:
-        """Return the owner and the group of what is made where it is `closed`; else -1 each.
+        """Return the owner and group of new entries in a `closed` directory, otherwise -1 twice.
 
-        The group of the process and of the directory above are one there, or the directory has
-        handed down its own.
+        The group of the process and of the parent directory are the same there, or the directory
+        passes on its own.
         """
         if not self.closed:
             return -1, -1
@@ -207,14 +212,14 @@ class Extras:
             try:
                 made = os.fstat(self._target_fd)
             except OSError:
-                return -1, -1  # what is made there says why
+                return -1, -1  # creating an entry there reports the reason
             self._owner = made.st_uid, made.st_gid
         return self._owner
 
     def settle_made_link(self, target_fd: int, name: bytes, status: os.stat_result) -> None:
-        """Give a link that was made where it is `closed` what it has not yet. OSError.
+        """Set the missing attributes of a link created in a `closed` directory. OSError.
 
-        By its name, which nobody else can give to anything else there.
+        The link is accessed by name, which no other user can change there.
         """
         settle_link_at(
             name,
@@ -225,14 +230,14 @@ class Extras:
         )
 
     def account(self, refused: Sequence[Refused], target_fd: int) -> None:
-        """As `lose`; NoSpace if the reason is that the target of that directory is full."""
-        for each in refused:
-            self._stop_if_full(each, target_fd)
+        """Like `lose`, but raise NoSpace if the target file system of the directory is full."""
+        for attribute in refused:
+            self._stop_if_full(attribute, target_fd)
         self.lose(refused)
 
     def lose(self, refused: Iterable[Refused]) -> None:
-        """Count what could not be kept; then as of `demand`."""
-        self._counters.lose({each.kind for each in refused})
+        """Count attributes that could not be preserved, and then `demand` them."""
+        self._counters.lose({attribute.kind for attribute in refused})
         self.demand(refused)
 
     def _stop_if_full(self, refused: Refused, target_fd: int) -> None:
@@ -240,28 +245,28 @@ class Extras:
             return
         device = os.fstat(target_fd).st_dev
         known = self._too_large.get(device)
-        # What was too large once is too large again, whatever room there is.
+        # A size that did not fit once does not fit later, whatever space is free.
         if known is None or refused.size_bytes < known:
             stop_if_full(refused.error, target_fd, self.names, refused.size_bytes)
             self._too_large[device] = refused.size_bytes
 
     def demand(self, refused: Iterable[Refused]) -> None:
-        """NotKept if something was asked for by name that could not be kept.
+        """Raise AttributesLostError if attributes requested by name could not be preserved.
 
-        What no copy can have is counted, and demanded of none.
+        Attributes that no copy can have are only counted.
         """
-        wanted = [each for each in refused if kind_of(each.name) is not None]
-        if any(each.kind in self._demanded for each in wanted):
-            raise NotKept(wanted)
+        requested = [attribute for attribute in refused if kind_of(attribute.name) is not None]
+        if any(attribute.kind in self._demanded for attribute in requested):
+            raise AttributesLostError(requested)
 
     def protect(self, fd: int, held: Held | None) -> None:
-        """Give an open, otherwise finished file or directory the inode flags."""
+        """Set the inode flags of an open and otherwise complete file or directory."""
         if held is not None and held.flags and not give_flags(fd, held.flags):
             self._counters.lose({FLAGS})
 
 
 def _reach(directory_fd: int) -> int | bytes:
-    """A directory as attributes are reached: one that is open for its path alone goes by /proc."""
+    """Return a directory in the form that attribute calls accept: O_PATH descriptors need /proc."""
     try:
         os.listxattr(directory_fd)
     except OSError as error:
@@ -271,16 +276,16 @@ def _reach(directory_fd: int) -> int | bytes:
 
 
 def path_of(fd: int) -> bytes:
-    """A path that leads to an open file itself, a symbolic link too."""
+    """Return a path that leads to an open file itself, even if it is a symbolic link."""
     return b"/proc/self/fd/%d" % fd
 
 
 @contextmanager
-def held_by_path(directory_fd: int, name: bytes, kind: int) -> Iterator[bytes]:
-    """A path to an entry that this job has just made.
+def pinned_path(directory_fd: int, name: bytes, kind: int) -> Iterator[bytes]:
+    """Yield a path to an entry that this job has just created.
 
-    OSError if it is of another kind, or has more than this name: somebody has
-    put another file's hard link in its place, which must not get its owner.
+    OSError if it has another type or a second name: then another user has replaced it with a hard
+    link to a different file, which must not be given the source's owner.
     """
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=directory_fd)

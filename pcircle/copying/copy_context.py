@@ -1,4 +1,4 @@
-"""What every kind of entry is copied with, on one thread; and leaving be what is to stay."""
+"""The context that all copies of one thread share, and skipping of entries that are left."""
 
 from __future__ import annotations
 
@@ -7,45 +7,53 @@ import stat
 from collections.abc import Callable, Sequence
 
 from pcircle.copying import target
-from pcircle.copying.counts import HARD_LINKS, Counts
-from pcircle.copying.extras import Extras
-from pcircle.copying.observing import Observer, Watch
-from pcircle.copying.settings import Settings
+from pcircle.copying.attributes import AttributeCopier
+from pcircle.copying.counts import HARD_LINKS, CopyCounts
+from pcircle.copying.observers import Observer, ObserverSet
+from pcircle.copying.settings import CopySettings
 from pcircle.fs.data import Recalls
 from pcircle.fs.trouble import Changed, trying
 
 
-class Moved(Changed):
-    """Of the source nothing but the change time has moved.
+class SourceModifiedError(Changed):
+    """Only the change time of the source has changed.
 
-    Somebody may have written into it and set its time back, or have changed its mode or given it
-    another name: who copies it once more knows.
+    A process may have written to it and reset its modification time, or only changed its mode or
+    added a name. Copying it again decides.
     """
 
     def __init__(self) -> None:
         super().__init__("it changed while it was copied")
 
 
-class Means:
-    """The settings, the counts, and who looks on. `is_stopping` is that of the item at hand."""
+class CopyContext:
+    """Settings, counters and observers of a thread's copies.
+
+    `is_stopping` belongs to the current item.
+    """
 
     def __init__(
-        self, settings: Settings, counts: Counts, extras: Extras, observers: Sequence[Observer]
+        self,
+        settings: CopySettings,
+        counts: CopyCounts,
+        extras: AttributeCopier,
+        observer_list: Sequence[Observer],
     ) -> None:
         self.settings = settings
         self.counts = counts
         self.extras = extras
         self.names = extras.names
-        self.watch = Watch(observers)
+        self.observers = ObserverSet(observer_list)
         self.recalls = Recalls(counts, follow=settings.follow)
         self.is_stopping: Callable[[], bool] = bool
 
     def is_one_of_several(self, status: os.stat_result, source_fd: int) -> bool:
-        """Whether this is a name of several that are to be one in the copy as well.
+        """Return whether a name is one of several that must be one inode in the copy.
 
-        A file that links are followed to has as many more. A file may be of another file system
-        than its directory: on overlayfs, by a followed link, or by a mount of its own. Several
-        nodes may number that differently, so there it is a file of its own, and counted.
+        With followed links a file may have more names than its link count. A file may be on another
+        device than its directory: on overlayfs, through a followed link, or with a mount of its
+        own. Nodes may number that device differently, so such a file is copied separately and
+        counted as a lost link.
         """
         settings = self.settings
         followed = settings.follow and stat.S_ISREG(status.st_mode)
@@ -57,14 +65,14 @@ class Means:
         return False
 
     def skip(self, target_fd: int, name: bytes) -> None:
-        """Account for an entry that is left as it is. OSError if it must be read and can't be."""
+        """Count an entry that is left. OSError if it must be read and cannot be."""
         with trying("read the existing copy of"):
-            self.watch.stays(target_fd, name, self.is_stopping)
+            self.observers.stays(target_fd, name, self.is_stopping)
         self.counts.skipped += 1
         self.counts.sized += 1
 
-    def stays(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
-        """Whether what has the name is left as it is, and then accounted for."""
+    def skip_existing(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
+        """Return whether an existing entry is left, and count it if so."""
         with trying("create the copy of"):
             names = source_fd, source, target_fd, name
             if target.stays(self.settings, *names, self.names) is None:
@@ -74,9 +82,9 @@ class Means:
 
 
 def refuse_change(before: os.stat_result, now: os.stat_result) -> None:
-    """Changed if a source is another file or version than it was; Moved if it may be."""
+    """Raise Changed if the source differs from `before`; SourceModifiedError if it may differ."""
     same = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
     if same != (before.st_dev, before.st_ino, before.st_size, before.st_mtime_ns):
         raise Changed("it changed while it was copied")
     if now.st_ctime_ns != before.st_ctime_ns:
-        raise Moved
+        raise SourceModifiedError

@@ -1,8 +1,8 @@
-"""What looks at content while it is copied: to hash it, to sign it, to keep within limits.
+"""Observers of content while it is copied, for hashing, signing and rate limits.
 
-There is one mechanism for all of them. Of each file or range observers are told that it begins, of
-its bytes in order, with holes left out, and where it ends; of a small file all at once. What needs
-to see the bytes has them read, so that nothing is cloned or moved by the kernel. Where nobody looks
+All of these use one mechanism. For each file or range, observers receive its start, its bytes in
+order without holes, and its end, or for a small file all bytes at once. If an observer needs the
+bytes, they are read by this process, so the kernel neither clones nor moves them. Without observers
 nothing is called.
 """
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pcircle.signature import Signer
 
 SLICE_BYTES = 16 << 20
-"""What is moved at once."""
+"""Number of bytes that are moved at once."""
 
 Data: TypeAlias = "bytes | memoryview"
 
 
 class Observer:
-    """One of them; what it has no use for it leaves as it is here.
+    """Base class whose methods do nothing.
 
-    `reads` tells that it must see the bytes, `by_blocks` that what it sees at once must not go
-    over the end of one of the signature's blocks, `slice_bytes` how much may be moved at once.
+    `reads` means that the observer needs the bytes, `by_blocks` that a piece must not cross the end
+    of a signature block; `slice_bytes` is the largest piece that may be moved at once.
     """
 
     reads = False
@@ -36,41 +36,41 @@ class Observer:
     slice_bytes = SLICE_BYTES
 
     def attempt(self, more: int) -> None:
-        """An entry is about to be copied, by so many operations more than it takes as a rule."""
+        """Prepare for the copy of an entry, with `more` operations than usual."""
 
     def due(self, count: int) -> None:
-        """So many bytes are about to be moved, or were just now."""
+        """`count` bytes are about to be moved, or have just been moved."""
 
     def small(self, data: Data) -> None:
-        """All of a file."""
+        """Process the complete content of a small file."""
 
     def begin_at(self, offset: int) -> None:
-        """A file, or a range of one, begins here."""
+        """Start a file, or a range of one, at `offset`."""
 
     def see(self, offset: int, data: Data) -> None:
-        """The next part; what is left out between two is a hole."""
+        """Process the next piece; a gap between pieces is a hole."""
 
     def end_file(self, size: int) -> None:
-        """The file is whole, and of this size."""
+        """Finish a file of this size."""
 
     def end_range(self, begin: int, end: int, *, stopped: bool) -> None:
-        """The range ends here; the job may have stopped before it had to."""
+        """Finish a range, at its planned end or earlier if `stopped`."""
 
     def copied(self, name: bytes, size: int) -> None:
-        """The file that was seen last is in place; its name in the source, and its size."""
+        """Record the source name and size of the last file, whose copy is in place."""
 
     def settled(self, name: bytes) -> None:
-        """Of a directory this name is done: copied, or left as it was."""
+        """Record that a name of a directory is done: copied or left."""
 
     def link(self, name: bytes, text: bytes) -> None:
-        """A symbolic link was copied, under this name."""
+        """Record a symbolic link that was copied under this name."""
 
     def stays(self, directory_fd: int, name: bytes, stop: Callable[[], bool]) -> None:
-        """Something is left as it is. OSError if it must be read and can't be, or `stop`."""
+        """Process an entry that is left. OSError if it is needed but unreadable, or on `stop`."""
 
 
-class Signing(Observer):
-    """Has a rank's signer sign what is copied."""
+class SigningObserver(Observer):
+    """Passes content to a rank's signer."""
 
     reads = True
     by_blocks = True
@@ -115,19 +115,19 @@ class Signing(Observer):
                 os.close(fd)
 
 
-class Watch:
-    """The observers of one thread's copies, told as one; a call that none wants costs nothing."""
+class ObserverSet:
+    """The observers of a thread's copies as one; hooks without an observer cost nothing."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self.any = bool(observers)
-        self.reads = any(each.reads for each in observers)
-        self.by_blocks = any(each.by_blocks for each in observers)
-        self.slice_bytes = min([SLICE_BYTES, *(each.slice_bytes for each in observers)])
-        self.is_paced = bool(_wanted(observers, "due"))
-        # Something waits before or after each file.
-        self.is_limited = self.is_paced or bool(_wanted(observers, "attempt"))
+        self.reads = any(observer.reads for observer in observers)
+        self.by_blocks = any(observer.by_blocks for observer in observers)
+        self.slice_bytes = min([SLICE_BYTES, *(observer.slice_bytes for observer in observers)])
+        self.is_paced = bool(_overrides(observers, "due"))
+        # A wait before or after each file is possible.
+        self.is_limited = self.is_paced or bool(_overrides(observers, "attempt"))
         for name in _HOOKS:
-            setattr(self, name, _joined(_wanted(observers, name)))
+            setattr(self, name, _combine(_overrides(observers, name)))
 
     attempt: Callable[[int], None]
     due: Callable[[int], None]
@@ -145,18 +145,22 @@ class Watch:
 _HOOKS = tuple(name for name in vars(Observer) if callable(vars(Observer)[name]))
 
 
-def _wanted(observers: Sequence[Observer], name: str) -> list[Callable[..., None]]:
-    """The functions of this name that do anything."""
+def _overrides(observers: Sequence[Observer], name: str) -> list[Callable[..., None]]:
+    """Return the methods with this name that observers override."""
     nothing = getattr(Observer, name)
-    return [getattr(each, name) for each in observers if getattr(type(each), name) is not nothing]
+    return [
+        getattr(observer, name)
+        for observer in observers
+        if getattr(type(observer), name) is not nothing
+    ]
 
 
-def _joined(functions: Sequence[Callable[..., None]]) -> Callable[..., None]:
+def _combine(functions: Sequence[Callable[..., None]]) -> Callable[..., None]:
     if len(functions) == 1:
         return functions[0]
 
-    def call(*arguments: Any, **named: Any) -> None:
+    def call(*arguments: Any, **keywords: Any) -> None:
         for function in functions:
-            function(*arguments, **named)
+            function(*arguments, **keywords)
 
     return call

@@ -1,8 +1,8 @@
-"""Digests of what is copied, as it passes, and of what is read back: whether that is the same.
+"""Digests of content as it is copied, and verification by reading copies back.
 
-It costs no second read of the source, and copies by read and write alone,
-because what the kernel moves by itself is seen by nobody. A hash is of what a
-reader of the copy will get: holes count as zeros.
+Hashing needs no second read of the source. It requires copying with read and write, because data
+that the kernel moves is not visible. A digest covers what a reader of the copy will get, so holes
+count as zeros.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ from typing import NamedTuple
 import xxhash
 
 from pcircle.buffers import aligned
-from pcircle.copying.extras import path_of
-from pcircle.copying.observing import Data, Observer
+from pcircle.copying.attributes import path_of
+from pcircle.copying.observers import Data, Observer
 from pcircle.copying.plain import ONE_READ_BYTES
 from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.fs.data import BUFFER_BYTES
 from pcircle.fs.trouble import Changed
 
 DIGEST_BYTES = 16
-_PAGE_BYTES = 64 << 10  # of any machine
+_PAGE_BYTES = 64 << 10  # largest page size
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _ZEROS = bytes(256 << 10)
 
 digest_of = xxhash.xxh3_128_digest
-"""The digest of bytes, 16 of them: XXH3-128."""
+"""Return the XXH3-128 digest of bytes, which has 16 bytes."""
 
 _EMPTY = digest_of(b"")
 
 
-class Seen(NamedTuple):
-    """What a file's copy must be: size in bytes, and digest."""
+class ExpectedContent(NamedTuple):
+    """The expected content of a copy: size in bytes and digest."""
 
     size: int
     digest: bytes
 
 
-class Stream:
-    """The digest of a range of a file, whose parts come in order; what is left out is a hole."""
+class RangeHasher:
+    """The digest of a range of a file, whose parts come in order with gaps for holes."""
 
     def __init__(self) -> None:
         self.begin(0)
 
     def begin(self, offset: int) -> None:
-        """The range begins here."""
+        """Start the range at `offset`."""
         self._hash = xxhash.xxh3_128()
         self._reached = offset
 
     def see(self, offset: int, part: memoryview | bytes) -> None:
-        """The next part."""
+        """Add a part at `offset`."""
         if offset != self._reached:
             self._skip(offset)
         self._hash.update(part)
         self._reached = offset + len(part)
 
     def append(self, part: memoryview | bytes) -> None:
-        """The next part, right behind the last one."""
+        """Add a part directly after the previous one."""
         self.see(self._reached, part)
 
     def end(self, offset: int) -> bytes:
-        """The range ends here: its digest."""
+        """End the range at `offset` and return its digest."""
         self._skip(offset)
         return self._hash.digest()
 
@@ -75,24 +75,24 @@ class Stream:
             self._reached += len(zeros)
 
 
-class Hasher(Observer):
-    """Hashes what is copied. `digest` is that of the range that was copied last."""
+class HashObserver(Observer):
+    """Hashes content during the copy; `digest` is that of the last range."""
 
     reads = True
 
     def __init__(self) -> None:
         self.digest = _EMPTY
-        self._last = Seen(0, _EMPTY)
-        self._seen: dict[bytes, Seen] = {}
-        self._stream = Stream()
+        self._last = ExpectedContent(0, _EMPTY)
+        self._seen: dict[bytes, ExpectedContent] = {}
+        self._stream = RangeHasher()
 
-    def take(self) -> dict[bytes, Seen]:
-        """The files that were copied since this was asked last, by their names in the source."""
+    def take(self) -> dict[bytes, ExpectedContent]:
+        """Return the files copied since the last call, by their names in the source."""
         seen, self._seen = self._seen, {}
         return seen
 
     def small(self, data: Data) -> None:
-        self._last = Seen(len(data), digest_of(data))
+        self._last = ExpectedContent(len(data), digest_of(data))
 
     def begin_at(self, offset: int) -> None:
         self._stream.begin(offset)
@@ -101,7 +101,7 @@ class Hasher(Observer):
         self._stream.see(offset, data)
 
     def end_file(self, size: int) -> None:
-        self._last = Seen(size, self._stream.end(size))
+        self._last = ExpectedContent(size, self._stream.end(size))
 
     def end_range(self, begin: int, end: int, *, stopped: bool) -> None:
         self.digest = self._stream.end(end)
@@ -110,24 +110,24 @@ class Hasher(Observer):
         self._seen[name] = self._last
 
 
-class Stopped(Exception):
-    """The job stops early: the item has no result."""
+class StopRereading(Exception):  # noqa: N818 - control flow
+    """The job stops early, so the item has no result."""
 
 
 class Rereader:
-    """Reads copies again, from the disk and not from memory. One per thread."""
+    """Reads copies back from disk instead of the page cache; one per thread."""
 
     def __init__(self) -> None:
-        self._stream = Stream()
+        self._stream = RangeHasher()
         self._buffer = aligned(BUFFER_BYTES)
 
-    def reads(self, directory_fd: int, name: bytes, seen: Seen) -> bool:
-        """Whether a file reads as it should."""
+    def reads(self, directory_fd: int, name: bytes, seen: ExpectedContent) -> bool:
+        """Return whether a file has the expected content."""
         fd = _open(directory_fd, name)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             if seen.size <= ONE_READ_BYTES:
-                # One byte more is asked for than there should be.
+                # One byte more than expected is requested, so that growth is noticed.
                 count = os.readv(fd, [self._buffer[: seen.size + 1]])
                 return digest_of(self._buffer[:count]) == seen.digest
             whole = self._digest(fd, 0, seen.size, bool) == seen.digest
@@ -135,22 +135,22 @@ class Rereader:
         finally:
             os.close(fd)
 
-    def range_reads(
+    def has_range_digest(
         self,
         directory_fd: int,
         name: bytes,
-        is_it: Callable[[os.stat_result], bool],
+        is_expected: Callable[[os.stat_result], bool],
         where: tuple[int, int],
         digest: bytes,
         stop: Callable[[], bool],
     ) -> bool:
-        """Whether a range, given by its offset and length, reads as it should.
+        """Return whether a range, given as (offset, length), has the expected digest.
 
-        Changed if it is another file. Stopped.
+        Changed if the file was replaced. StopRereading if `stop` returns true.
         """
         fd = _open(directory_fd, name)
         try:
-            if not is_it(os.fstat(fd)):
+            if not is_expected(os.fstat(fd)):
                 raise Changed("its copy was replaced while it was made")
             offset, end = where[0], sum(where)
             first = offset // _PAGE_BYTES * _PAGE_BYTES
@@ -161,7 +161,7 @@ class Rereader:
             os.close(fd)
 
     def _digest(self, fd: int, offset: int, end: int, stop: Callable[[], bool]) -> bytes:
-        """The digest of a range, or of as much of it as there is."""
+        """Return the digest of a range, or of the part of it that exists."""
         stream = self._stream
         stream.begin(offset)
         while offset < end:
@@ -172,16 +172,16 @@ class Rereader:
             stream.append(part[:count])
             offset += count
             if stop():
-                raise Stopped
+                raise StopRereading
         return stream.end(offset)
 
 
 def _open(directory_fd: int, name: bytes) -> int:
-    """Open a copy for reading, its time of access unchanged where that can be had."""
+    """Open a copy for reading, without changing its access time if possible."""
     try:
         return os.open(name, SOURCE_FLAGS | os.O_NOATIME, dir_fd=directory_fd)
     except PermissionError:
-        pass  # it is another's, or may not be read
+        pass  # owned by another user, or unreadable
     try:
         return os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
     except PermissionError:
@@ -189,7 +189,7 @@ def _open(directory_fd: int, name: bytes) -> int:
 
 
 def _open_closed(directory_fd: int, name: bytes) -> int:
-    """Open a copy whose mode forbids its owner to read it."""
+    """Open a copy whose mode denies its owner to read it."""
     fd = os.open(name, _PATH, dir_fd=directory_fd)
     try:
         status = os.fstat(fd)
