@@ -44,18 +44,18 @@ def is_chosen(name: bytes) -> bool:
 
 def install() -> None:
     """Have all reading back in this process, and in those forked from it, come after corruption."""
-    read_file, read_range = Rereader.reads, Rereader.range_reads
+    read_file, read_range = Rereader.reads, Rereader.has_range_digest
 
     def reads(self: Rereader, directory_fd: int, name: bytes, seen: ExpectedContent) -> bool:
         if seen.size and is_chosen(name):
             corrupt(directory_fd, name, 0)
         return read_file(self, directory_fd, name, seen)
 
-    def range_reads(
+    def has_range_digest(
         self: Rereader,
         directory_fd: int,
         name: bytes,
-        is_it: Callable[[os.stat_result], bool],
+        is_expected: Callable[[os.stat_result], bool],
         where: tuple[int, int],
         digest: bytes,
         stop: Callable[[], bool],
@@ -63,10 +63,10 @@ def install() -> None:
         offset, length = where
         if length and offset // length % ONE_IN == 0:
             corrupt(directory_fd, name, offset)
-        return read_range(self, directory_fd, name, is_it, where, digest, stop)
+        return read_range(self, directory_fd, name, is_expected, where, digest, stop)
 
     Rereader.reads = reads  # type: ignore[method-assign]
-    Rereader.range_reads = range_reads  # type: ignore[method-assign]
+    Rereader.has_range_digest = has_range_digest  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 On a parallel file system every file must be created, given reserved space and synced at each
 commit, so a node has one journal for all its ranks. Each frame gets its range before it is written,
-and no rank waits for another one's write. If a rank dies, the unwritten part of its range contains
-zeros, and no frame begins with a zero.
+and no rank waits for the write of another rank. If a rank dies, the unwritten part of its range
+contains zeros, and no frame begins with a zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A rank's checkpoint records: collecting those of the current item and writing them.
+"""Collection of the checkpoint records of the current item, and their transfer to the journal.
 
 Records are collected while an item is processed. At its end they get the rank's current epoch and
 go to the journal.

@@ -1,7 +1,7 @@
 """The decision on rank 0 whether a job starts, resumes or is refused.
 
 A job that finds its own checkpoint is refused with a report of the progress, unless `resume` or
-`restart` is requested. `resume` continues from the checkpoint, or starts if there is none;
+`restart` is requested. `resume` continues from an existing checkpoint and otherwise starts;
 `restart` discards it. The result is data (`ResumeState` or `CheckpointError`) for which the tools
 have the messages.
 """

@@ -52,7 +52,7 @@ class CopyContext:
 
         With followed links a file may have more names than its link count. A file may be on another
         device than its directory: on overlayfs, through a followed link, or with a mount of its
-        own. Nodes may number that device differently, so such a file is copied separately and
+        own. Nodes may use different numbers for that device, so the file is copied separately and
         counted as a lost link.
         """
         settings = self.settings

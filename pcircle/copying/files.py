@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pcircle.buffers import aligned
 from pcircle.copying import target
 from pcircle.copying.attributes import AttributeCopier
-from pcircle.copying.context import CopyContext, SourceModifiedError, refuse_change
+from pcircle.copying.copy_context import CopyContext, SourceModifiedError, refuse_change
 from pcircle.copying.counts import CopyCounts
 from pcircle.copying.layouts import LayoutCopier
 from pcircle.copying.links import LinkCopier
@@ -47,7 +47,7 @@ _REACH = (
 )  # for opening an unfinished copy
 
 COPIED, LARGE, LINKED = range(3)
-"""What became of a file; see `Copier.file`."""
+"""The outcomes of `Copier.file`."""
 
 
 class RemainingFiles(NamedTuple):

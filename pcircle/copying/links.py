@@ -10,7 +10,7 @@ from functools import partial
 
 from pcircle.copying import target
 from pcircle.copying.attributes import pinned_path
-from pcircle.copying.context import CopyContext
+from pcircle.copying.copy_context import CopyContext
 from pcircle.copying.overwrite import DestinationExistsError, OverwriteOptions, is_same_special
 from pcircle.fs.metadata import settle_link
 from pcircle.fs.trouble import MISMATCH, Changed, Trouble, trying

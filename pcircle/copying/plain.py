@@ -1,8 +1,7 @@
-"""Many plain files of a directory at once: the innermost loop of a copy.
+"""The innermost loop of a copy: many plain files of a directory at once.
 
-Most files are small, dense, regular, stay the same while they are read and have a name that is not
-taken. `pcircle.fs.native` copies these. `pcircle.copying.files` copies all other files,
-and reports errors.
+Most files are small, dense and regular, do not change while they are read, and have a free name.
+`pcircle.fs.native` copies these. `pcircle.copying.files` copies all other files and reports errors.
 """
 
 from __future__ import annotations
@@ -22,46 +21,48 @@ from pcircle.fs.xattrs import IGNORED, USER_FLAGS
 
 ONE_READ_BYTES = 128 << 10
 MAX_NAMES = 256
-"""How many files are copied by one call."""
+"""The maximum number of files per call."""
 _CONTENTS_BYTES = 2 * ONE_READ_BYTES
 _MAX_RANGE_BYTES = 4 << 20
-# The kernel does not copy from the one file system to the other, or a container does not let it.
+# Errors of copy_file_range between file systems that do not support it, or in a container that
+# does not permit it.
 _NO_RANGES = frozenset(
     -1 - code for code in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 )
 
 
 class PlainCopier:
-    """Copies plain files for one thread. `is_active`: the options allow it.
+    """Copies plain files for one thread; `is_active` means that the options permit it.
 
-    `offer` is how many files to give to one call: few where many are not plain, which ends it.
+    `offer` is the number of files to pass to the next call. It is small where many files are not
+    plain, because each of these ends a call.
     """
 
     def __init__(
         self,
         settings: CopySettings,
         extras: AttributeCopier,
-        watch: ObserverSet,
+        observers: ObserverSet,
         *,
         is_active: bool,
     ) -> None:
         self.is_active = is_active
         self.offer = 1
         self._extras = extras
-        self._watch = watch
+        self._observers = observers
         self._flags = settings.source_flags
         self._bits = target.creation_bits(settings)
         self._inode_flags = USER_FLAGS if settings.keep.flags else 0
-        # A file that is reached through a link may have any number of names.
+        # A file reached through a symbolic link may have any number of names.
         self._max_links = sys.maxsize if not settings.keep.links else 0 if settings.follow else 1
-        # What the kernel copies is not seen, and may become a clone.
+        # Data that the kernel copies is invisible to observers, and may become a clone.
         ways = ways_of(settings.reflink, settings.sparse)
-        is_range = copy_range in ways and not watch.reads
+        is_range = copy_range in ways and not observers.reads
         self._range_bytes = min(settings.large_bytes, _MAX_RANGE_BYTES) if is_range else 0
-        # Memory for the content of one file, or of some of them.
+        # Memory for the contents of one or several files.
         self._contents_bytes = 0
-        if watch.reads:
-            self._contents_bytes = ONE_READ_BYTES + 1 if watch.is_limited else _CONTENTS_BYTES
+        if observers.reads:
+            self._contents_bytes = ONE_READ_BYTES + 1 if observers.is_limited else _CONTENTS_BYTES
 
     def copy(
         self,
@@ -71,19 +72,19 @@ class PlainCopier:
         device: int,
         until_ns: int,
     ) -> list[int]:
-        """Copy what is plain of at most `MAX_NAMES` files of source directories on `device`.
+        """Copy the plain ones of at most `MAX_NAMES` files of source directories on `device`.
 
-        All are in one directory, or each name has a descriptor of its own for both sides.
+        All names are in one directory, or each name has its own descriptors on both sides.
 
         Return the sizes of the files that were tried until `until_ns` of `time.monotonic_ns`. The
-        first file that is not plain, or fails, is the last: its size is negative, and nothing is
-        left of it. The list may be empty after a signal.
+        first file that is not plain, or fails, ends the call: its size is negative, and no copy of
+        it remains. The list may be empty after a signal.
         """
-        watch = self._watch
-        if watch.is_limited:
-            watch.attempt(0)
+        observers = self._observers
+        if observers.is_limited:
+            observers.attempt(0)
             names = names[:1]
-        is_known = device >= 0  # it is not if the directory can no longer be read
+        is_known = device >= 0  # false if the directory is no longer readable
         keep = self._extras.plain_bits(device) if self.is_active and is_known else None
         if keep is None:
             return [NOT_PLAIN]
@@ -113,18 +114,18 @@ class PlainCopier:
             self.offer = 1
         else:
             self.offer = min(2 * self.offer, MAX_NAMES)
-        if watch.any:
-            self._tell(names, sizes, contents)
+        if observers.any:
+            self._notify_observers(names, sizes, contents)
         return sizes
 
-    def _tell(self, names: list[bytes], sizes: list[int], contents: bytes) -> None:
-        """Tell the observers of files that were copied."""
-        watch, view, begin = self._watch, memoryview(contents), 0
+    def _notify_observers(self, names: list[bytes], sizes: list[int], contents: bytes) -> None:
+        """Notify the observers of copied files."""
+        observers, view, begin = self._observers, memoryview(contents), 0
         for name, size in zip(names, sizes, strict=False):
             if size >= 0:
-                watch.due(size)
-                if watch.reads:
-                    watch.small(view[begin : begin + size])
+                observers.due(size)
+                if observers.reads:
+                    observers.small(view[begin : begin + size])
                     begin += size
-                watch.copied(name, size)
-                watch.settled(name)
+                observers.copied(name, size)
+                observers.settled(name)

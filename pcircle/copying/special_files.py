@@ -11,7 +11,7 @@ import stat
 
 from pcircle.copying import target
 from pcircle.copying.attributes import pinned_path
-from pcircle.copying.context import CopyContext
+from pcircle.copying.copy_context import CopyContext
 from pcircle.copying.overwrite import (
     SPECIAL_KINDS,
     DestinationExistsError,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from pcircle.errors import UsageError
-from pcircle.removing.plan import Counters, RemovalPlan
+from pcircle.removing.plan import RemovalCounters, RemovalPlan
 from pcircle.removing.remover import RemoveTask
 from pcircle.tool.changing import ChangeConsole, ChangeProgram
 from pcircle.ui.report import plural
@@ -25,7 +25,8 @@ class ApplyConsole(ChangeConsole):
 
     _program: ApplyProgram
 
-    def summary(self, total: Counters) -> str:
+    def summary(self, total: RemovalCounters) -> str:
+        """See `TreeConsole`."""
         done = "would be removed" if self._program.typed.dry_run else "removed"
         parts = [f"{plural(total.completed, 'entry', 'entries')} {done}"]
         others = {"kept": total.kept + total.left_out, "vanished": total.vanished}

@@ -29,7 +29,7 @@ from pcircle.fs.sorting import pieces
 from pcircle.fs.trouble import kind_of, told, tried, trying
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.guards import require, require_type
-from pcircle.removing.plan import Counters, RemovalPlan
+from pcircle.removing.plan import RemovalCounters, RemovalPlan
 from pcircle.removing.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
 from pcircle.tool.actions import Actions, Lines
@@ -112,8 +112,8 @@ class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
     source: Source | None = None
 
 
-class DeletionCounters(Counters):
-    """Entries that stay, because the source has `returned` or is moving them."""
+class DeletionCounters(RemovalCounters):
+    """Entries that the source has `returned` to its directories, or moves in them: these stay."""
 
     returned: int
     moving: int
@@ -129,7 +129,7 @@ class _Returned:
 class Deleter(Remover):
     """Removes what remains after renames, also in a dry run."""
 
-    def __init__(self, task: RemoveTask, counters: Counters | None = None) -> None:
+    def __init__(self, task: RemoveTask, counters: RemovalCounters | None = None) -> None:
         super().__init__(task, counters)
         plan = require_type(DeletionPlan, task.plan)
         self._renamed = Paths(plan.renamed)
@@ -253,7 +253,8 @@ class Console(ChangeConsole):
             if count:
                 yield f"{plural(count, 'entry', 'entries')} of B not removed: {why}"
 
-    def summary(self, total: Counters) -> str:
+    def summary(self, total: RemovalCounters) -> str:
+        """See `TreeConsole`."""
         verb = self._program.verb
         text = f"{plural(total.completed, 'entry', 'entries')} {verb}"
         return f"{text}, {total.vanished:,} vanished" if total.vanished else text

@@ -11,9 +11,9 @@ from typing import Any
 from pcircle.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.frm.operands import opened, root_of
 from pcircle.removing import trash
-from pcircle.removing.again import OutlivingRemoval
-from pcircle.removing.plan import Counters
+from pcircle.removing.plan import RemovalCounters
 from pcircle.removing.remover import RemoveTask
+from pcircle.removing.restart import RestartableRemoval
 from pcircle.runtime import Outcome
 from pcircle.tool.changing import ChangeConsole, refuse_twice
 from pcircle.tool.trees import resolve
@@ -37,7 +37,7 @@ class Console(ChangeConsole):
 
     _program: RemoveProgram
 
-    def summary(self, total: Counters) -> str:
+    def summary(self, total: RemovalCounters) -> str:
         """See `TreeConsole`."""
         typed = self._program.typed
         dry = typed.dry_run or typed.plan is not None
@@ -63,7 +63,7 @@ class Console(ChangeConsole):
         return worst((code, EntriesFailed.exit_code)) if untold else code, reasons
 
 
-class RemoveProgram(OutlivingRemoval):
+class RemoveProgram(RestartableRemoval):
     """frm, for the runtime."""
 
     name, said = "frm", "removed"
@@ -85,7 +85,7 @@ class RemoveProgram(OutlivingRemoval):
         if typed.files_from is not None:
             return resolve(self.paths)
         if typed.empty_trash is not None:
-            return trash.runs("--empty-trash", os.fsencode(typed.empty_trash))
+            return trash.list_runs("--empty-trash", os.fsencode(typed.empty_trash))
         found = [found for found in map(self._root, self.paths) if found is not None]
         self._known = tuple(held for _, held in found)
         roots = tuple(root for root, _ in found)
@@ -114,7 +114,7 @@ class RemoveProgram(OutlivingRemoval):
         """See `TreeProgram`."""
         typed = self.typed
         if typed.trash is not None and not typed.dry_run:
-            self._run = trash.begin("--trash", os.fsencode(typed.trash))
+            self._run = trash.create_run("--trash", os.fsencode(typed.trash))
         moved = b"" if typed.trash is None else self._run or b"."
         return super().decided(roots, ranks) | {"trash": moved, "holders": self._known}
 
@@ -137,7 +137,7 @@ class RemoveProgram(OutlivingRemoval):
             return super().prepare(nodes)
         except BaseException:
             if self._run:
-                trash.end(self._run)
+                trash.remove_empty_run(self._run)
             raise
 
     def tidy_up(self) -> list[str]:
@@ -150,7 +150,7 @@ class RemoveProgram(OutlivingRemoval):
                 failed.append(f"cannot keep the times of '{show(holder)}': {error.strerror}")
             os.close(fd)
         if self._run:
-            trash.end(self._run)
+            trash.remove_empty_run(self._run)
         return failed
 
 

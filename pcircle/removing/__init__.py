@@ -1,1 +1,1 @@
-"""Removing trees on all ranks, for whichever tool removes something."""
+"""Parallel removal of trees, used by every tool that removes entries."""

@@ -1,23 +1,23 @@
-"""What is to be removed, decided once on rank 0, and what is counted."""
+"""The plan of a removal, which rank 0 decides once, and its counters."""
 
 from __future__ import annotations
 
 from pcircle.tool.changing import ChangeCounters, ChangePlan
 
 WHOLE = "w"
-"""Of what is about to be removed (`Intents`): directories, each behind all of its files."""
+"""Kind of a log entry (`RemovalLog`): directories, each followed by all its files."""
 
 
 class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
-    """With `recursive` what is in directories goes, too. `enter_mounts`: also on other mounts.
+    """The options of a removal.
 
-    `listed`: only what a list names goes. `keep_root`: each PATH itself stays. `keep_times`:
-    directories that stay keep their times. `force_modes`: the owner gets access to directories,
-    with `restores` only until they are complete. `lifts_flags`: inode flags that forbid to remove
-    entries are taken away. With `trash` each PATH is moved to that directory of this run. `sized`:
-    files are looked up.
-    `holders` are device and inode of what each PATH is in, where that is known. `gone` are the
-    numbers of PATHs that a run of this job has removed which was not the last one.
+    With `recursive` the contents of directories are removed too, with `enter_mounts` also on other
+    mounts. `listed` removes only what a list names. `keep_root` keeps each PATH itself.
+    `keep_times` preserves the times of remaining directories. `force_modes` gives the owner access
+    to directories, with `restores` only until they are complete. `lifts_flags` clears inode flags
+    that forbid removal. With `trash` each PATH is moved to this directory of the run. `sized` looks
+    up the sizes of files. `holders` has device and inode of the parent of each PATH, where known.
+    `gone` has the numbers of the PATHs that previous runs of this job have removed.
     """
 
     recursive: bool = False
@@ -34,10 +34,11 @@ class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
     gone: tuple[int, ...] = ()
 
 
-class Counters(ChangeCounters):
-    """Entries that had `vanished` before they were to be removed.
+class RemovalCounters(ChangeCounters):
+    """Counters of a removal; `vanished` entries disappeared before they could be removed.
 
-    On disk files have `named_bytes` by each of their names, and `freed_bytes` by the last one.
+    `named_bytes` is the disk usage of files, counted for each name, and `freed_bytes` that of files
+    whose last name was removed.
     """
 
     vanished: int
@@ -46,5 +47,4 @@ class Counters(ChangeCounters):
 
     @property
     def settled(self) -> int:
-        """See `Measured`."""
         return self.completed + self.failed + self.kept + self.vanished

@@ -1,8 +1,9 @@
-"""Removing what the walk finds: names as they are listed, a directory when nothing is left in it.
+"""Removal of the entries that the walk finds.
 
-A name is removed relative to its open directory, and a directory relative to the one in which it
-was found, so a link that somebody puts in the way is removed or refused, and never followed. What
-comes of a part of the tree is whether something of it stays: then its directory does, too.
+Names are removed as they are listed, and a directory when nothing is left in it. A name is removed
+relative to its open directory, and a directory relative to the one in which it was found, so a
+symbolic link that replaces a directory is removed or rejected, never followed. The result of a
+subtree is whether any entry in it stays, because then its directory stays too.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from pcircle.fs.scan import (
 from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.guards import require
-from pcircle.removing.plan import WHOLE, Counters, RemovalPlan
-from pcircle.removing.trash import move
+from pcircle.removing.plan import WHOLE, RemovalCounters, RemovalPlan
+from pcircle.removing.trash import move_to_run
 from pcircle.runtime import Context
 from pcircle.tool.changing import ChangeTask
 from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
@@ -47,24 +48,24 @@ from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 
 if TYPE_CHECKING:
-    from pcircle.removing.intents import Intents, Notes
+    from pcircle.removing.removal_log import RemovalLog, ThreadLog
 
-_TOGETHER = 256  # names between two looks at whether to stop
-_SCAN = DirectoryScan(_TOGETHER, 2 * _TOGETHER, keep_open=True, any_device=True)
-_ALL = 1 << 62  # a time that does not come: so many names go fast, or wait without the lock
+_NAMES_PER_CHECK = 256  # names between two checks whether the job stops
+_SCAN = DirectoryScan(_NAMES_PER_CHECK, 2 * _NAMES_PER_CHECK, keep_open=True, any_device=True)
+_NEVER = 1 << 62  # a time in the far future: these calls are short, or wait without the lock
 _TRIES = 3
-_MAX_LEVELS = 32  # of directories that were made in one that had been listed
+_MAX_LEVELS = 32  # of new directories below one that had been listed
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _GONE = "gone"
 _OTHER = "it is no longer what was planned"
 
 
-class _Seen:
-    """A directory as it was when it was opened, and whether something of what it held was meant.
+class _DirectoryState:
+    """A directory's status when it was opened, and whether it contained any selected entry.
 
-    `wanted` tells whether it is what the filters want, and `updated` whether reading it may update
-    its access time. If it stays, it gets its `obstacle` back.
+    `wanted` means that the filters select the directory, `updated` that reading it may change its
+    access time. If the directory stays, its `obstacle` is restored.
     """
 
     __slots__ = ("held_some", "obstacle", "status", "updated", "wanted")
@@ -76,17 +77,17 @@ class _Seen:
         self.obstacle: Obstacle | None = None
 
     def held(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """The blocks of the directory, which are noted."""
+        """Yield the directory's blocks and record whether any has an entry."""
         for block in blocks:
             self.held_some |= len(block) > 0
             yield block
 
 
 class Remover(EntryVisitor):
-    """The walk's view of a removal."""
+    """The visitor of a removal."""
 
-    def __init__(self, task: RemoveTask, counters: Counters | None = None) -> None:
-        """With `counters` all that would be removed is counted, and that is all."""
+    def __init__(self, task: RemoveTask, counters: RemovalCounters | None = None) -> None:
+        """With `counters`, only count what would be removed."""
         super().__init__(task, counters)
         self._plan = plan = task.plan
         self._counts = counters is not None
@@ -97,34 +98,34 @@ class Remover(EntryVisitor):
         )
         if plain and not self._dry and self._acts is None:
             self.scan = _SCAN._replace(one_mount=not plan.enter_mounts)
-        self.in_place = plan.one_node  # the kernel lets one at a time change a directory
+        self.in_place = plan.one_node  # the kernel serializes changes of a directory
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, tally=self.counters)
         wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
-        self._is_wanted = wanted  # of directories that held nothing
+        self._is_wanted = wanted  # test for directories that contain no selected entries
         self._steadiness = Steadiness()
         self._stays = 0
         self._action = "move" if plan.trash else "delete"
         self._access = WriteAccess() if self._dry else task.access
-        self._notes: Notes | None = None
-        self._is_ready = self._dry  # it is known whether there are notes
+        self._notes: ThreadLog | None = None
+        self._is_ready = self._dry  # whether `_notes` is initialized
 
     def _intend(self, kind: str, root: int, path: bytes, names: Sequence[bytes]) -> None:
-        """These names are removed next, see `Intents`."""
+        """Log the names that are removed next, see `RemovalLog`."""
         if not self._is_ready:
-            self._is_ready, intents = True, (self.task.first or self.task).intents
-            self._notes = None if intents is None else intents.notes(self.task.rank)
+            self._is_ready, removal_log = True, (self.task.first or self.task).removal_log
+            self._notes = None if removal_log is None else removal_log.thread_log(self.task.rank)
         if self._notes is not None:
-            self._notes.intend(self.counters, kind, root, path, names)
+            self._notes.write(self.counters, kind, root, path, names)
 
     def _goes(self, opened: Open[int]) -> bool:
-        """Whether a directory is to be removed, if nothing in it stays."""
+        """Return whether a directory must be removed if nothing in it stays."""
         plan, kinds = self._plan, self._plan.wanted.kinds
         if not opened.path and plan.keep_root:
             return False
         if plan.applies:
             return bool(mark_in(require(opened.only), self.task.lists))
         if opened.only is not None:
-            from pcircle.fs.lists import names_itself  # few runs have a list
+            from pcircle.fs.lists import names_itself  # few runs have a path list
 
             if not names_itself(opened.only, self.task.lists):
                 return False
@@ -133,7 +134,6 @@ class Remover(EntryVisitor):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """See `Visitor`."""
         super().enter(opened, source, holder)
         plan, status = self._plan, source.opened.status
         opened.entered = plan.recursive or plan.listed
@@ -152,7 +152,7 @@ class Remover(EntryVisitor):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
     ) -> list[bytes]:
-        """See `Visitor`. The walk enters what gives trouble, less what is removed here."""
+        """Remove directories with few files; return the directories that the walk must still enter."""
         counters, names = self.counters, batch.names
         whole = list(map(b"%b\0%b".__mod__, zip(names, batch.texts(), strict=True)))
         self._intend(WHOLE, above.root, above.path, whole)
@@ -168,7 +168,7 @@ class Remover(EntryVisitor):
         }
         emptied = [name for name in names if name not in undone] if undone else names
         fd = require(above.leases)[0].fd
-        outcomes = native.numbers(native.unlink_names(fd, emptied, True, _ALL))
+        outcomes = native.numbers(native.unlink_names(fd, emptied, True, _NEVER))
         if any(outcomes):
             files_of = dict(zip(names, removed, strict=True))
             undone |= {name: files_of[name] for name in compress(emptied, outcomes)}
@@ -179,7 +179,6 @@ class Remover(EntryVisitor):
         return list(undone)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """See `Visitor`."""
         if self._plan.applies:
             return map(sorted_out, blocks)
         if self._is_wanted is not None:
@@ -187,18 +186,19 @@ class Remover(EntryVisitor):
         is_steady = self._steadiness.of(source.opened.status.st_dev)
         return blocks if is_steady else listed_first(blocks)
 
-    def _seen(self, opened: Open[int], source: Lease) -> _Seen:
+    def _seen(self, opened: Open[int], source: Lease) -> _DirectoryState:
         status, wanted = self.task.as_counted(source.opened.status), self._is_wanted
-        return _Seen(status, wanted=wanted is None or wanted(opened.path, status, source.fd))
+        return _DirectoryState(
+            status, wanted=wanted is None or wanted(opened.path, status, source.fd)
+        )
 
-    def _stays_empty(self, opened: Open[int], seen: _Seen) -> bool:
-        """Whether a directory that held nothing is not what the filters want."""
+    def _stays_empty(self, opened: Open[int], seen: _DirectoryState) -> bool:
+        """Return whether a directory without selected entries is itself not selected."""
         if seen.held_some or (opened.only is not None and opened.only.is_range):
             return False
         return not seen.wanted
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
-        """See `Visitor`."""
         counters, path = self.counters, opened.path
         counters.left_out += opened.left_out
         if opened.own.updated and not opened.own.held_some:
@@ -230,9 +230,9 @@ class Remover(EntryVisitor):
         return 0
 
     def _busy(self, opened: Open[int], context: Context[Any]) -> bool:
-        """Remove a directory; whether something in it stays. OSError.
+        """Remove a directory; return whether something in it stays. OSError.
 
-        What has come into it since it was listed is removed, too, some times.
+        Entries created since it was listed are removed too, a limited number of times.
         """
         self.task.due(1, context.is_stopping)
         for _ in range(_TRIES):
@@ -272,7 +272,10 @@ class Remover(EntryVisitor):
         self.task.directories.forget(opened.root, opened.path)
 
     def _rmdir(self, name: bytes, fd: int, root: int, path: bytes) -> None:
-        """Remove a directory, by its path below a root; what a root itself is in is not changed."""
+        """Remove a directory by its path below a root.
+
+        The parent of a root is never changed to permit the removal.
+        """
         self._intend("d", root, path.rpartition(b"/")[0] if path else HOLDER, [name])
         remove = partial(os.rmdir, name, dir_fd=fd)
         try:
@@ -284,7 +287,7 @@ class Remover(EntryVisitor):
             self._access.change(remove, name, fd)
 
     def _sweep(self, root: int, path: bytes, fd: int, levels: int, context: Any) -> bool:
-        """Remove what is in a directory now; whether there was something."""
+        """Remove the current contents of a directory; return whether there were any."""
         where: Open[int] = Open(root, path, 0, None, 0)
         counters, held_some = self.counters, False
         for block in blocks(rewound(fd)):
@@ -336,10 +339,7 @@ class Remover(EntryVisitor):
                     os.utime(lease.fd, ns=times)
 
     def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`. One that can't be listed goes if it is empty.
-
-        Who only looks takes it to be.
-        """
+        """Remove a directory that cannot be listed if it is empty, which a dry run assumes."""
         if opened.place is None:
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -353,7 +353,7 @@ class Remover(EntryVisitor):
             try:
                 self._remove_directory(opened)
             except OSError:
-                pass  # then it matters why it can't be listed
+                pass  # report the original error
             else:
                 self.counters.directories += 1
                 self._tell(opened.root, opened.path, "d", context, status)
@@ -362,18 +362,18 @@ class Remover(EntryVisitor):
         self.fail(opened.root, opened.path, "remove directory", error, context)
 
     def _unlisted(self, opened: Open[int], error: OSError) -> os.stat_result | None:
-        """The status of a directory that can't be listed, if it is to go if it is empty."""
+        """Return the status of an unlistable directory if it must be removed when empty."""
         plan = self._plan
         if error.errno != errno.EACCES or opened.leases is None or not self._goes(opened):
             return None
-        if plan.force_modes and self._dry:  # the run would list it, and remove what is in it
+        if plan.force_modes and self._dry:  # the real run would list it and remove its contents
             return None
         source = opened.leases[0]
         status = source.opened.status
         try:
             if self._stays_empty(opened, self._seen(opened, source)):
                 return None
-        except Trouble:  # it is not known
+        except Trouble:  # unknown
             return None
         if plan.applies:
             is_meant = mark_in(require(opened.only), self.task.lists) == mark_of(status)
@@ -382,13 +382,11 @@ class Remover(EntryVisitor):
         return status if is_meant else None
 
     def lost(self, opened: Open[int]) -> int:
-        """See `Visitor`."""
         with suppress(OSError):  # it has failed already
             restore(opened, self.task.directories)
         return int(opened.own is not _GONE)
 
     def stopped(self, opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`."""
         restore_all(opens, self.task.directories)
 
     # ---- names -----------------------------------------------------------------
@@ -396,7 +394,7 @@ class Remover(EntryVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`. The filters are meant for a PATH that is no directory, too."""
+        """Remove names of a directory; the filters also apply to a PATH that is not a directory."""
         counters, fd = self.counters, fds[0]
         if where.path == HOLDER and not self._is_held(where, names, fd, context):
             return
@@ -414,7 +412,7 @@ class Remover(EntryVisitor):
                 self._remove(where, kind, some, fd, context)
 
     def _holder(self, root: int) -> tuple[int, int] | None:
-        """What a PATH is in, as the directories below the roots are told apart."""
+        """Return the identity of a PATH's parent, in the form used for directories."""
         known = self._plan.holders
         number = root % max(1, len(self._plan.roots))
         if not known:
@@ -422,7 +420,7 @@ class Remover(EntryVisitor):
         return known[number] if self._plan.one_node else (0, known[number][1])
 
     def _is_held(self, where: Where, names: Names, fd: int, context: Context[Any]) -> bool:
-        """Whether a PATH is still in what it was in when it was looked at first."""
+        """Return whether a PATH is still in the same parent directory as at the first look."""
         known = self._holder(where.root)
         if known is None or known == self.task.identify(os.fstat(fd)):
             return True
@@ -432,13 +430,13 @@ class Remover(EntryVisitor):
         return False
 
     def _move(self, where: Where, names: Names, fd: int, context: Context[Any]) -> None:
-        """Have a PATH in the trash."""
+        """Move a PATH to the trash."""
         plan, counters = self._plan, self.counters
         for name in names.all():
             try:
                 mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
                 if not self._dry:
-                    move(name, fd, plan.trash, where.root)
+                    move_to_run(name, fd, plan.trash, where.root)
             except OSError as error:
                 self.fail(where.root, name, "move to the trash", error, context)
                 continue
@@ -449,7 +447,7 @@ class Remover(EntryVisitor):
 
     def _chosen(self, root: int, names: Names, fd: int) -> Names:
         block = Block()
-        if self._plan.applies and not self._plan.marks[root]:  # the plan has left it out
+        if self._plan.applies and not self._plan.marks[root]:  # excluded from the plan
             return Names([], [], [])
         block.files, block.links, block.specials = (
             list(map(text_of, some)) for some in (names.files, names.links, names.specials)
@@ -460,11 +458,11 @@ class Remover(EntryVisitor):
     def _remove(
         self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
     ) -> None:
-        """Remove names of a directory, and count those that have gone by this."""
-        for at in range(0, len(names), _TOGETHER):
+        """Remove names of a directory, and count those that this call removed."""
+        for at in range(0, len(names), _NAMES_PER_CHECK):
             if at and context.is_stopping():
                 break
-            some = names[at : at + _TOGETHER] if len(names) > _TOGETHER else names
+            some = names[at : at + _NAMES_PER_CHECK] if len(names) > _NAMES_PER_CHECK else names
             gone = self._remove_some(where, kind, some, fd, context)
             field = _FIELDS.get(kind, "special")
             setattr(self.counters, field, getattr(self.counters, field) + gone)
@@ -477,8 +475,8 @@ class Remover(EntryVisitor):
         remove, tells, is_changed = self._way(where), self._acts is not None, False
         gone, rest = len(names), iter(names)
         if remove is os.unlink and not tells:
-            outcomes = native.numbers(native.unlink_names(fd, list(names), False, _ALL))
-            # What has failed is tried again, by what knows what to do about it.
+            outcomes = native.numbers(native.unlink_names(fd, list(names), False, _NEVER))
+            # Failures are retried by the loop below, which handles errors.
             rest = iter([name for name, outcome in zip(names, outcomes, strict=True) if outcome])
         while True:
             try:
@@ -511,12 +509,12 @@ class Remover(EntryVisitor):
     def _change(
         self, remove: Callable[..., os.stat_result | None], name: bytes, *, dir_fd: int
     ) -> os.stat_result | None:
-        """Remove a name whose flags may forbid it, in a way as of `_way`. OSError."""
+        """Remove a name whose flags may forbid it, with a function from `_way`. OSError."""
         act = partial(remove, name, dir_fd=dir_fd)
         return self._access.change(act, parted(name)[0], dir_fd)
 
     def _is_plan(self, status: os.stat_result) -> bool:
-        """Whether an entry is the file that the plan is written to."""
+        """Return whether an entry is the file that the plan is written to."""
         written = self._plan.written
         if written is None:
             return False
@@ -524,14 +522,14 @@ class Remover(EntryVisitor):
         return bool(self.task.identify(status) == known)
 
     def _way(self, where: Where) -> Callable[..., os.stat_result | None]:
-        """What is done with each name."""
+        """Return the function that processes each name."""
         plan = self._plan
         if plan.applies:
             known = plan.marks[where.root] if where.path == HOLDER else b""
             return partial(_unlink_marked, known, self._dry)
         if not self._dry:
             return partial(_unlink_sized, self.counters) if plan.sized else os.unlink
-        return partial(os.stat, follow_symlinks=False) if plan.acts.plan else _nothing
+        return partial(os.stat, follow_symlinks=False) if plan.acts.plan else _remove_nothing
 
     def _tell(
         self,
@@ -559,7 +557,7 @@ class Remover(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """See `EntryVisitor`. Who only counts leaves it to who removes to tell of it."""
+        """Report a failure, or only count it in a counting pass; the removal reports it later."""
         if self._counts:
             self.counters.failed += 1
         else:
@@ -569,7 +567,6 @@ class Remover(EntryVisitor):
                 self._acts.failed(self._action, root, path, error.errno)
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         if error.errno == errno.ENOENT:
             self.counters.sized += 1
             self.counters.vanished += 1
@@ -579,18 +576,16 @@ class Remover(EntryVisitor):
             super().unreached(where, parted(name)[0], error, context)
 
     def taken(self) -> int:
-        """See `Visitor`."""
         stays, self._stays = self._stays, 0
         return stays
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`."""
         if self._acts is not None:
             self._acts.tell(context)
 
 
 def restore(opened: Open[int], directories: Directories) -> None:
-    """Put back what kept this run from changing a directory, which is not removed. OSError."""
+    """Restore the attributes of a directory that was not removed. OSError."""
     obstacle: Obstacle | None = getattr(opened.own, "obstacle", None)
     if obstacle is not None:
         opened.own.obstacle = None
@@ -607,16 +602,16 @@ def restore_all(opens: Sequence[Open[int]], directories: Directories) -> None:
 
 
 def _unlink_all(fd: int, names: list[bytes]) -> int:
-    """Remove names from a directory; how many have gone by this."""
-    return native.numbers(native.unlink_names(fd, names, False, _ALL)).count(0)
+    """Remove names from a directory; return how many this call removed."""
+    return native.numbers(native.unlink_names(fd, names, False, _NEVER)).count(0)
 
 
-def _nothing(name: bytes, *, dir_fd: int) -> None:
-    """Remove nothing, as in a dry run."""
+def _remove_nothing(name: bytes, *, dir_fd: int) -> None:
+    """Remove nothing, in a dry run."""
 
 
-def _unlink_sized(counters: Counters, name: bytes, *, dir_fd: int) -> None:
-    """Remove a file, and count what it takes; what others do to its names meanwhile is not seen."""
+def _unlink_sized(counters: RemovalCounters, name: bytes, *, dir_fd: int) -> None:
+    """Remove a file and count its disk usage; concurrent changes of its links are not noticed."""
     status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     os.unlink(name, dir_fd=dir_fd)
     counters.named_bytes += status.st_blocks * 512
@@ -624,7 +619,7 @@ def _unlink_sized(counters: Counters, name: bytes, *, dir_fd: int) -> None:
 
 
 def _unlink_marked(known: bytes, is_dry: bool, name: bytes, *, dir_fd: int) -> None:
-    """Remove what is still as it was planned, or only look. OSError, Changed if it is not."""
+    """Remove an entry if it is as planned, or only check that. OSError; Changed if it differs."""
     bare, mark = parted(name)
     if mark_of(os.stat(bare, dir_fd=dir_fd, follow_symlinks=False)) != (mark or known):
         raise Changed(_OTHER)
@@ -637,15 +632,15 @@ def _path(where: Where, name: bytes) -> bytes:
 
 
 class RemoveTask(ChangeTask):
-    """A rank's part of a removal, or a thread's. A tool says which `tool` it is."""
+    """A rank's or thread's part of a removal; subclasses set `tool`."""
 
     doing = "remove"
-    counters_type, visitor_type = Counters, Remover
+    counters_type, visitor_type = RemovalCounters, Remover
     plan: RemovalPlan
-    intents: Intents | None = None  # of all ranks, if it can be begun again without some
+    removal_log: RemovalLog | None = None  # set if the job can restart after the loss of a rank
 
     def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
-        """See `TreeTask`. What is gone already was counted then."""
+        """Yield the items of the roots that previous runs have not removed and counted."""
         for item in super().begun(counters):
             if item.root in self.plan.gone:
                 counters.found -= 1
@@ -655,13 +650,12 @@ class RemoveTask(ChangeTask):
 
     @property
     def access(self) -> WriteAccess:
-        """What keeps this run from removing entries, and is taken away."""
+        """The obstacles to removal that this run clears."""
         plan = self.plan
         acts = plan.restores or not plan.dry
         return WriteAccess(plan.force_modes and acts, plan.lifts_flags and acts)
 
     def abandon(self, item: Any, own: Any) -> None:
-        """See `Task`."""
         if isinstance(own, list):
             restore_all(own, self.directories)
 
@@ -669,7 +663,6 @@ class RemoveTask(ChangeTask):
         return self.access.admit(fd) is not None
 
     def reach(self, *, is_first: bool) -> Directories:
-        """See `TreeTask`."""
         plan = self.plan
         self.open_beneath = opener(cross=plan.enter_mounts, no_atime=self.walks_twice)
         self.identify = device_and_inode if plan.one_node else inode_alone

@@ -1,8 +1,7 @@
-"""A directory to which entries are moved at once, to be removed at leisure.
+"""A trash directory, to which entries are moved at once and removed later.
 
-Each run that moves something makes a directory there that only its user may enter, and in that one
-for each PATH: so nothing is ever replaced. What does not look like such a directory is left alone
-when the trash is emptied.
+Each run creates a directory in the trash that only its user can enter, and in it a directory for
+each PATH, so nothing is ever replaced. Emptying the trash ignores directories of any other form.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _NAME = re.compile(rb"frm-\d{8}T\d{6}-\d+")
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def begin(option: str, path: bytes) -> bytes:
-    """Make the directory of a run in a trash; its path. UsageError."""
+def create_run(option: str, path: bytes) -> bytes:
+    """Create the directory of a run in a trash and return its path. UsageError."""
     name = time.strftime("frm-%Y%m%dT%H%M%S-").encode() + b"%d" % os.getpid()
-    fd = _opened(option, path)
+    fd = _open(option, path)
     try:
         os.mkdir(name, 0o700, dir_fd=fd)
     except OSError as error:
@@ -33,11 +32,11 @@ def begin(option: str, path: bytes) -> bytes:
         raise UsageError(text) from None
     finally:
         os.close(fd)
-    return os.path.join(os.getcwdb(), path, name)  # '..' is left to the kernel
+    return os.path.join(os.getcwdb(), path, name)  # the kernel resolves '..'
 
 
-def move(name: bytes, directory_fd: int, run: bytes, number: int) -> None:
-    """Move an entry into the directory of a run, for PATH of this number. OSError."""
+def move_to_run(name: bytes, directory_fd: int, run: bytes, number: int) -> None:
+    """Move an entry to the directory of a run, for PATH `number`. OSError."""
     above, own = os.path.split(run)
     trash = directory(above)
     try:
@@ -60,8 +59,8 @@ def move(name: bytes, directory_fd: int, run: bytes, number: int) -> None:
         os.close(fd)
 
 
-def end(run: bytes) -> None:
-    """Remove the directory of a run if nothing was moved to it."""
+def remove_empty_run(run: bytes) -> None:
+    """Remove the directory of a run if it is empty."""
     above, own = os.path.split(run)
     try:
         fd = directory(above)
@@ -69,13 +68,13 @@ def end(run: bytes) -> None:
             os.rmdir(own, dir_fd=fd)
         finally:
             os.close(fd)
-    except OSError:  # it holds something, or is out of reach: then nothing is to be done
+    except OSError:  # not empty, or inaccessible: leave it
         pass
 
 
-def runs(option: str, path: bytes) -> tuple[Root, ...]:
-    """What is in a trash, by runs, of this user. UsageError."""
-    fd = _opened(option, path)
+def list_runs(option: str, path: bytes) -> tuple[Root, ...]:
+    """Return the directories of this user's runs in a trash. UsageError."""
+    fd = _open(option, path)
     try:
         found = sorted(os.fsencode(name) for name in os.listdir(fd))
         return tuple(
@@ -87,7 +86,7 @@ def runs(option: str, path: bytes) -> tuple[Root, ...]:
         os.close(fd)
 
 
-def _opened(option: str, path: bytes) -> int:
+def _open(option: str, path: bytes) -> int:
     try:
         fd = directory(path)
         try:
@@ -100,7 +99,7 @@ def _opened(option: str, path: bytes) -> int:
 
 
 def _is_own(name: bytes, directory_fd: int) -> bool:
-    """Whether it is a directory of this user, and nothing is mounted there."""
+    """Return whether it is a directory of this user and not a mount point."""
     fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_fd)
     try:
         status = os.fstat(fd)

@@ -1,8 +1,8 @@
-"""Removing what one name stands for, on one thread and within another job.
+"""Removal of one entry and everything below it, in one thread and within another job.
 
-For who finds it while something else is under way and can't wait for a job of its own. As there
-each name goes relative to its open directory, never through a link, nor on another mount; and of
-the directories that lie in each other only the last ones are open.
+This is for jobs that find the entry while they do something else and cannot wait for a removal job.
+Each name is removed relative to its open directory, links are never followed, and other mounts are
+not entered. Only the last few directories of a nested chain are open.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from pcircle.walk.choosing import Choose
 
 _ABOVE = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-_MOST_OPEN = 32
-_TOGETHER = 256  # names between two looks at whether to stop
+_MAX_OPEN = 32
+_NAMES_PER_CHECK = 256  # names between two checks whether the job stops
 _TRIES = 3
 
 
-class Listener(Protocol):
-    """Hears what becomes of entries, by their paths, and says how fast and how long they may go."""
+class RemovalListener(Protocol):
+    """Receives the outcome for each path, and controls speed and duration of the removal."""
 
     def due(self, count: int) -> None:
-        """Wait until so many entries may be removed."""
+        """Wait until `count` entries may be removed."""
 
     def is_stopping(self) -> bool:
-        """Whether the job is to end, whatever is left."""
+        """Return whether the job stops before it is complete."""
 
     def gone(self, path: bytes, kind: str) -> None:
-        """An entry has gone; its kind is a letter as of `find -type`."""
+        """Record a removed entry; `kind` is a letter as in `find -type`."""
 
     def failed(self, path: bytes, doing: str, error: OSError) -> None:
-        """An entry could not be removed."""
+        """Record an entry that could not be removed."""
 
 
 class _Level:
-    """A directory that is being emptied; `below` are those in it that are left to be.
+    """A directory that is being emptied; `below` has the subdirectories still to do.
 
-    If it stays it gets its `obstacle` back.
+    If the directory stays, its `obstacle` is restored.
     """
 
     __slots__ = ("below", "fd", "identity", "obstacle", "path", "stays", "tries")
@@ -58,21 +58,21 @@ class _Level:
         self.path = path
         self.fd = fd
         self.obstacle = obstacle
-        self.identity: tuple[int, int] | None = None  # once it was closed
+        self.identity: tuple[int, int] | None = None  # set when the directory is closed
         self.below: list[bytes] = []
         self.stays = False
         self.tries = 0
 
     def admit(self, access: WriteAccess) -> bool:
-        """Let its entries be removed; return whether it was in the way."""
+        """Permit the removal of entries; return whether anything had to be changed for that."""
         found = access.admit(self.fd)
         self.obstacle = self.obstacle or found
         return found is not None
 
     def restore(self) -> None:
-        """It stays."""
+        """Restore the attributes of a directory that stays."""
         if self.obstacle is not None:
-            with suppress(OSError):  # what keeps it has been reported
+            with suppress(OSError):  # the reason why it stays has been reported
                 self.obstacle.restore(self.fd)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class _Level:
             os.close(fd)
 
     def open_from(self, inner: int) -> None:
-        """Open it again from a directory in it. OSError, Changed if that was moved."""
+        """Reopen the directory from a subdirectory. OSError; Changed if that was moved."""
         if self.fd < 0:
             self.fd = os.open(b"..", _ABOVE, dir_fd=inner)
             status = os.fstat(self.fd)
@@ -92,14 +92,18 @@ class _Level:
 
 
 class TreeRemover:
-    """One thread's. What `choose` leaves out of a directory stays, and so does the directory.
+    """Removes trees in one thread.
 
-    `access` says what is taken away that keeps entries from being removed. Of the directory in
-    which the first one lies it is not put back.
+    Entries that `choose` removes from a listing stay, and so do their directories. `access`
+    describes the obstacles to removal that are cleared. They are not restored in the directory that
+    contains the first entry.
     """
 
     def __init__(
-        self, listener: Listener, choose: Choose | None = None, access: WriteAccess | None = None
+        self,
+        listener: RemovalListener,
+        choose: Choose | None = None,
+        access: WriteAccess | None = None,
     ) -> None:
         self._listener = listener
         self._access = access or WriteAccess()
@@ -108,8 +112,8 @@ class TreeRemover:
         self._steadiness = Steadiness()
 
     def remove(self, path: bytes, directory_fd: int) -> None:
-        """Remove the entry of this path, in an open directory, with all that is in it."""
-        above, _, name = path.rpartition(b"/")
+        """Remove the entry with this path, in an open directory, with everything below it."""
+        parent, _, name = path.rpartition(b"/")
         try:
             mode = os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode
         except FileNotFoundError:
@@ -117,7 +121,7 @@ class TreeRemover:
         except OSError as error:
             self._listener.failed(path, "remove", error)
             return
-        top = _Level(above, directory_fd)
+        top = _Level(parent, directory_fd)
         if not stat.S_ISDIR(mode):
             self._unlink(top, LETTERS.get(stat.S_IFMT(mode), "?"), [name])
             return
@@ -125,7 +129,7 @@ class TreeRemover:
         self._walk([top])
 
     def _walk(self, levels: list[_Level]) -> None:
-        """Remove what is below the first level, deepest first."""
+        """Remove everything below the first level, deepest first."""
         try:
             while len(levels) > 1 or levels[0].below:
                 if self._listener.is_stopping():
@@ -141,34 +145,34 @@ class TreeRemover:
                 level.close()
 
     def _enter(self, levels: list[_Level]) -> None:
-        above = levels[-1]
-        name = above.below.pop()
-        path = join_path(above.path, name)
+        parent = levels[-1]
+        name = parent.below.pop()
+        path = join_path(parent.path, name)
         try:
-            level = self._level(name, path, above)
+            level = self._level(name, path, parent)
         except FileNotFoundError:
             return
         except OSError as error:
-            if not (error.errno == errno.EACCES and self._goes_empty(name, path, above.fd)):
-                self._fail(above, path, error)
+            if not (error.errno == errno.EACCES and self._remove_if_empty(name, path, parent.fd)):
+                self._fail(parent, path, error)
             return
         levels.append(level)
-        if len(levels) > _MOST_OPEN:
-            levels[1 - _MOST_OPEN].close()
+        if len(levels) > _MAX_OPEN:
+            levels[1 - _MAX_OPEN].close()
         self._empty(level)
 
-    def _level(self, name: bytes, path: bytes, above: _Level) -> _Level:
-        """Open a directory of another one. OSError."""
+    def _level(self, name: bytes, path: bytes, parent: _Level) -> _Level:
+        """Open a subdirectory. OSError."""
         try:
-            return _Level(path, self._open(name, above.fd))
+            return _Level(path, self._open(name, parent.fd))
         except PermissionError as error:
             if not self._access.helps(error):
                 raise
-        above.admit(self._access)
-        return _Level(path, *open_admitted(name, above.fd, self._access))
+        parent.admit(self._access)
+        return _Level(path, *open_admitted(name, parent.fd, self._access))
 
-    def _goes_empty(self, name: bytes, path: bytes, directory_fd: int) -> bool:
-        """Whether a directory that can't be listed could be removed, as it was empty."""
+    def _remove_if_empty(self, name: bytes, path: bytes, directory_fd: int) -> bool:
+        """Try to remove a directory that cannot be listed, which succeeds if it is empty."""
         self._listener.due(1)
         try:
             os.rmdir(name, dir_fd=directory_fd)
@@ -178,7 +182,7 @@ class TreeRemover:
         return True
 
     def _empty(self, level: _Level) -> None:
-        """Remove what is no directory, and note what is."""
+        """Remove the entries that are not directories, and collect the directories."""
         try:
             found = blocks(rewound(level.fd))
             if not self._steadiness.of(os.fstat(level.fd).st_dev):
@@ -188,20 +192,20 @@ class TreeRemover:
                 if self._choose is not None:
                     self._choose(block, level.path, level.fd)
                     level.stays |= len(block) < count
-                for kind, some in (("f", block.files), ("l", block.links), ("s", block.specials)):
-                    self._unlink(level, kind, encoded(some))
+                for kind, batch in (("f", block.files), ("l", block.links), ("s", block.specials)):
+                    self._unlink(level, kind, encoded(batch))
                 level.below += encoded(block.directories)
         except OSError as error:
             self._fail(level, level.path, error)
 
     def _unlink(self, level: _Level, kind: str, names: Sequence[bytes]) -> None:
         listener, fd = self._listener, level.fd
-        for at in range(0, len(names), _TOGETHER):
-            some = names[at : at + _TOGETHER]
-            listener.due(len(some))
+        for at in range(0, len(names), _NAMES_PER_CHECK):
+            batch = names[at : at + _NAMES_PER_CHECK]
+            listener.due(len(batch))
             if listener.is_stopping():
                 return
-            for name in some:
+            for name in batch:
                 path = join_path(level.path, name)
                 try:
                     self._change(partial(os.unlink, name, dir_fd=fd), name, level)
@@ -214,31 +218,31 @@ class TreeRemover:
                     listener.gone(path, kind)
 
     def _leave(self, levels: list[_Level]) -> None:
-        """All in a directory was looked at: remove it, unless something of it stays.
+        """Remove a complete directory, unless something in it stays.
 
-        What has come since it was listed is removed, too, some times.
+        Entries created since it was listed are removed too, a limited number of times.
         """
-        level, above = levels[-1], levels[-2]
+        level, parent = levels[-1], levels[-2]
         name = level.path.rpartition(b"/")[2]
         try:
-            above.open_from(level.fd)
-        except OSError as error:  # nothing above can be reached any more
-            self._fail(above, level.path, error)
-            for each in levels[1:]:
-                each.close()
+            parent.open_from(level.fd)
+        except OSError as error:  # the parents are no longer reachable
+            self._fail(parent, level.path, error)
+            for closed in levels[1:]:
+                closed.close()
             del levels[1:]
             levels[0].below.clear()
             return
         try:
             if level.stays:
-                above.stays = True
+                parent.stays = True
                 level.restore()
             else:
                 self._listener.due(1)
-                self._change(partial(os.rmdir, name, dir_fd=above.fd), name, above)
+                self._change(partial(os.rmdir, name, dir_fd=parent.fd), name, parent)
                 self._listener.gone(level.path, "d")
         except FileNotFoundError:
-            pass  # somebody else has removed it
+            pass  # removed by another process
         except OSError as error:
             if error.errno in _NOT_EMPTY and level.tries < _TRIES:
                 level.tries += 1
@@ -247,11 +251,11 @@ class TreeRemover:
             if error.errno in _NOT_EMPTY:
                 error = Trouble(BUSY, "someone is writing here")
             level.restore()
-            self._fail(above, level.path, error)
+            self._fail(parent, level.path, error)
         levels.pop().close()
 
     def _change(self, remove: Callable[[], None], name: bytes, level: _Level) -> None:
-        """Remove a name of a directory, and what keeps this run from it. OSError."""
+        """Remove a name from a directory, clearing obstacles if necessary. OSError."""
         try:
             remove()
         except PermissionError as error:
@@ -261,6 +265,6 @@ class TreeRemover:
             self._access.change(remove, name, level.fd)
 
     def _fail(self, stays: _Level, path: bytes, error: OSError) -> None:
-        """A directory can't be removed, so another one stays."""
+        """Report a directory that cannot be removed, so its parent `stays` too."""
         stays.stays = True
         self._listener.failed(path, "remove directory", error)

@@ -144,7 +144,7 @@ class DryVisitor(Visitor[None]):
         self._skipper = Skipper(plan, counters)
         self._plan = plan
         self._precision = TimestampPrecision(None)
-        self._extras = AttributeCopier(plan.keep, counters, target.Names(plan, 0))
+        self._extras = AttributeCopier(plan.keep, counters, target.TemporaryNames(plan, 0))
         self._differing = Differing(plan.keep, self._extras)
         self._sources = sources
         self._targets = targets

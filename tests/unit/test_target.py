@@ -74,7 +74,7 @@ def mode_of(directory: int, name: bytes) -> int:
 
 
 def finish(
-    directory: int, creation: target.Creation, source: os.stat_result, plan: CopySettings
+    directory: int, creation: target.TargetFile, source: os.stat_result, plan: CopySettings
 ) -> None:
     os.write(creation.fd, b"new")
     target.settle(creation, source, plan)

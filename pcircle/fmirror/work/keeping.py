@@ -55,10 +55,8 @@ def read_from_ns(plan: MirrorPlan) -> int | None:
 
 
 class Keeping:
-    """The overwrite policy of one thread.
-
-    `aside` has replaced directories to remove, with their former paths.
-    """
+    """The policy of one thread. `aside` are directories to go that were replaced: where they
+    are, and where they were."""
 
     def __init__(self, plan: MirrorPlan, counters: Counters, extras: AttributeCopier) -> None:
         self._keep, self._upkeep, self._deleting = plan.keep, plan.upkeep, plan.deleting
@@ -153,7 +151,7 @@ class Keeping:
         return different | fields.CONTENT * bool(different & _CONTENT)
 
     def leaves(self, source: os.stat_result, old: os.stat_result) -> bool:
-        """Return whether an option leaves `old` as it is, whatever its source is; see `Keeper`.
+        """Return whether an option leaves `old` as it is, whatever its source is.
 
         A directory that both sides have is never left: its entries are mirrored.
         """
@@ -249,20 +247,17 @@ class Keeping:
     # ---- what goes -------------------------------------------------------------
 
     def may_replace(self, old: os.stat_result) -> bool:
-        """Return whether an entry may be replaced:
-
-        a directory only if extraneous entries are removed.
-        """
+        """A directory goes only where what the source has not is to go."""
         return self._deleting.wanted or not stat.S_ISDIR(old.st_mode)
 
     def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
-        """Check an entry before it is replaced; plans expect the result of `steps.replaced`."""
+        """What a plan expects is what `steps.replaced` has told of it."""
         with trying(steps.DOING):
             if steps.replaced(name, directory_fd) != expected:
                 raise Changed(steps.OTHER)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """Replace an entry, after or while the old one goes to the backup.
+        """What was there is in the backup before its name is another's, or then.
 
         It may be immutable, or a directory that its owner may not write, and then does not move.
         """
