@@ -152,7 +152,7 @@ class Remover(EntryVisitor):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
     ) -> list[bytes]:
-        """Remove directories with few files; return the directories that the walk must still enter."""
+        """Remove directories with few files; return those that the walk must still enter."""
         counters, names = self.counters, batch.names
         whole = list(map(b"%b\0%b".__mod__, zip(names, batch.texts(), strict=True)))
         self._intend(WHOLE, above.root, above.path, whole)
