@@ -175,7 +175,7 @@ def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
 
 
 def _existing(typed: argparse.Namespace) -> OverwriteOptions:
-    """What a plan makes has to be told apart from what has come since, also if it is killed."""
+    """Return the treatment of existing entries, such that a plan recognises its own results."""
     near = bool(typed.copy_dest or typed.reflink_dest)
     # A file that a killed run has cut short would stay for ever.
     whole = typed.apply is not None or typed.update or typed.ignore_existing

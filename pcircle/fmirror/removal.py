@@ -113,7 +113,7 @@ class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
 
 
 class DeletionCounters(RemovalCounters):
-    """Entries that the source has `returned` to its directories, or moves in them: these stay."""
+    """Entries that stay, because the source has `returned` or is moving them."""
 
     returned: int
     moving: int
@@ -254,7 +254,6 @@ class Console(ChangeConsole):
                 yield f"{plural(count, 'entry', 'entries')} of B not removed: {why}"
 
     def summary(self, total: RemovalCounters) -> str:
-        """See `TreeConsole`."""
         verb = self._program.verb
         text = f"{plural(total.completed, 'entry', 'entries')} {verb}"
         return f"{text}, {total.vanished:,} vanished" if total.vanished else text

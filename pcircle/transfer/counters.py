@@ -13,7 +13,7 @@ from pcircle.ui.pace import Known
 
 
 class Counted(CopyCounts):
-    """What is counted of entries, and recorded with them.
+    """The counters of entries, which are recorded with them.
 
     `found` counts entries of the source, each of which is later counted exactly once as files,
     directories, links, special, skipped, special_skipped or failed. `scans_due` counts directories

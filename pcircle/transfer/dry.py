@@ -185,7 +185,7 @@ class DryVisitor(Visitor[None]):
         return lease
 
     def _differs(self, source: Lease, lease: Lease) -> bool:
-        """Whether a directory that is there would get other attributes than it has. OSError."""
+        """Return whether the attributes of an existing directory would change. OSError."""
         held = self._extras.read_directory(source.fd, alone=True) if self._extras.any else None
         return self._differing.of(source.opened.status, held, lease)
 
@@ -417,7 +417,7 @@ class DryVisitor(Visitor[None]):
 
 
 def _cannot_be_replaced(mode: int, existing: OverwriteOptions) -> bool:
-    """Whether something is in the way that is neither replaced nor left alone."""
+    """Return whether an existing entry can neither be replaced nor left."""
     if existing.stays:
         return stat.S_ISDIR(mode)
     return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))

@@ -81,9 +81,9 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
 class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     """Copy one name of a hard-linked inode, which was `stamp` when it was claimed.
 
-    `place` has the file system of the inode itself. `again` tells that the name was claimed once
-    before, and had become another file or version when its turn came. `expected` is what the name
-    must be in the target when it is replaced, see `OverwritePolicy`; empty if that does not matter.
+    `place` has the file system of the inode. `again` means that the name was claimed before, and
+    had become another file or version since. `expected` is what the name must be in the target when
+    it is replaced, see `Keeper`; empty if it does not matter.
     """
 
     root: int

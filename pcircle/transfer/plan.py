@@ -39,7 +39,7 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Plan(CopySettings, frozen=True, kw_only=True):
-    """The roots and the resolved options of a copy, and the settings of how each entry is copied.
+    """The roots and the resolved options of a copy, and the settings for single entries.
 
     `tool` is the command. `chunk_bytes` is the size of chunks of large files, None for an adaptive
     size. `directory` is the working directory. `dry` means to change nothing, `say_each` to print

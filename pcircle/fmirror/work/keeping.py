@@ -55,8 +55,10 @@ def read_from_ns(plan: MirrorPlan) -> int | None:
 
 
 class Keeping:
-    """The policy of one thread. `aside` are directories to go that were replaced: where they
-    are, and where they were."""
+    """The overwrite policy of one thread.
+
+    `aside` has replaced directories to remove, with their former paths.
+    """
 
     def __init__(self, plan: MirrorPlan, counters: Counters, extras: AttributeCopier) -> None:
         self._keep, self._upkeep, self._deleting = plan.keep, plan.upkeep, plan.deleting
@@ -247,17 +249,20 @@ class Keeping:
     # ---- what goes -------------------------------------------------------------
 
     def may_replace(self, old: os.stat_result) -> bool:
-        """A directory goes only where what the source has not is to go."""
+        """Return whether an entry may be replaced:
+
+        a directory only if extraneous entries are removed.
+        """
         return self._deleting.wanted or not stat.S_ISDIR(old.st_mode)
 
     def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
-        """What a plan expects is what `steps.replaced` has told of it."""
+        """Check an entry before it is replaced; plans expect the result of `steps.replaced`."""
         with trying(steps.DOING):
             if steps.replaced(name, directory_fd) != expected:
                 raise Changed(steps.OTHER)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """What was there is in the backup before its name is another's, or then.
+        """Replace an entry, after or while the old one goes to the backup.
 
         It may be immutable, or a directory that its owner may not write, and then does not move.
         """

@@ -118,7 +118,7 @@ class LargeFiles:
     def _take_up(
         self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
     ) -> tuple[StartedFile | None, Sequence[RangeRecord]]:
-        """Go on with what an earlier run has begun, with what it has done; None: with nothing."""
+        """Continue a file of an earlier run; return it with its completed ranges, or None."""
         where = (item.root, item.path)
         if self._earlier is None:
             return None, ()

@@ -147,7 +147,7 @@ def take_up(
     divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
     stamp: Callable[[os.stat_result], Stamp],
 ) -> StartedFile | None:
-    """Go on with a large file that was begun; None if it must be begun anew.
+    """Resume a large file; None if it must start again.
 
     `names` are the directories and names of source and target; `divide` returns the ranges to copy;
     `stamp` is as in `Plan`. OSError as of `Copier.begin`.

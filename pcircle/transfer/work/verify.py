@@ -135,7 +135,7 @@ class Verifier:
     def _file(
         self, item: Copied, name: bytes, seen: ExpectedContent, context: Context[Item]
     ) -> Done:
-        """Verify a file; which copy it is and of what, if it was made again."""
+        """Verify a file; return its copy and source if it was copied again."""
         own = self._sides.target_name(item.root, item.path, name)
         with self._sides.targets.lease(item.root, item.path, target_of(item.place)) as lease:
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):

@@ -10,7 +10,7 @@ from pcircle.transfer.plan import Plan
 
 
 class ItemLimits(RateLimits):
-    """One rank's share of the limits of a copy, with what its items cost."""
+    """One rank's share of the limits of a copy, with the costs of its items."""
 
     def begin(self, item: Item, stop: Callable[[], bool]) -> None:
         """Wait until an item may start. Names in a batch wait one by one."""

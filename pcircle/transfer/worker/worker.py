@@ -67,7 +67,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 Keeping: TypeAlias = "Callable[[Any, Counters, AttributeCopier], OverwritePolicy]"
-"""Makes who decides about what is there already, for one thread."""
+"""Makes the overwrite policy of one thread."""
 
 
 def worker(
