@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pcircle.errors import PcircleError
+    from pcircle.core.errors import PcircleError
 
 HEAD = """\
-.. Generated from pcircle/errors.py by docs/generate_exit_codes.py: edit the docstrings there.
+.. Generated from pcircle/core/errors.py by docs/generate_exit_codes.py: edit the docstrings there.
 
 Exit codes
 ==========
@@ -36,7 +36,7 @@ as after 4.
 
 def page() -> str:
     """The page: every exit code with its meaning, and below it the narrower errors that give it."""
-    from pcircle import errors
+    from pcircle.core import errors
 
     classes = list(_narrower(errors.PcircleError))
     codes = {error.exit_code for error in classes}
@@ -55,7 +55,7 @@ def page() -> str:
 def _narrower(error: type[PcircleError]) -> Iterator[type[PcircleError]]:
     """All subclasses of *error* in the order of their definition, broad ones before narrow ones."""
     for subclass in error.__subclasses__():
-        if subclass.__module__ == "pcircle.errors":  # tests may define others
+        if subclass.__module__ == "pcircle.core.errors":  # tests may define others
             yield subclass
             yield from _narrower(subclass)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.runtime import Context
 from pcircle.tool.failures import Failure
 from pcircle.tool.trees import Entry, TreeCounters, TreePlan, TreeTask

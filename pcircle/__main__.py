@@ -17,8 +17,8 @@ pcircle {version}: parallel file tools. Each has --help, and a manual page.
 
 
 def _run() -> int:
-    from pcircle import encoding
-    from pcircle.errors import PcircleError
+    from pcircle.core import encoding
+    from pcircle.core.errors import PcircleError
 
     try:
         arguments = encoding.arguments()
@@ -35,9 +35,9 @@ def _answer(arguments: list[str]) -> int:
     """Without a command: list them, or refuse. Of many ranks the first one speaks."""
     from pcircle import __version__
     from pcircle.commands import COMMANDS
-    from pcircle.errors import EntriesFailed, UsageError
+    from pcircle.core.errors import EntriesFailed, UsageError
+    from pcircle.core.writing import is_left, write_stream
     from pcircle.transport.launch import launched
-    from pcircle.writing import is_left, write_stream
 
     speaks = not launched().rank
     if arguments and arguments not in (["--help"], ["-h"], ["--version"]):

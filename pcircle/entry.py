@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 
-from pcircle.finding import install
+from pcircle.core.import_finder import install
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
         # SIGUSR1 requests the progress, and must not end a command before or after its job.
         signal.signal(signal.SIGUSR1, lambda number, frame: None)
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    from pcircle.errors import UsageError, package_problem
+    from pcircle.core.errors import UsageError, package_problem
     from pcircle.transport._exit import flush_standard_streams, print_error
 
     try:

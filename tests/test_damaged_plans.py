@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fchmod.entries.state import check_mark
 from pcircle.tool.planned import read_plan
 from tests.fchmod.running import run_tool, snapshot

@@ -1,7 +1,7 @@
 """What guards data holds under ``python -O``, where ``assert`` is taken out.
 
 The product has no ``assert`` but in functions named ``check``, which the simulator calls after
-every step and no tool does. What must hold is asked by ``pcircle.guards``, also where only a type
+every step and no tool does. What must hold is asked by ``pcircle.core.guards``, also where only a type
 checker wants it. Likewise no result of a write is dropped: a write may come short.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.guards import Inconsistent, require, require_that, require_type
+from pcircle.core.guards import Inconsistent, require, require_that, require_type
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "pcircle"
@@ -76,7 +76,7 @@ def _drops_result(node: ast.AST) -> bool:
 
 def test_no_write_may_come_short_unnoticed() -> None:
     found = [name for name, path in _modules() for _, node in _nodes(path) if _drops_result(node)]
-    assert found == [], "use pcircle.writing"
+    assert found == [], "use pcircle.core.writing"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_guards() -> None:
 
 
 _PROGRAM = """
-from pcircle.guards import Inconsistent
+from pcircle.core.guards import Inconsistent
 from pcircle.signature import Signer
 from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
 from pcircle.signature.signer import PART

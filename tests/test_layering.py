@@ -260,7 +260,7 @@ def _module_of(path: Path) -> list[str]:
 def _imported(path: Path, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     """The full name of every module that *node* imports; of what may be a module, too.
 
-    ``from pcircle import errors`` gives both ``pcircle`` and ``pcircle.errors``.
+    ``from pcircle import errors`` gives both ``pcircle`` and ``pcircle.core.errors``.
     """
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -316,13 +316,13 @@ def test_imports_follow_the_table() -> None:
     [
         ("circle/engine.py", "import pcircle.transport", ["pcircle.transport"]),
         ("circle/engine.py", "from ..fs import walk", ["pcircle.fs", "pcircle.fs.walk"]),
-        ("circle/engine.py", "from pcircle import units", ["pcircle.units"]),
+        ("circle/engine.py", "from pcircle import units", ["pcircle.core.units"]),
         ("circle/__init__.py", "from ..aio import x", ["pcircle.aio", "pcircle.aio.x"]),
         ("fs/walk.py", "def f():\n    import pcircle.ui.names", ["pcircle.ui.names"]),
         ("fcp/cli.py", "import pcircle.fsum.cli", ["pcircle.fsum.cli"]),
         ("ui/table.py", "if TYPE_CHECKING:\n    import pcircle.fcp.x", ["pcircle.fcp.x"]),
         ("transport/_local.py", "import pcircle.circle.engine", ["pcircle.circle.engine"]),
-        ("units.py", "from . import errors", ["pcircle.errors"]),
+        ("units.py", "from . import errors", ["pcircle.core.errors"]),
         ("circle/engine.py", "from pcircle import __version__\nfrom . import queue", []),
         ("transport/_local.py", "from pcircle.circle.messages import Work", []),
         ("fcp/cli.py", "from ..runtime.loop import run\nimport pcircle.ui.names", []),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.errors import REQUIRED_PACKAGES
+from pcircle.core.errors import REQUIRED_PACKAGES
 from tests.conftest import ROOT, Run
 
 ABSENT = """\

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fchmod import change
 from pcircle.ffind import find
 from pcircle.fls import listing

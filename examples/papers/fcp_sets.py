@@ -19,7 +19,7 @@ from random import Random
 
 import msgspec
 
-from pcircle.writing import write_at
+from pcircle.core.writing import write_at
 
 _BLOCK_BYTES = 1 << 20
 _MIN_MIXED_BYTES, _MAX_MIXED_BYTES = 4 << 10, 100 * 10**6

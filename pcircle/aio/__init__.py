@@ -5,7 +5,7 @@ does nothing. Here every operation returns a future at once; `pcircle.aio.schedu
 where it runs and `pcircle.aio.futures` what can follow it. After PXFS (Snyder 2013; Yang et al.
 2013).
 
-The file tools need no futures and use `pcircle.workers` alone. Names are imported on first use.
+The file tools need no futures and use `pcircle.threads` alone. Names are imported on first use.
 """
 
 from __future__ import annotations

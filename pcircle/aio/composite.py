@@ -16,7 +16,7 @@ from typing import Any
 
 from pcircle.aio import operations as ops
 from pcircle.aio.operations import Operation, Path
-from pcircle.buffers import aligned
+from pcircle.core.buffers import aligned
 
 Steps = Generator[Operation[Any], Any, Any]
 

@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from pcircle import acls
-from pcircle.encoding import attributes, exact, to_scan
-from pcircle.writing import write_all, write_at
+from pcircle.core.encoding import attributes, exact, to_scan
+from pcircle.core.writing import write_all, write_at
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 A submitted operation waits in a queue, so submitting takes constant time whatever the
 operation is. Metadata and data have separate queues and threads; the number of threads of each
-is fixed or adaptive (`pcircle.workers.thread_tuning`). Continuations run on a
+is fixed or adaptive (`pcircle.threads.thread_tuning`). Continuations run on a
 thread that does nothing else: a slow one delays other continuations, never an operation. The
 thesis (Snyder 2013) left that open.
 
@@ -33,9 +33,9 @@ from typing import Any, TypeVar
 
 from pcircle.aio.futures import Cancelled, Future
 from pcircle.aio.operations import DATA, METADATA, Operation
-from pcircle.guards import require
-from pcircle.workers.thread_tuning import ThreadCountSearch, Window
-from pcircle.workers.threads import cpu_and_delay_s, require_thread
+from pcircle.core.guards import require
+from pcircle.threads.thread_tuning import ThreadCountSearch, Window
+from pcircle.threads.threads import cpu_and_delay_s, require_thread
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Scheduler")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
 
 if TYPE_CHECKING:
     from pcircle.checkpoint.shared_sync import SharedSync

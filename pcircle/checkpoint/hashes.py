@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pcircle.errors import StoppedEarly
-from pcircle.writing import write_all
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.writing import write_all
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

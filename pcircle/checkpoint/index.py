@@ -19,8 +19,8 @@ from contextlib import suppress
 from math import isqrt
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from pcircle.core.writing import write_all
 from pcircle.fs.directories import close_open
-from pcircle.writing import write_all
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -38,10 +38,10 @@ import xxhash
 
 from pcircle.checkpoint.blake import blake2b
 from pcircle.checkpoint.journal_tail import JournalTail, TailState
-from pcircle.errors import NoSpace
+from pcircle.core.errors import NoSpace
+from pcircle.core.guards import require
+from pcircle.core.writing import write_at
 from pcircle.fs.directories import HOLDER
-from pcircle.guards import require
-from pcircle.writing import write_at
 
 RECORDS, COMMIT = b"fcpR", b"fcpC"
 _HEAD = struct.Struct("<4sIQQ")

@@ -14,7 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from pcircle.checkpoint.store import Checkpoint, CheckpointError, RefusalReason
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
 from pcircle.fs.directories import close_open
 
 _HEARTBEAT_S = 5.0

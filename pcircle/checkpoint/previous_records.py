@@ -45,7 +45,7 @@ from pcircle.checkpoint.journal import (
 )
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.store import Checkpoint
-from pcircle.encoding import text_of
+from pcircle.core.encoding import text_of
 from pcircle.fs.directories import close_open
 from pcircle.fs.scan import Block, rewound
 

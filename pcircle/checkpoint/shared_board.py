@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from pcircle.writing import write_at
+from pcircle.core.writing import write_at
 
 if TYPE_CHECKING:
     import socket

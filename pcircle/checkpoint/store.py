@@ -30,9 +30,9 @@ import msgspec
 from pcircle.checkpoint.blake import blake2b
 from pcircle.checkpoint.journal import NamedCounts
 from pcircle.checkpoint.target_mark import remove_from
+from pcircle.core.writing import write_all
 from pcircle.fs.directories import close_open
 from pcircle.fs.scan import rewound
-from pcircle.writing import write_all
 
 VERSION = 5
 PREFIX = b".fcp-checkpoint-"

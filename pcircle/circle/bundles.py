@@ -30,7 +30,7 @@ import msgspec
 
 from pcircle.circle.joins import Joins
 from pcircle.circle.messages import BundleResults, I, JoinRef, MovedSlot, Parcel, R, WorkTransfer
-from pcircle.guards import require
+from pcircle.core.guards import require
 
 
 class _TakenBundle(msgspec.Struct, Generic[R]):

@@ -69,7 +69,7 @@ from pcircle.circle.shutdown import Shutdown
 from pcircle.circle.stealing import WorkSharing
 from pcircle.circle.termination import Detector, FourCounter, TokenRing
 from pcircle.circle.topology import Locality, NodeMap, TreePosition
-from pcircle.errors import Defect, RankLost, StoppedEarly, worst
+from pcircle.core.errors import Defect, RankLost, StoppedEarly, worst
 
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
 # With fewer waiting items none is started in advance: a started item can't be stolen, and near the

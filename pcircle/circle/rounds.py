@@ -26,8 +26,8 @@ from pcircle.circle.messages import (
     TreeReduction,
 )
 from pcircle.circle.topology import TreePosition
-from pcircle.errors import worst
-from pcircle.guards import require
+from pcircle.core.errors import worst
+from pcircle.core.guards import require
 
 Outgoing = list[tuple[int, Message]]
 

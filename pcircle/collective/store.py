@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from pcircle.collective.messages import Op
-from pcircle.writing import write_all
+from pcircle.core.writing import write_all
 
 _COMMIT, _UNDO = b"commit\n", b"undo\n"
 

@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pcircle.buffers import anonymous
 from pcircle.comparing.sides import FLAGS, Fds, both, open_files, set_error_side, with_side
+from pcircle.core.buffers import anonymous
 from pcircle.fs.data import data_ranges
 
 BLOCK_BYTES: Final = 512 << 10

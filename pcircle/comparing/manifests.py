@@ -11,15 +11,15 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from pcircle.buffers import aligned
 from pcircle.comparing.fields import CONTENT, CTIME, KIND, MTIME, NOTHING, RDEV, SIZE, TARGET
 from pcircle.comparing.statuses import StatusComparer
-from pcircle.errors import UsageError
+from pcircle.core.buffers import aligned
+from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.data import data_ranges
 from pcircle.fs.directories import close_open
 from pcircle.fs.stats import Row
 from pcircle.fs.trouble import Changed
-from pcircle.names import show
 from pcircle.signature.algorithms import Algorithm
 from pcircle.signature.blocks import BlockHasher
 from pcircle.signature.digests import file_digest, kind_byte, link_digest, node_digest

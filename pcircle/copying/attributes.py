@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pcircle.acls import ACCESS, DEFAULT, drop_default, hands_down
 from pcircle.copying.counts import CopyCounts
 from pcircle.copying.target import TemporaryNames, stop_if_full
+from pcircle.core.names import show
 from pcircle.fs.lustre import STRIPE
 from pcircle.fs.metadata import Keep, settle_link_at
 from pcircle.fs.native.pure import (
@@ -42,7 +43,6 @@ from pcircle.fs.xattrs import (
     read_attributes,
     read_flags,
 )
-from pcircle.names import show
 
 
 class AttributesLostError(OSError):

@@ -23,11 +23,11 @@ from typing import TypeAlias
 
 from lru import LRU
 
-from pcircle.encoding import to_scan
+from pcircle.core.encoding import to_scan
+from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.fs.directories import Directories
 from pcircle.fs.trouble import COLLISION, Trouble
-from pcircle.guards import require
-from pcircle.names import show
 
 _MAX_CACHED_DIRECTORIES = 64  # number of directories in each cache
 _DirectoryKey: TypeAlias = "tuple[int, bytes]"

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import xxhash
 
-from pcircle.buffers import aligned
 from pcircle.copying.attributes import path_of
 from pcircle.copying.observers import Data, Observer
 from pcircle.copying.plain import ONE_READ_BYTES
 from pcircle.copying.settings import SOURCE_FLAGS
+from pcircle.core.buffers import aligned
 from pcircle.fs.data import BUFFER_BYTES
 from pcircle.fs.trouble import Changed
 

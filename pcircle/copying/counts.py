@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pcircle.counting import Counting
+from pcircle.core.counters import Counting
 from pcircle.fs.lustre import STRIPE
 from pcircle.fs.xattrs import ACL, FLAGS, XATTR
 

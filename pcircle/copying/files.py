@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from pcircle.buffers import aligned
 from pcircle.copying import target
 from pcircle.copying.attributes import AttributeCopier
 from pcircle.copying.copy_context import CopyContext, SourceModifiedError, refuse_change
@@ -32,12 +31,13 @@ from pcircle.copying.settings import (
     Identity,
 )
 from pcircle.copying.target import StartedFile, TargetFile
+from pcircle.core.buffers import aligned
+from pcircle.core.writing import write_all
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
 from pcircle.fs.exposure import withdraw
 from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
 from pcircle.fs.trouble import SAME_FILE, Changed, Trouble, tried, trying
 from pcircle.fs.xattrs import FLAGS, Held
-from pcircle.writing import write_all
 
 _MAX_TRIES = 3  # attempts for a file, each of which a signal interrupted
 _CHECK_INTERVAL_S = 0.02  # interval of checks whether the job stops

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from pcircle.copying.observers import Observer
 from pcircle.copying.settings import CopySettings
-from pcircle.workers.throttle import Throttle
+from pcircle.threads.throttle import Throttle
 
 _BURST_S = 0.1
 _MIN_SLICE_BYTES = 64 << 10

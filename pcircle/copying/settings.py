@@ -7,9 +7,9 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from pcircle.copying.overwrite import OverwriteOptions
+from pcircle.core.timestamps import Timestamp, timestamp
 from pcircle.fs.data import When
 from pcircle.fs.metadata import Keep
-from pcircle.timestamps import Timestamp, timestamp
 
 _JOURNAL_BITS = (1 << 63) - 1  # of a time in ns, which may have more bits
 

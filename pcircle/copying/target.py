@@ -29,7 +29,7 @@ from pcircle.copying.overwrite import (
 )
 from pcircle.copying.precision import TimestampPrecision
 from pcircle.copying.settings import CHUNK_UNIT_BYTES, CopySettings
-from pcircle.errors import NoSpace
+from pcircle.core.errors import NoSpace
 from pcircle.fs.metadata import settle_as_replaced, settle_file
 from pcircle.fs.naming import NO_SUCH_RENAME, give_free_name, rename_to_free
 from pcircle.fs.trouble import SAME_FILE, Changed, Trouble

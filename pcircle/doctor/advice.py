@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pcircle.core.errors import REQUIRED_PACKAGES
 from pcircle.doctor.facts import Facts, Value
 from pcircle.doctor.launching import mismatch
-from pcircle.errors import REQUIRED_PACKAGES
 
 _FEW_FILES = 4096
 _FULL = 0.02

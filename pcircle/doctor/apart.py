@@ -17,10 +17,10 @@ from typing import NoReturn
 
 import msgspec
 
+from pcircle.core.writing import write_all
 from pcircle.doctor import places
 from pcircle.doctor.facts import Fact, Facts, reason
 from pcircle.transport._exit import signal_on_parent_exit
-from pcircle.writing import write_all
 
 _STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 

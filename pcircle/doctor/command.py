@@ -7,20 +7,20 @@ import os
 import sys
 import tempfile
 
+from pcircle.core.errors import EntriesFailed, UsageError, worst
+from pcircle.core.units import parse_duration
+from pcircle.core.values import invalid, number
 from pcircle.doctor import machine
 from pcircle.doctor.advice import advice, broken
 from pcircle.doctor.apart import examined
 from pcircle.doctor.launching import launching
 from pcircle.doctor.report import SCHEMA, Report, text
-from pcircle.errors import EntriesFailed, UsageError, worst
 from pcircle.tool.results import Results
 from pcircle.transport.launch import launched
 from pcircle.transport.start import warn_stale_launcher
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
-from pcircle.ui.values import invalid, number
-from pcircle.units import parse_duration
 
 
 def doctor_typed(typed: argparse.Namespace) -> int:

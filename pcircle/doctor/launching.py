@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pcircle.core.errors import PcircleError
 from pcircle.doctor.facts import Fact, Facts, asked, reason
-from pcircle.errors import PcircleError
 from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from pcircle import __version__
+from pcircle.core.errors import REQUIRED_PACKAGES
+from pcircle.core.optional_packages import try_out
 from pcircle.doctor.facts import Fact, Facts, Value, asked
-from pcircle.errors import REQUIRED_PACKAGES
 from pcircle.fs.directories import affordable, affordable_threads
-from pcircle.optional import try_out
 from pcircle.transport.launch import NOT_LAUNCHED, choose
 
 _TRIED_ELSEWHERE = "-"  # with the MPI library

@@ -17,6 +17,7 @@ from itertools import pairwise
 from pcircle.acls import ACCESS, packed, read_list
 from pcircle.copying.collisions import folds_name
 from pcircle.copying.precision import measure_unit_ns
+from pcircle.core.writing import write_at
 from pcircle.doctor.facts import Fact, Facts, Value, asked, tried
 from pcircle.doctor.pace import paid
 from pcircle.fs.btrfs import subvolume_of
@@ -35,7 +36,6 @@ from pcircle.fs.scan import Steadiness
 from pcircle.fs.status import birth_ns
 from pcircle.fs.xattrs import give_attribute
 from pcircle.mounts import type_of_device, type_of_mount
-from pcircle.writing import write_at
 
 PREFIX = b".pcircle-doctor-"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pcircle.core.units import format_size
 from pcircle.doctor.facts import Fact, Facts
 from pcircle.ui.names import show
-from pcircle.units import format_size
 
 SCHEMA = 1
 _UNITS = {"us": "µs", "ns": "ns"}

@@ -13,7 +13,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.errors import Defect, PcircleError, UsageError
+from pcircle.core.errors import Defect, PcircleError, UsageError
+from pcircle.core.units import parse_size
+from pcircle.core.values import interval_s, invalid, number, number_of_jobs
 from pcircle.fbcast.conductor import Conductor
 from pcircle.fbcast.loop import Loop, host_name, nodes_of
 from pcircle.fbcast.messages import Message, Plan, Verb
@@ -24,15 +26,13 @@ from pcircle.fbcast.report import Report, state_directory
 from pcircle.fbcast.signing import digest
 from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.signals import Signals
+from pcircle.threads.throttle import TokenBucket
 from pcircle.transport.contract import Transport
 from pcircle.transport.launch import TransportOption, choose, launched
 from pcircle.transport.start import start, warn_stale_launcher
 from pcircle.trusted import make_directory
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
-from pcircle.ui.values import interval_s, invalid, number, number_of_jobs
-from pcircle.units import parse_size
-from pcircle.workers.throttle import TokenBucket
 
 _BURST_S = 0.1
 Send: TypeAlias = "Callable[[int, Message], None]"

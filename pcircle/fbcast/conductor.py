@@ -13,7 +13,15 @@ from typing import Any, Protocol
 
 from pcircle.collective import Answer, Op, Request
 from pcircle.collective.gathering import LOST
-from pcircle.errors import EXIT_OK, EntriesFailed, IntegrityError, StoppedEarly, UsageError, worst
+from pcircle.core.errors import (
+    EXIT_OK,
+    EntriesFailed,
+    IntegrityError,
+    StoppedEarly,
+    UsageError,
+    worst,
+)
+from pcircle.core.guards import require
 from pcircle.fbcast.messages import (
     Alive,
     Begin,
@@ -28,8 +36,7 @@ from pcircle.fbcast.messages import (
     Way,
 )
 from pcircle.fbcast.node import READER, Node, Work, explain
-from pcircle.guards import require
-from pcircle.workers.throttle import TokenBucket
+from pcircle.threads.throttle import TokenBucket
 
 _LOST = "the process was lost"
 JOINING, LISTING, SENDING, CHECKING, SHOWING, OVER = range(6)

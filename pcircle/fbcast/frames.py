@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.timestamps import Timestamp, timestamp
+from pcircle.core.timestamps import Timestamp, timestamp
 
 LENGTH = struct.Struct(">I")
 

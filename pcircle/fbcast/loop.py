@@ -16,14 +16,14 @@ import msgspec
 
 from pcircle.collective import Records
 from pcircle.collective.service import fresh_number
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
 from pcircle.fbcast.conductor import Conductor
 from pcircle.fbcast.messages import Finish, Message, Stop
 from pcircle.fbcast.node import READER, Disk, Node, Work
 from pcircle.fbcast.signing import digest
 from pcircle.runtime.signals import Signals
+from pcircle.threads.pool import PoolFuture, WorkerPool
 from pcircle.transport.contract import Delivery, Transport
-from pcircle.workers.pool import PoolFuture, WorkerPool
 
 _PATIENCE_S = 0.5  # with a thread that is stuck, when all is over
 MakeConductor = Callable[[Node, Callable[[int, Message], None], Work], Conductor]

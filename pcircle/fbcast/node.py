@@ -23,7 +23,7 @@ from math import inf
 from typing import Any, Protocol, TypeAlias
 
 from pcircle.collective import Member, Records, Store
-from pcircle.errors import EXIT_OK, StoppedEarly
+from pcircle.core.errors import EXIT_OK, StoppedEarly
 from pcircle.fbcast.messages import (
     Alive,
     Begin,

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pcircle.acls import ACCESS, DEFAULT
-from pcircle.buffers import aligned
+from pcircle.core.buffers import aligned
+from pcircle.core.names import show
+from pcircle.core.writing import write_all
 from pcircle.fbcast import model
 from pcircle.fbcast.frames import (
     About,
@@ -35,8 +37,6 @@ from pcircle.fbcast.signing import DIGEST_BYTES, digest_of, signatures_of
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.xattrs import read_attributes
-from pcircle.names import show
-from pcircle.writing import write_all
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

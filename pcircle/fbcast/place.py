@@ -25,16 +25,16 @@ from contextlib import suppress
 import msgspec
 
 from pcircle.collective import Directory, Op, Refused
+from pcircle.core.guards import require
+from pcircle.core.names import show
+from pcircle.core.writing import write_all
 from pcircle.fbcast.messages import Plan, Ready
 from pcircle.fbcast.packing import allow_descriptors
 from pcircle.fbcast.signing import signatures_of
 from pcircle.fbcast.unpacking import Comparison, Stream, Tree
 from pcircle.fs.naming import NO_SUCH_RENAME
 from pcircle.fs.scan import rewound
-from pcircle.guards import require
-from pcircle.names import show
 from pcircle.trusted import directory as open_directory
-from pcircle.writing import write_all
 
 PREFIX = b".fbcast-"
 _JOB = rb"\.fbcast-[0-9a-f]{16}-[0-9]+"

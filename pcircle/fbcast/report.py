@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle import __version__
-from pcircle.errors import worst
+from pcircle.core.errors import worst
+from pcircle.core.units import format_duration, format_rate, format_size
 from pcircle.fbcast.conductor import Conductor
 from pcircle.fbcast.packing import Totals
 from pcircle.tool.again import command
@@ -17,7 +18,6 @@ from pcircle.tool.results import Results
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.report import Document, plural
-from pcircle.units import format_duration, format_rate, format_size
 
 _SIGNALLED = (130, 143)
 

@@ -11,8 +11,8 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from pcircle.buffers import aligned
-from pcircle.names import show
+from pcircle.core.buffers import aligned
+from pcircle.core.names import show
 from pcircle.signature import BlockHasher, Runs, RunStore, get_algorithm, pack_entry
 from pcircle.signature.algorithms import DEFAULT
 from pcircle.signature.digests import file_digest, link_digest, node_digest

@@ -13,6 +13,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pcircle.copying.settings import SOURCE_FLAGS
+from pcircle.core.names import show
+from pcircle.core.writing import write_at
 from pcircle.fbcast.frames import (
     LENGTH,
     About,
@@ -32,8 +34,6 @@ from pcircle.fbcast.signing import Beat, digest_of
 from pcircle.fs.directories import close_open, open_below
 from pcircle.fs.metadata import Keep, settle_file, settle_link
 from pcircle.fs.xattrs import Held
-from pcircle.names import show
-from pcircle.writing import write_at
 
 KEEP = Keep(mode=True, ownership=True, timestamps=True, acl=True)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

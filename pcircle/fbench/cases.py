@@ -26,10 +26,10 @@ from typing import Any, TypeAlias, TypeVar
 
 from pcircle.aio import Files, Future, Operation, when_all
 from pcircle.aio import operations as ops
-from pcircle.buffers import aligned
+from pcircle.core.buffers import aligned
+from pcircle.core.writing import write_at
 from pcircle.fbench.figures import Figure
 from pcircle.fbench.plan import Plan
-from pcircle.writing import write_at
 
 _BLOCK_SIZES = tuple(4096 << (2 * step) for step in range(6))  # 4 KiB to 4 MiB
 _SUBMITTED = 32

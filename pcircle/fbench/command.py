@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_size
+from pcircle.core.values import invalid, number, number_of_jobs, number_of_threads, positive
 from pcircle.fbench.cases import remove
 from pcircle.fbench.plan import BACKENDS, CASES, PAPER_CASES, Plan, in_phases
 from pcircle.fbench.report import Console
@@ -21,8 +23,6 @@ from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout, pictures
 from pcircle.ui.names import show
-from pcircle.ui.values import invalid, number, number_of_jobs, number_of_threads, positive
-from pcircle.units import parse_size
 
 PAPERS = "papers"  # in front of DIR; alone it is a DIR
 _MOST = 1 << 20

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import msgspec
 
 from pcircle import __version__
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fbench.making import FORMAT, Header, Made
 from pcircle.trusted import reading
 from pcircle.ui.errorlog import decode

@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 
 from pcircle import __version__
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_size
+from pcircle.core.values import invalid
 from pcircle.trusted import make_directory
 from pcircle.ui.names import show
-from pcircle.ui.values import invalid
-from pcircle.units import parse_size
 
 FORMAT = "fbench make 1"
 MAX_NUMBER = 10_000_000

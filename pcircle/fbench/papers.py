@@ -30,11 +30,11 @@ from typing import Any
 
 from pcircle.aio import Files, Operation
 from pcircle.aio import operations as ops
-from pcircle.buffers import aligned
+from pcircle.core.buffers import aligned
+from pcircle.core.writing import write_at
 from pcircle.fbench.cases import Case, Client, computation
 from pcircle.fbench.figures import TOGETHER, Figure
 from pcircle.fbench.plan import WORKLOADS, Phase, phases
-from pcircle.writing import write_at
 
 _MIB = 1 << 20
 _SIZES = (_MIB // 2, _MIB, 2 * _MIB, 4 * _MIB)

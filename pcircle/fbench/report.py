@@ -12,7 +12,8 @@ import msgspec
 
 from pcircle import __version__
 from pcircle.circle import ProgressSums
-from pcircle.errors import EntriesFailed, worst
+from pcircle.core.errors import EntriesFailed, worst
+from pcircle.core.units import format_duration, format_size
 from pcircle.fbench.figures import TOGETHER, Figure, Measured, together
 from pcircle.fbench.plan import Plan
 from pcircle.runtime import Observer, Outcome
@@ -20,7 +21,6 @@ from pcircle.tool.results import Results
 from pcircle.ui import pictures
 from pcircle.ui.output import Output
 from pcircle.ui.table import render
-from pcircle.units import format_duration, format_size
 
 SCHEMA = 1
 

@@ -10,7 +10,8 @@ from functools import partial
 
 import msgspec
 
-from pcircle.errors import EntriesFailed, UsageError
+from pcircle.core.errors import EntriesFailed, UsageError
+from pcircle.core.values import invalid, positive
 from pcircle.fbench.making import MAX_NUMBER, make, prepare, shape_of
 from pcircle.tool.results import Results
 from pcircle.transport.launch import launched
@@ -18,7 +19,6 @@ from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.report import plural
-from pcircle.ui.values import invalid, positive
 
 _OWN = ("record", "made", "seed", "changes", "shape", "quiet", "operands", "words", "unjoined")
 _DIGITS = 18

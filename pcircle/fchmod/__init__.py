@@ -16,8 +16,8 @@ def change(*paths: str | bytes, **options: object) -> TreeReport | None:
 
     UsageError if it is refused.
     """
-    from pcircle.encoding import text_of
-    from pcircle.errors import UsageError
+    from pcircle.core.encoding import text_of
+    from pcircle.core.errors import UsageError
     from pcircle.fchmod.cli import FCHMOD
     from pcircle.fchmod.command import program_of
     from pcircle.tool.shell import words_of

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fchmod.entries.lists import Edit, read_edits
 from pcircle.fchmod.entries.wish import Wish
 from pcircle.modes import parse_mode

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pcircle.errors import EntriesFailed, UsageError, operand_error, worst
+from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.fchmod import telling
 from pcircle.fchmod.asking import asked_of
 from pcircle.fchmod.entries.state import check_mark

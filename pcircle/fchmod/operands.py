@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.trusted import directory, place_of
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root

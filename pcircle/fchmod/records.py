@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
 from pcircle.runtime import Context
 from pcircle.tool.actions import Lines
 

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pcircle.encoding import text_of
+from pcircle.core.encoding import text_of
+from pcircle.core.guards import require
 from pcircle.fchmod.changing import Changing, restored, wisher_of
 from pcircle.fchmod.entries.calls import (
     Target,
@@ -39,7 +40,6 @@ from pcircle.fs.registry import Key, home_of
 from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.fs.stats import Table
 from pcircle.fs.trouble import Changed
-from pcircle.guards import require
 from pcircle.tool.planned import mark_in, parted, sorted_out
 from pcircle.trusted import PseudoDirectories, Untrusted
 from pcircle.walk.attributes import LETTERS, test_of_directory

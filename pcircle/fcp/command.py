@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.copying.overwrite import OverwriteOptions
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_size
+from pcircle.core.values import (
+    chunk_bytes,
+    parse_number,
+)
 from pcircle.tool.options import common
 from pcircle.tool.times import stop_of
 from pcircle.transfer.asked import keep_of, limit_of, wish_of
 from pcircle.transfer.program import Options, run_copy
-from pcircle.ui.values import (
-    chunk_bytes,
-    parse_number,
-)
-from pcircle.units import parse_size
 
 
 def copy_typed(typed: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ def compare(a: str | bytes, b: str | bytes, **options: object) -> TreeReport | N
 
     UsageError if it is refused.
     """
-    from pcircle.encoding import text_of
+    from pcircle.core.encoding import text_of
     from pcircle.fdiff.cli import parser
     from pcircle.fdiff.command import program_of
     from pcircle.tool.shell import words_of

@@ -20,7 +20,9 @@ from pcircle.comparing.fields import (
     parse_fields,
 )
 from pcircle.comparing.manifests import KNOWN, is_manifest, open_verified
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_duration
+from pcircle.core.values import invalid, number
 from pcircle.fdiff import expressions
 from pcircle.fdiff.console import Console
 from pcircle.fdiff.plan import DiffPlan
@@ -36,8 +38,6 @@ from pcircle.tool.trees import resolve
 from pcircle.tool.treetool import TreeProgram
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
-from pcircle.ui.values import invalid, number
-from pcircle.units import parse_duration
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.errors import IntegrityError, StoppedEarly, worst
+from pcircle.core.errors import IntegrityError, StoppedEarly, worst
 from pcircle.fdiff.deferred import Groups, Moves, tell_groups
 from pcircle.fdiff.plan import Alone, Counters, DiffPlan, Linked, Matched
 from pcircle.fdiff.telling import FirstFound, Telling

@@ -23,7 +23,7 @@ from pcircle.comparing.fields import (
     OWNER,
     SIZE,
 )
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 
 Expression = tuple[tuple[tuple[str, str], ...], ...]
 

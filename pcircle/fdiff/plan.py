@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from pcircle.comparing.fields import CONTENT, NAMES
-from pcircle.timestamps import Timestamp
+from pcircle.core.timestamps import Timestamp
 from pcircle.tool.actions import Wanted
 from pcircle.tool.trees import TreeCounters, TreePlan
 from pcircle.walk.items import Place

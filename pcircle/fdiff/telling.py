@@ -24,7 +24,7 @@ from pcircle.comparing.fields import (
     field_names,
 )
 from pcircle.comparing.itemize import itemize, itemize_one_sided, kind_letter
-from pcircle.errors import IntegrityError
+from pcircle.core.errors import IntegrityError
 from pcircle.fdiff.expressions import BOTH, ONLY_DEST, ONLY_SRC, matches
 from pcircle.fdiff.plan import DIFFERENT, Counters, DiffPlan, Matched
 from pcircle.runtime import Context

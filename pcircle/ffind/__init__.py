@@ -22,7 +22,7 @@ def find(
 
     UsageError if it is refused. With `max_delete` see `pcircle.frm.remove`.
     """
-    from pcircle.encoding import text_of
+    from pcircle.core.encoding import text_of
     from pcircle.ffind.cli import parser
     from pcircle.ffind.command import program_of
     from pcircle.ffind.result import Found

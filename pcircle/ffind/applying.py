@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.removing.plan import RemovalCounters, RemovalPlan
 from pcircle.removing.remover import RemoveTask
 from pcircle.tool.changing import ChangeConsole, ChangeProgram

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ffind.applying import ApplyProgram
 from pcircle.ffind.console import FindConsole
 from pcircle.ffind.evaluating.compiling import needs_status

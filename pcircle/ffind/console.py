@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pcircle.errors import IntegrityError, worst
+from pcircle.core.errors import IntegrityError, worst
+from pcircle.core.writing import write_all
 from pcircle.ffind.evaluating.output import QUIT, Found, Links, Records
 from pcircle.ffind.evaluating.printing import CSV_HEAD
 from pcircle.ffind.language.nodes import walk
@@ -19,7 +20,6 @@ from pcircle.tool.changing import ChangeConsole
 from pcircle.tool.treetool import TreeProgram
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.report import plural
-from pcircle.writing import write_all
 
 _BLOCK_BYTES = 512
 

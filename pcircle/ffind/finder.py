@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pcircle.encoding import text_of
+from pcircle.core.encoding import text_of
+from pcircle.core.guards import require
 from pcircle.ffind.evaluating.compiling import Compiled
 from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ffind.evaluating.evaluator import depth_of
@@ -23,7 +24,6 @@ from pcircle.ffind.evaluating.small import SmallDirectories
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import Trouble
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.following import descent
 from pcircle.walk.items import Place, handed_back

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ffind.language.formats import parse_format
 from pcircle.ffind.language.nodes import Node
 from pcircle.ffind.plan import Kept, Sections, Start

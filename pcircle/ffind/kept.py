@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require
 from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ffind.evaluating.evaluator import Evaluator, depth_of
 from pcircle.ffind.plan import Kept, Sections
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import Row
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.index import (
     DIRECTORY,

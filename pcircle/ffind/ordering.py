@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ffind.evaluating.output import Ordered
 from pcircle.ffind.plan import Order

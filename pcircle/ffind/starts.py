@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs.sorting import pieces
 from pcircle.tool.inputs import open_input
 from pcircle.ui.names import show

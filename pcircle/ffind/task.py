@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from pcircle.core.guards import require
 from pcircle.ffind.evaluating.actions import Actions
 from pcircle.ffind.evaluating.ahead import Ahead
 from pcircle.ffind.evaluating.checks import Surroundings
@@ -33,7 +34,6 @@ from pcircle.fs.directories import (
     inode_alone,
 )
 from pcircle.fs.stats import Stats
-from pcircle.guards import require
 from pcircle.runtime import Context, PartedTask
 from pcircle.tool.actions import Lines
 from pcircle.tool.changing import ChangeTask

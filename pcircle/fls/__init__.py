@@ -17,7 +17,7 @@ def listing(*paths: str | bytes, **options: object) -> ListReport | None:
 
     UsageError if it is refused.
     """
-    from pcircle.encoding import text_of
+    from pcircle.core.encoding import text_of
     from pcircle.fls.cli import BARE, parser
     from pcircle.fls.command import program_of
     from pcircle.tool.shell import words_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.errors import StoppedEarly, UsageError, worst
+from pcircle.core.errors import StoppedEarly, UsageError, worst
 from pcircle.fls import export
 from pcircle.fls.keys import KEYS, TIMES, Keys
 from pcircle.fls.plan import Counters, Form, ListPlan, Records

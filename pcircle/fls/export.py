@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.optional_packages import try_out
 from pcircle.fls.rows import NAMES, Row
-from pcircle.optional import try_out
 from pcircle.tool.results import Results
 from pcircle.tool.treetool import TreeReport
 from pcircle.ui import jsonout

@@ -11,8 +11,8 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 
+from pcircle.core.guards import require
 from pcircle.fs.stats import Stats
-from pcircle.guards import require
 from pcircle.ui.listing import Owners, groups, users
 
 TIMES = ("mtime", "atime", "ctime")

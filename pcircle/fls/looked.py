@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pcircle.core.guards import require
 from pcircle.fs.stats import Stats
-from pcircle.guards import require
 
 
 class Looked(msgspec.Struct, frozen=True):

@@ -7,7 +7,8 @@ from itertools import chain, groupby, islice
 
 import msgspec
 
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.timestamps import MIN_NS
 from pcircle.fls.fields import Fields, Widths
 from pcircle.fls.plan import ListPlan
 from pcircle.fls.records import (
@@ -20,7 +21,6 @@ from pcircle.fls.records import (
     tag_of,
 )
 from pcircle.fs.sorting import Sorter
-from pcircle.timestamps import MIN_NS
 from pcircle.ui.listing import Times, human
 
 _AT_ONCE = 64  # directories, perhaps some ten kilobytes each

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from pcircle.acls import ACCESS, read_list, short_form
-from pcircle.encoding import attributes
+from pcircle.core.encoding import attributes
+from pcircle.core.guards import require
 from pcircle.fls.keys import kind_of
 from pcircle.fls.looked import Looked
 from pcircle.fls.plan import Form
 from pcircle.fs import lustre
 from pcircle.fs.trouble import Changed
-from pcircle.guards import require
 from pcircle.mounts import type_of_device
 from pcircle.ui.listing import Owners, groups, users
 

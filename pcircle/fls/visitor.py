@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pcircle.encoding import exact, to_scan
+from pcircle.core.encoding import exact, to_scan
+from pcircle.core.guards import require
 from pcircle.fls.fields import Fields, Widths
 from pcircle.fls.keys import Keys
 from pcircle.fls.looked import Looked
@@ -26,8 +27,8 @@ from pcircle.fls.rows import Rows
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import FOLDER, Block, DirectoryBatch, encoded, names_and_kinds, rewound
 from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
-from pcircle.guards import require
 from pcircle.runtime import Context
+from pcircle.threads.throttle import BURST_S, Throttle
 from pcircle.tool.actions import Actions, Lines
 from pcircle.tool.failures import Failure
 from pcircle.tool.trees import EntryVisitor, TreeTask
@@ -36,7 +37,6 @@ from pcircle.walk.items import handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 from pcircle.walk.walker import Walker
-from pcircle.workers.throttle import BURST_S, Throttle
 
 MAX_WHOLE = 4096
 """The largest number of names of a directory that is processed as a whole."""

@@ -24,7 +24,7 @@ def apply(plan: str, **options: object) -> MirrorReport | None:
 
 
 def _called(paths: tuple[str | bytes, ...], options: dict[str, object]) -> MirrorReport | None:
-    from pcircle.encoding import text_of
+    from pcircle.core.encoding import text_of
     from pcircle.fmirror.cli import bare, parser
     from pcircle.fmirror.command import called
     from pcircle.tool.shell import words_of

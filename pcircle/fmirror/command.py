@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pcircle.checkpoint.resume import CheckpointOptions
-from pcircle.errors import EntriesFailed, StoppedEarly, worst
+from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
+from pcircle.core.guards import require
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import proof, state
 from pcircle.fmirror.earlier.lock import Lock
@@ -24,7 +25,6 @@ from pcircle.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, Re
 from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fmirror.work.surplus import packed
 from pcircle.fs.write_access import WriteAccess
-from pcircle.guards import require
 from pcircle.tool.failures import Failure
 from pcircle.tool.planned import tail
 from pcircle.tool.program import run_tool

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from pcircle.checkpoint.resume import CheckpointOptions
-from pcircle.errors import EntriesFailed, UsageError
+from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.fmirror.plan import Deleting
 from pcircle.fmirror.removal import Found, Removal

@@ -19,7 +19,7 @@ from typing import IO, Any
 import msgspec
 
 from pcircle.checkpoint.resume import CheckpointOptions
-from pcircle.errors import EntriesFailed, UsageError
+from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.fmirror.removal import Console, Found, Removal
 from pcircle.fmirror.report import MirrorConsole

@@ -10,7 +10,9 @@ import msgspec
 
 from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.copying.overwrite import OverwriteOptions
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_size
+from pcircle.core.values import chunk_bytes, interval_s, parse_number
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.owning import owning
 from pcircle.fmirror.plan import Deleting, Look, Upkeep
@@ -22,8 +24,6 @@ from pcircle.tool.options import common
 from pcircle.tool.times import stop_of
 from pcircle.transfer.asked import keep_of, limit_of, wish_of
 from pcircle.transfer.program import Options
-from pcircle.ui.values import chunk_bytes, interval_s, parse_number
-from pcircle.units import parse_size
 from pcircle.walk.attributes import ANY
 
 # Of a job before the mirror: it says nothing, and what is written is written by that one.

@@ -7,7 +7,7 @@ import os
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs.metadata import Keep
 from pcircle.owners import Bits, Given, Rule, read_modes
 from pcircle.ui.ids import Owner, read_map, read_owner

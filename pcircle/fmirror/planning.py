@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fmirror.work import steps
 from pcircle.fs.directories import working_directory
 from pcircle.fs.lists import record_of, sort

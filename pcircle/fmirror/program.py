@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.errors import EntriesFailed, UsageError
+from pcircle.core.errors import EntriesFailed, UsageError
+from pcircle.core.guards import require, require_type
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import changes, proof, state
 from pcircle.fmirror.earlier.lock import Lock
@@ -38,7 +39,6 @@ from pcircle.fmirror.work.listing import clock_ns
 from pcircle.fmirror.work.surplus import Finder, Meant, kept_rules, packed
 from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.fs.lists import Lists, sort
-from pcircle.guards import require, require_type
 from pcircle.runtime import Observer, Task
 from pcircle.tool.actions import Wanted
 from pcircle.tool.inputs import read_paths

@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from pcircle.errors import EntriesFailed
+from pcircle.core.errors import EntriesFailed
+from pcircle.core.guards import require
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.removal import PLAIN, Found, append_log
 from pcircle.fmirror.work.listing import (
@@ -31,7 +32,6 @@ from pcircle.fmirror.work.surplus import MOVING, moved_away
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.fs.status import refreshed
-from pcircle.guards import require
 from pcircle.runtime import Context, Outcome
 from pcircle.tool.failures import Failure, failure_of, line_of
 from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask, resolve

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from pcircle.errors import EntriesFailed, UsageError
+from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.fs.data import Mover
 from pcircle.fs.directories import at_and_above
 from pcircle.mounts import place_of

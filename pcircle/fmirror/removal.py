@@ -16,7 +16,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require, require_type
+from pcircle.core.writing import discard
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.absence import Absence, Present, Source, source_of
 from pcircle.fmirror.work.alike import Paths
@@ -28,7 +30,6 @@ from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.sorting import pieces
 from pcircle.fs.trouble import kind_of, told, tried, trying
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
-from pcircle.guards import require, require_type
 from pcircle.removing.plan import RemovalCounters, RemovalPlan
 from pcircle.removing.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
@@ -47,7 +48,6 @@ from pcircle.walk.globs import Rule
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
-from pcircle.writing import discard
 
 if TYPE_CHECKING:
     from pcircle.tool.plan_file import PlanFile

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pcircle.errors import EntriesFailed, StoppedEarly, worst
+from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
+from pcircle.core.units import format_size
 from pcircle.fmirror.plan import Look
 from pcircle.fmirror.removal import Found
 from pcircle.fmirror.work.alike import Alone, Candidates, Moved, Paths
@@ -21,7 +22,6 @@ from pcircle.transfer.items import Done
 from pcircle.transfer.reports.console import Console
 from pcircle.transfer.reports.report import Report, summary
 from pcircle.ui.report import FailedEntry, plural
-from pcircle.units import format_size
 from pcircle.walk.globs import Rule
 
 _UNREAD = ("open directory", "read directory", "reach")

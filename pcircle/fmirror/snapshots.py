@@ -20,7 +20,7 @@ from datetime import datetime
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs.naming import NO_SUCH_RENAME, rename_to_free
 from pcircle.ui.names import show
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_size
+from pcircle.core.values import invalid, number, positive
 from pcircle.fprof.console import Console
 from pcircle.fprof.options import Options, check_outputs
 from pcircle.fprof.plan import Plan, resolve
@@ -26,8 +28,6 @@ from pcircle.tool.program import ToolProgram, called, run_tool
 from pcircle.trusted import any_link
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
-from pcircle.ui.values import invalid, number, positive
-from pcircle.units import parse_size
 from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from pcircle.errors import Defect, EntriesFailed, worst
+from pcircle.core.errors import Defect, EntriesFailed, worst
 from pcircle.fprof.counters import Totals, add_up, totals
 from pcircle.fprof.items import Done, FileLines
 from pcircle.fprof.plan import Plan, index_of

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from pcircle.errors import StoppedEarly, UsageError
+from pcircle.core.errors import StoppedEarly, UsageError
+from pcircle.core.guards import require
+from pcircle.core.writing import close_new
 from pcircle.fprof.items import Done
 from pcircle.fprof.plan import Plan, index_of
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.stats import Stats
-from pcircle.guards import require
 from pcircle.trusted import create
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.walk import index
 from pcircle.walk.sink import Sink, remove, result
-from pcircle.writing import close_new
 
 
 class Entries:

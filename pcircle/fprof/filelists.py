@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fprof.items import FileLines
 from pcircle.fs.directories import join_path
 from pcircle.runtime import Context

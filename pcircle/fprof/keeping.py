@@ -7,7 +7,7 @@ import sys
 from itertools import accumulate
 
 from pcircle import __version__
-from pcircle.errors import EntriesFailed, UsageError, worst
+from pcircle.core.errors import EntriesFailed, UsageError, worst
 from pcircle.fprof.options import Options, check_outputs
 from pcircle.fprof.profile import diffing, saved
 from pcircle.fprof.profile.model import merge

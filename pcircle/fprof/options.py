@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fprof.plan import index_of
 from pcircle.fprof.reports.outputs import Outputs
 from pcircle.fprof.reports.wishes import Wishes

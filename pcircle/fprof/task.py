@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pcircle.core.guards import require, require_type
 from pcircle.fprof.counters import Counters
 from pcircle.fprof.items import Claims, Done, FileLines, Item, Lines, Mixed, added, narrow, wide
 from pcircle.fprof.plan import Plan
@@ -23,7 +24,6 @@ from pcircle.fprof.profile.packing import unpack as unpacked
 from pcircle.fprof.visitor import Means, ProfileVisitor
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
-from pcircle.guards import require, require_type
 from pcircle.runtime import Context, PartedTask
 from pcircle.tool.failures import Failure, Recalled
 from pcircle.walk.items import SINK_ITEMS, Batch, Gather, Tree

@@ -17,7 +17,7 @@ def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
     UsageError if it is refused, StoppedEarly if a plan that is applied has more than `max_delete`.
     Otherwise that is found out by a walk, and is a result of exit code 4.
     """
-    from pcircle.encoding import text_of
+    from pcircle.core.encoding import text_of
     from pcircle.frm.cli import parser
     from pcircle.frm.command import program_of
     from pcircle.tool.shell import words_of

@@ -8,7 +8,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.errors import EntriesFailed, UsageError, operand_error, worst
+from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
+from pcircle.core.units import format_size
 from pcircle.frm.operands import opened, root_of
 from pcircle.removing import trash
 from pcircle.removing.plan import RemovalCounters
@@ -20,7 +21,6 @@ from pcircle.tool.trees import resolve
 from pcircle.ui.arguments import refuse_remote
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
-from pcircle.units import format_size
 from pcircle.walk.roots import Root
 
 _ALONE = ("files_from", "plan", "apply", "max_delete", "keep_root", "empty_dirs", "keep_times")

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs.beneath import is_same_mount
 from pcircle.fs.directories import device_and_inode
 from pcircle.trusted import directory

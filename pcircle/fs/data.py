@@ -52,12 +52,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias
 
-from pcircle.buffers import anonymous
+from pcircle.core.buffers import anonymous
+from pcircle.core.writing import write_at
 from pcircle.fs.directories import join_path
 from pcircle.fs.file_system import reports_holes
 from pcircle.fs.lustre import is_released
 from pcircle.mounts import type_of_device
-from pcircle.writing import write_at
 
 BUFFER_BYTES = 512 << 10
 BLOCK_BYTES = 4096

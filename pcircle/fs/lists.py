@@ -24,13 +24,13 @@ import msgspec
 import xxhash
 from msgspec.structs import replace
 
-from pcircle.encoding import text_of
-from pcircle.errors import StoppedEarly
+from pcircle.core.encoding import text_of
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require
+from pcircle.core.writing import write_all
 from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block
 from pcircle.fs.sorting import RUN_BYTES, TOGETHER, sorted_records
-from pcircle.guards import require
-from pcircle.writing import write_all
 
 _SORT_BYTES = RUN_BYTES
 _PORTION_BYTES = 64 << 10

@@ -46,7 +46,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pcircle.guards import require
+from pcircle.core.guards import require
 from pcircle.mounts import type_of_device
 
 ATTRIBUTE: Final = "lustre.lov"

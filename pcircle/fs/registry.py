@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from pcircle.errors import StoppedEarly
-from pcircle.guards import require
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require
 
 if TYPE_CHECKING:
     import sqlite3

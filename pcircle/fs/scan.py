@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice, pairwise, repeat
 from typing import TYPE_CHECKING, Any, Literal
 
-from pcircle.encoding import IS_EXACT, exact, text_of, to_scan
+from pcircle.core.encoding import IS_EXACT, exact, text_of, to_scan
 from pcircle.fs import native
 from pcircle.fs.directories import affordable_at_once, close_open
 from pcircle.fs.native.pure import UNTRIED

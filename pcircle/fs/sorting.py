@@ -13,8 +13,8 @@ from typing import IO
 
 import msgspec
 
-from pcircle.names import show
-from pcircle.writing import discard, write_all
+from pcircle.core.names import show
+from pcircle.core.writing import discard, write_all
 
 RUN_BYTES = 16 << 20
 FAN_IN = 64

@@ -25,8 +25,8 @@ import msgspec
 from pcircle.fs import native
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.native import pure
-from pcircle.workers.overlap import Overlap, RangeFunction
-from pcircle.workers.threads import OperationTimeout
+from pcircle.threads.overlap import Overlap, RangeFunction
+from pcircle.threads.threads import OperationTimeout
 
 CAPACITY: Final = 512
 """The number of names that are looked up at a time: their table fits in the cache."""

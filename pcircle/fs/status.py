@@ -32,7 +32,7 @@ def birth_ns(name: bytes, directory_fd: int | None, *, follow: bool) -> int | No
         return None
     buffer = bytearray(_RECORD_BYTES)
     flags = (0 if follow else _AT_SYMLINK_NOFOLLOW) | (0 if name else _AT_EMPTY_PATH)
-    from pcircle.workers.deadline import call_with_timeout  # few ask for it
+    from pcircle.threads.deadline import call_with_timeout  # few ask for it
 
     holder = _AT_FDCWD if directory_fd is None else directory_fd
     if call_with_timeout(call, holder, name, flags, _BIRTH, buffer):

@@ -39,7 +39,7 @@ from pcircle.acls import (
     read_list,
     replace_list,
 )
-from pcircle.encoding import attributes
+from pcircle.core.encoding import attributes
 from pcircle.mounts import type_of_device
 
 _LISTS = (ACCESS, DEFAULT)

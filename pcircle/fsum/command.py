@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.values import chunk_bytes
 from pcircle.fs.directories import working_directory
 from pcircle.fsum.console import Console, tell_differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
@@ -31,7 +32,6 @@ from pcircle.transport.launch import launched
 from pcircle.trusted import any_link, named
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
-from pcircle.ui.values import chunk_bytes
 from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pcircle import __version__
-from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
+from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
+from pcircle.core.guards import require
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Digest, Done
 from pcircle.fsum.plan import Plan
@@ -21,7 +22,6 @@ from pcircle.fsum.report import (
     summary,
     verdict,
 )
-from pcircle.guards import require
 from pcircle.runtime import Outcome
 from pcircle.signature import format_signature, get_algorithm, iter_entries
 from pcircle.signature.digests import TRAILER_BYTES

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fsum.items import Difference
-from pcircle.guards import require
 from pcircle.signature.manifest import Manifest, pair_entries
 
 

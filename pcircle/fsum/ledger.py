@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.scan import Block
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Done, Item
 from pcircle.fsum.plan import Plan
-from pcircle.guards import require
 from pcircle.signature import Signer
 from pcircle.signature.digests import FAILED, pack_trailer
 from pcircle.signature.manifest import (

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from pcircle.errors import operand_error
+from pcircle.core.errors import operand_error
 from pcircle.fs.directories import Directories
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY, Attributes

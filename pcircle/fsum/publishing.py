@@ -11,11 +11,12 @@ from stat import S_IMODE, S_ISREG
 import msgspec
 
 from pcircle import acls
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.guards import require
+from pcircle.core.writing import WholeFile, close_new
 from pcircle.fsum.items import Difference, Done
 from pcircle.fsum.ledger import has_rotted, unwritable
 from pcircle.fsum.plan import Own, Plan
-from pcircle.guards import require
 from pcircle.signature import get_algorithm, iter_entries
 from pcircle.signature.checksums import ChecksumList, parse_list
 from pcircle.signature.digests import TRAILER_BYTES
@@ -38,7 +39,6 @@ from pcircle.trusted import (
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 from pcircle.walk.sink import remove, result
-from pcircle.writing import WholeFile, close_new
 
 _BEGIN = b"pcmanifest "
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pcircle.buffers import aligned
+from pcircle.core.buffers import aligned
 from pcircle.fs import native
 from pcircle.fs.data import Recalls, close_read, data_ranges, may_have_holes
 from pcircle.fs.file_system import size_is_nominal

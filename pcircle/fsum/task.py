@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import HOLDER
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk, Done, Item, Large, Notice
@@ -16,7 +17,6 @@ from pcircle.fsum.large import LargeFile, LargeFiles
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
 from pcircle.fsum.visitor import SumVisitor
-from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.signature import Signer
 from pcircle.signature.digests import TRAILER_BYTES

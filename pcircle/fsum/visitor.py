@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.fs.trouble import Changed
@@ -13,7 +14,6 @@ from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Large, Part
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.signature import Signer
 from pcircle.tool.failures import tell_recalls

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
-from pcircle.buffers import aligned
+from pcircle.core.buffers import aligned
+from pcircle.core.guards import require_type
 from pcircle.fs.data import Recalls, close_read
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.lists import Lists
@@ -25,7 +26,6 @@ from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Digest
 from pcircle.fsum.plan import LARGE_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, check_same
-from pcircle.guards import require_type
 from pcircle.runtime import Context
 from pcircle.signature.checksums import ChecksumLine as Line
 from pcircle.signature.checksums import new_hasher

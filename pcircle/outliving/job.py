@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from pcircle.circle.settings import EngineSettings
-from pcircle.errors import RankLost, StoppedEarly
+from pcircle.core.errors import RankLost, StoppedEarly
 from pcircle.outliving.output_log import OutputLog
 from pcircle.runtime import Observer, Outcome, Program, Task, run_program
 from pcircle.runtime.crash_report import CrashReporter
 from pcircle.runtime.task import TimeLimit
+from pcircle.threads.threads import has_live_workers
 from pcircle.walk.tasks import WalkTask
-from pcircle.workers.threads import has_live_workers
 
 _LAST_THREADS_S = 10.0  # for threads without work to end, on a busy machine
 _STEP_S = 0.002

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import IO
 
-from pcircle.writing import discard, write_all
+from pcircle.core.writing import discard, write_all
 
 _MAX_BYTES = 256 << 20  # of all streams; hashes of short lines need two thirds as much memory
 _MEMORY_BYTES = 1 << 20  # of a stream

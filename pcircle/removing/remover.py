@@ -17,7 +17,8 @@ from functools import partial
 from itertools import chain, compress
 from typing import TYPE_CHECKING, Any
 
-from pcircle.encoding import text_of
+from pcircle.core.encoding import text_of
+from pcircle.core.guards import require
 from pcircle.fs import native
 from pcircle.fs.beneath import opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
@@ -33,7 +34,6 @@ from pcircle.fs.scan import (
 )
 from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
-from pcircle.guards import require
 from pcircle.removing.plan import WHOLE, RemovalCounters, RemovalPlan
 from pcircle.removing.trash import move_to_run
 from pcircle.runtime import Context

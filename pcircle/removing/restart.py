@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.errors import StoppedEarly
-from pcircle.guards import require
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require
 from pcircle.removing.plan import RemovalPlan
 from pcircle.tool.changing import ChangeProgram
 from pcircle.walk.attributes import ANY

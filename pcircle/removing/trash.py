@@ -11,7 +11,7 @@ import re
 import stat
 import time
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs.beneath import is_same_mount
 from pcircle.trusted import directory
 from pcircle.ui.names import show

@@ -10,9 +10,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pcircle.errors import Defect, package_problem
+from pcircle.core.errors import Defect, package_problem
+from pcircle.core.writing import write_all
 from pcircle.transport._exit import print_error
-from pcircle.writing import write_all
 
 
 def write_report(error: BaseException, doing: str) -> str:

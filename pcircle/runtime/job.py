@@ -17,7 +17,7 @@ import msgspec
 
 from pcircle.circle.settings import EngineSettings
 from pcircle.circle.topology import NodeMap, TreePosition
-from pcircle.errors import (
+from pcircle.core.errors import (
     EXIT_OK,
     Defect,
     EntriesFailed,
@@ -134,7 +134,7 @@ class _Body:
         """Return the body for new interpreters; UsageError if these could not unpickle it."""
         import pickle
 
-        from pcircle.workers.threads import OperationTimeout
+        from pcircle.threads.threads import OperationTimeout
 
         if OperationTimeout.limit_s is not None:
             raise UsageError(_NO_LIMIT)

@@ -46,8 +46,8 @@ from pcircle.circle.messages import (
     WorkTransfer,
 )
 from pcircle.circle.settings import EngineSettings
-from pcircle.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
-from pcircle.guards import require
+from pcircle.core.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
+from pcircle.core.guards import require
 from pcircle.runtime.crash_report import CrashReporter
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.spill import SpillFile
@@ -55,9 +55,9 @@ from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, T
 from pcircle.runtime.threads import PerThreadTasks, Tuner, max_threads
 from pcircle.runtime.wire import Codec, with_results
 from pcircle.runtime.worker_channel import WorkerChannel
+from pcircle.threads.pool import PoolFuture, WorkerPool
 from pcircle.transport._exit import print_error
 from pcircle.transport.contract import Delivery, LostRank, Transport
-from pcircle.workers.pool import PoolFuture, WorkerPool
 
 if TYPE_CHECKING:  # imported where there are very many ranks
     from pcircle.runtime.summary import Summary

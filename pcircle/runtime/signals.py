@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from pcircle.errors import Interrupted, Terminated
+from pcircle.core.errors import Interrupted, Terminated
 
 _SAME_S = 0.5
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from typing import IO
 
-from pcircle.guards import require
-from pcircle.writing import discard, write_at
+from pcircle.core.guards import require
+from pcircle.core.writing import discard, write_at
 
 
 class SpillFile:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
-from pcircle.errors import Defect, RankLost
+from pcircle.core.errors import Defect, RankLost
+from pcircle.threads.deadline import operation_timeout
 from pcircle.transport._exit import (
     close_descriptors,
     flush_standard_streams,
@@ -25,7 +26,6 @@ from pcircle.transport._exit import (
     signal_on_parent_exit,
 )
 from pcircle.transport.launch import launched
-from pcircle.workers.deadline import operation_timeout
 
 _GRACE_S = 1.0  # enough for a process without hanging threads to end
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)

@@ -2,7 +2,7 @@
 
 A rank starts with one thread, and on a fast file system keeps one: it never waits, and a second
 thread would contend with it for the interpreter lock. If operations take long, many threads wait at
-the same time. Their number is found by `pcircle.workers.thread_tuning`, separately for work on
+the same time. Their number is found by `pcircle.threads.thread_tuning`, separately for work on
 names and on contents, because the best numbers differ. The input of that search is the task's own
 count of work between two checks of the main loop, so the work itself has no overhead.
 """
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.runtime.task import Task, Work
-from pcircle.workers.pool import WorkerPool
-from pcircle.workers.thread_tuning import WORTH_WAITING, ThreadCountSearch, Window
-from pcircle.workers.threads import count_runnable, cpu_and_delay_s, other_threads
+from pcircle.threads.pool import WorkerPool
+from pcircle.threads.thread_tuning import WORTH_WAITING, ThreadCountSearch, Window
+from pcircle.threads.threads import count_runnable, cpu_and_delay_s, other_threads
 
 METADATA, DATA = "metadata", "data"
 

@@ -17,8 +17,8 @@ import msgspec
 
 from pcircle.circle import Engine
 from pcircle.circle.notices import PACK_BYTES
-from pcircle.errors import Defect
-from pcircle.workers.pool import WorkerPool
+from pcircle.core.errors import Defect
+from pcircle.threads.pool import WorkerPool
 
 MAX_OUTBOX_BYTES = 4 * PACK_BYTES
 """The size of a rank's outbox above which its workers wait."""

@@ -13,7 +13,7 @@ from math import ceil
 from random import Random
 from typing import Any
 
-from pcircle.guards import require
+from pcircle.core.guards import require
 from pcircle.scale.ending import RankTree
 from pcircle.scale.kinds import (
     ANSWER,

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pcircle.guards import require
+from pcircle.core.guards import require
 
 NONE = -1
 """No item, or no rank."""

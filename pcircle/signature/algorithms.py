@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
 
 DEFAULT = "xxh128"
 _HASHLIB = ("sha256", "sha512", "blake2b")
@@ -86,7 +86,7 @@ def get_algorithm(name: str) -> Algorithm:
         import hashlib
 
         return _from_class(name, getattr(hashlib, name))
-    from pcircle import optional
+    from pcircle.core import optional_packages as optional
 
     try:
         return _from_class(name, optional.load(name, _BLAKE3_TRIAL).blake3)

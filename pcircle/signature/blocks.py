@@ -7,7 +7,7 @@ costs nothing because the digest of a zero block is computed only once.
 
 from __future__ import annotations
 
-from pcircle.guards import require_that
+from pcircle.core.guards import require_that
 from pcircle.signature.algorithms import Algorithm, Hasher
 
 BLOCK_BYTES = 4 << 20

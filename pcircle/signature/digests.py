@@ -10,8 +10,8 @@ import stat
 import struct
 from typing import NamedTuple
 
+from pcircle.core.timestamps import Timestamp, timestamp
 from pcircle.signature.algorithms import Algorithm, Hasher, get_algorithm
-from pcircle.timestamps import Timestamp, timestamp
 
 _TRAILER = struct.Struct(">QqIqI")
 TRAILER_BYTES = _TRAILER.size

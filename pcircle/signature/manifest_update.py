@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from itertools import groupby, islice
 from typing import BinaryIO, NamedTuple
 
+from pcircle.core.writing import discard
 from pcircle.fs.sorting import Sorter
 from pcircle.signature.manifest import (
     Manifest,
@@ -24,7 +25,6 @@ from pcircle.signature.manifest import (
     write_manifest,
 )
 from pcircle.signature.runs import COUNT, pack_entry
-from pcircle.writing import discard
 
 _END = b"/"  # occurs in no record: names contain no slash, and paths are stored as sort keys
 _SEPARATOR = b"\0\0"

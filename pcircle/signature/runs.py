@@ -24,9 +24,9 @@ from typing import IO, TypeAlias
 
 import msgspec
 
-from pcircle.guards import require
+from pcircle.core.guards import require
+from pcircle.core.writing import discard, write_at
 from pcircle.signature.algorithms import Algorithm
-from pcircle.writing import discard, write_at
 
 MAX_MEMORY_BYTES = 16 << 20
 _READ_BYTES = 256 << 10

@@ -16,9 +16,9 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from pcircle.buffers import aligned
-from pcircle.errors import StoppedEarly
-from pcircle.guards import require_that
+from pcircle.core.buffers import aligned
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require_that
 from pcircle.signature.algorithms import Hasher, get_algorithm
 from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
 from pcircle.signature.digests import file_digest, file_hasher, kind_byte, link_digest, node_digest

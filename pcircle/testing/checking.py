@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import UNSET, UnsetType
 
 from pcircle.circle import EngineSettings
-from pcircle.errors import Interrupted, StoppedEarly
+from pcircle.core.errors import Interrupted, StoppedEarly
 from pcircle.runtime.task import Task
 from pcircle.testing.diagnosis import diagnosed
 from pcircle.testing.playing import Case, Job, Run

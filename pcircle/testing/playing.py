@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from pcircle.circle import EngineSettings
-from pcircle.errors import Defect, worst
+from pcircle.core.errors import Defect, worst
 from pcircle.runtime.task import Task
 from pcircle.testing.crew import Crew, Here, virtual_time
 from pcircle.testing.drawing import draw_nasty, draw_nodes, draw_settings

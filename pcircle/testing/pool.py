@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
 from pcircle.testing.crew import Crew, Fibre
 from pcircle.testing.stepwise import Ended
-from pcircle.workers.pool import PoolFuture, WorkerPool
+from pcircle.threads.pool import PoolFuture, WorkerPool
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ _Call = tuple["PoolFuture[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
 class SimPool(WorkerPool):
-    """See `pcircle.workers.pool.WorkerPool`: calls take a while to begin and to end."""
+    """See `pcircle.threads.pool.WorkerPool`: calls take a while to begin and to end."""
 
     def __init__(self, crew: Crew, wake: Callable[[], None], threads: int = 1) -> None:
         super().__init__(wake, threads)

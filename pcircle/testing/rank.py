@@ -10,7 +10,7 @@ from typing import Any
 
 from pcircle.circle import EngineSettings
 from pcircle.circle.instructions import Send
-from pcircle.errors import Defect
+from pcircle.core.errors import Defect
 from pcircle.runtime.crash_report import TracebackReporter
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
@@ -19,9 +19,9 @@ from pcircle.runtime.worker_channel import WorkerChannel
 from pcircle.testing.crew import Crew
 from pcircle.testing.pool import SimLine, SimPool
 from pcircle.testing.watch import Inspector, Watch, described, short
+from pcircle.threads.pool import WorkerPool
 from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, LostRank
-from pcircle.workers.pool import WorkerPool
 
 
 class Ears(Observer[Any]):

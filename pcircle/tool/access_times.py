@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.timestamps import timestamp
 from pcircle.fs.file_system import obeys_noatime
-from pcircle.timestamps import timestamp
 from pcircle.walk.items import Accesses
 
 _MAX_KNOWN = 100_000  # about 30 MB in each rank

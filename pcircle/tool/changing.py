@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pcircle.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
+from pcircle.core.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
+from pcircle.core.guards import require
+from pcircle.core.values import invalid
 from pcircle.fs.directories import device_and_inode, inode_alone
-from pcircle.guards import require
 from pcircle.runtime import Context, Outcome, PartedTask
+from pcircle.threads.throttle import BURST_S, Throttle
 from pcircle.tool.actions import Actions, Lines, Wanted
 from pcircle.tool.failures import Failure
 from pcircle.tool.filters import attributes_of
@@ -32,12 +34,10 @@ from pcircle.tool.treetool import TreeConsole, TreeProgram
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
-from pcircle.ui.values import invalid
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import Accesses, Batch, Portion, Tree
 from pcircle.walk.roots import Root
 from pcircle.walk.walker import Walker
-from pcircle.workers.throttle import BURST_S, Throttle
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists

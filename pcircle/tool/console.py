@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle.circle import ProgressSums
-from pcircle.errors import Defect, StoppedEarly, worst
+from pcircle.core.errors import Defect, StoppedEarly, worst
 from pcircle.runtime import Observer, Outcome, RankReport
 from pcircle.runtime.crash_report import write_report
 from pcircle.tool.actions import Lines

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from pcircle.circle import ProgressSums
-from pcircle.counting import Counting
+from pcircle.core.counters import Counting
 from pcircle.runtime import Work
 from pcircle.ui.pace import Known
 

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs.listed import COMMENT
 from pcircle.transport.launch import launched
 from pcircle.trusted import directory, reading

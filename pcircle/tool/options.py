@@ -9,11 +9,8 @@ from typing import Any
 
 import msgspec
 
-from pcircle.errors import UsageError
-from pcircle.tool.filters import attributes_of
-from pcircle.transport.launch import TransportOption
-from pcircle.ui.progress import Mode
-from pcircle.ui.values import (
+from pcircle.core.errors import UsageError
+from pcircle.core.values import (
     interval_s,
     invalid,
     number,
@@ -21,6 +18,9 @@ from pcircle.ui.values import (
     number_of_threads,
     parse_number,
 )
+from pcircle.tool.filters import attributes_of
+from pcircle.transport.launch import TransportOption
+from pcircle.ui.progress import Mode
 from pcircle.walk.attributes import ANY, Attributes
 
 _ALL = 100

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block
 from pcircle.trusted import reading
@@ -261,7 +261,7 @@ def mark_in(listed: Listed, lists: Lists | None) -> bytes:
 
 def sorted_out(block: Block) -> Block:
     """Return a block of listed names, sorted by the kinds that the plan recorded."""
-    from pcircle.encoding import text_of
+    from pcircle.core.encoding import text_of
 
     found, block.directories = block.directories, []
     kinds = {"f": block.files, "l": block.links, "d": block.directories}

@@ -9,11 +9,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
-from pcircle.errors import EntriesFailed, UsageError
+from pcircle.core.errors import EntriesFailed, UsageError
+from pcircle.core.writing import is_left, write_stream
 from pcircle.trusted import writing
 from pcircle.ui.errorlog import open_log
 from pcircle.ui.names import show
-from pcircle.writing import is_left, write_stream
 
 if TYPE_CHECKING:
     import argparse

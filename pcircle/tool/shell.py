@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.transport.launch import launched
 from pcircle.ui.arguments import Parser, run
 

@@ -7,10 +7,10 @@ import time
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.units import format_duration
+from pcircle.core.values import interval_s, invalid
 from pcircle.runtime import TimeLimit
-from pcircle.ui.values import interval_s, invalid
-from pcircle.units import format_duration
 
 _NS = 1_000_000_000
 _CLOCK = r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?"

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import msgspec
 
-from pcircle.errors import operand_error
+from pcircle.core.errors import operand_error
+from pcircle.core.guards import require_type
 from pcircle.fs.directories import (
     Directories,
     Lease,
@@ -25,8 +26,8 @@ from pcircle.fs.directories import (
     join_path,
 )
 from pcircle.fs.trouble import Changed
-from pcircle.guards import require_type
 from pcircle.runtime import Context
+from pcircle.threads.load_limit import TurnTaking
 from pcircle.tool.counters import Entries
 from pcircle.tool.failures import failure_of
 from pcircle.ui.names import show
@@ -40,7 +41,6 @@ from pcircle.walk.seeds import seeds
 from pcircle.walk.tasks import WalkTask
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker
-from pcircle.workers.load_limit import TurnTaking
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists

@@ -13,8 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
-from pcircle.entry import enter
-from pcircle.errors import (
+from pcircle.core.errors import (
     Defect,
     EntriesFailed,
     Interrupted,
@@ -24,6 +23,8 @@ from pcircle.errors import (
     UsageError,
     worst,
 )
+from pcircle.core.units import format_duration
+from pcircle.entry import enter
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Outcome, Task
 from pcircle.tool.again import command
@@ -50,7 +51,6 @@ from pcircle.ui.arguments import (
 )
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.report import Document, FailedEntry, RankShare, RankSummary, plural
-from pcircle.units import format_duration
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.checkpoint.resume import CheckpointOptions
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.values import interval_s, invalid, number
 from pcircle.fs.metadata import Keep
-from pcircle.ui.values import interval_s, invalid, number
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
-from pcircle.errors import UsageError, operand_error
+from pcircle.core.errors import UsageError, operand_error
 from pcircle.fs.directories import at_and_above
 from pcircle.transfer.plan import DIRECTORY, FILE, LINK, SPECIAL, Root
 from pcircle.trusted import Untrusted, place_of, refuse_pseudo

@@ -13,7 +13,8 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from pcircle.copying.settings import Striping
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_size
 from pcircle.fs.lustre import (
     ALL_STRIPES,
     MAX_STRIPES,
@@ -27,7 +28,6 @@ from pcircle.fs.lustre import (
 from pcircle.fs.metadata import Keep
 from pcircle.transfer.plan import DIRECTORY, Root
 from pcircle.ui.names import show
-from pcircle.units import parse_size
 
 KEEP, DEFAULT = "keep", "default"
 

@@ -12,11 +12,11 @@ import msgspec
 from pcircle.checkpoint.resume import CheckpointOptions, CheckpointSession
 from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
-from pcircle.errors import RankLost, StoppedEarly, UsageError
+from pcircle.core.errors import RankLost, StoppedEarly, UsageError
+from pcircle.core.guards import require
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.metadata import Keep
-from pcircle.guards import require
 from pcircle.runtime import Observer, Task
 from pcircle.tool.actions import Wanted
 from pcircle.tool.filters import now_ns, refuse_ageless

@@ -30,14 +30,14 @@ from pcircle.checkpoint.store import (
     RefusalReason,
     checkpoint_paths,
 )
-from pcircle.errors import UsageError
-from pcircle.guards import require
+from pcircle.core.errors import UsageError
+from pcircle.core.guards import require
+from pcircle.core.units import format_count, format_size
 from pcircle.transfer.counters import totals
 from pcircle.transfer.items import Remark
 from pcircle.transfer.plan import DIRECTORY, FILE, Plan, Root, is_in_copy
 from pcircle.trusted import Untrusted, named, refuse_pseudo
 from pcircle.ui.names import show
-from pcircle.units import format_count, format_size
 
 _LOOKED_AT_MOST = 10_000  # names beside a checkpoint
 

@@ -17,7 +17,7 @@ import time
 from array import array
 from contextlib import suppress
 
-from pcircle.errors import Defect, Interrupted, PcircleError, StoppedEarly, package_problem
+from pcircle.core.errors import Defect, Interrupted, PcircleError, StoppedEarly, package_problem
 
 __all__ = [
     "await_stderr_read",

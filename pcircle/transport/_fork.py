@@ -22,7 +22,7 @@ import socket
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from pcircle.errors import Defect, Interrupted, RankLost, Terminated, UsageError, worst
+from pcircle.core.errors import Defect, Interrupted, RankLost, Terminated, UsageError, worst
 from pcircle.transport._exit import (
     close_descriptors,
     flush_standard_streams,

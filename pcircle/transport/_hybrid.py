@@ -30,7 +30,7 @@ from itertools import accumulate
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from pcircle.errors import RankLost, worst
+from pcircle.core.errors import RankLost, worst
 from pcircle.transport._exit import flush_standard_streams
 from pcircle.transport._fork import Children, close_ends
 from pcircle.transport._local import LocalTransport

@@ -28,7 +28,7 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
-from pcircle.buffers import Pool, aligned
+from pcircle.core.buffers import Pool, aligned
 from pcircle.transport._exit import flush_standard_streams
 from pcircle.transport._wake import Wakeup
 from pcircle.transport.contract import Delivery, LostRank

@@ -39,8 +39,8 @@ mpi4py.rc.finalize = False
 
 from mpi4py import MPI  # noqa: E402
 
-from pcircle.buffers import Pool  # noqa: E402
-from pcircle.errors import RankLost, UsageError, worst  # noqa: E402
+from pcircle.core.buffers import Pool  # noqa: E402
+from pcircle.core.errors import RankLost, UsageError, worst  # noqa: E402
 from pcircle.transport._exit import (  # noqa: E402
     await_stderr_read,
     flush_standard_streams,

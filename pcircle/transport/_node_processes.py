@@ -14,7 +14,7 @@ import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.transport._exit import print_error
 from pcircle.transport._fork import fork, start_children
 from pcircle.transport._hybrid import NodeProcesses, connect_leaf

@@ -22,8 +22,8 @@ from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
-from pcircle.errors import Defect
-from pcircle.guards import require
+from pcircle.core.errors import Defect
+from pcircle.core.guards import require
 from pcircle.transport.contract import Delivery, LostRank
 
 __all__ = ["Conditions", "Kill", "Network", "Program", "SimTransport", "Stall"]

@@ -22,7 +22,7 @@ import threading
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from pcircle.errors import Defect, PcircleError, UsageError
+from pcircle.core.errors import Defect, PcircleError, UsageError
 from pcircle.transport._fork import (
     Child,
     Children,

@@ -23,7 +23,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.transport._connections import UNKNOWN, Connection, find_pmi, find_pmix
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.transport._exit import print_error
 from pcircle.transport.launch import forget_closed, launched
 

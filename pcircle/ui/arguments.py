@@ -15,9 +15,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
-from pcircle import __version__, encoding
-from pcircle.errors import Defect, EntriesFailed, PcircleError, UsageError
-from pcircle.writing import is_left, write_stream
+from pcircle import __version__
+from pcircle.core import encoding
+from pcircle.core.errors import Defect, EntriesFailed, PcircleError, UsageError
+from pcircle.core.writing import is_left, write_stream
 
 FILTERS = """\
 Patterns are those of rsync; the first match decides. * stops at a slash, **

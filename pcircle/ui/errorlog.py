@@ -16,10 +16,10 @@ import errno
 import os
 import stat
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.writing import write_all
 from pcircle.trusted import writing
 from pcircle.ui.names import show
-from pcircle.writing import write_all
 
 _PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _TOGETHER_BYTES = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.owners import Rule
 from pcircle.ui.names import show
 

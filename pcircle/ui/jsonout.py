@@ -3,7 +3,7 @@
 Scripts poll for a report and read it as soon as it appears, so it is written under a temporary name
 and renamed. Every document has a field `schema`, the version of its form.
 
-Paths in a document are text from `pcircle.names.show`, which preserves every byte of a name.
+Paths in a document are text from `pcircle.core.names.show`, which preserves every byte of a name.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from pcircle.acls import give_access, read_list
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.writing import write_all, write_stream
 from pcircle.trusted import Place, named, opened, refuse_foreign, refuse_pseudo
 from pcircle.ui.names import show
-from pcircle.writing import write_all, write_stream
 
 __all__ = ["Document", "check", "encode", "put", "stream", "write"]
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from stat import filemode
 from typing import Any
 
-from pcircle.errors import UsageError
-from pcircle.timestamps import NS_PER_S, format_time
+from pcircle.core.errors import UsageError
+from pcircle.core.timestamps import NS_PER_S, format_time
 from pcircle.ui.names import show
 
 _HALF_A_YEAR_NS = 31_556_952 // 2 * NS_PER_S

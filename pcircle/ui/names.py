@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pcircle.names import show
+from pcircle.core.names import show
 
 __all__ = ["show"]

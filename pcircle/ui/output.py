@@ -15,7 +15,7 @@ import select
 import stat
 from typing import TextIO
 
-from pcircle.writing import left
+from pcircle.core.writing import left
 
 __all__ = ["Output"]
 

@@ -11,8 +11,8 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from pcircle.errors import UsageError
-from pcircle.optional import try_out
+from pcircle.core.errors import UsageError
+from pcircle.core.optional_packages import try_out
 from pcircle.ui import jsonout
 
 ENDINGS = (".png", ".svg", ".pdf")

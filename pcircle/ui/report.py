@@ -10,7 +10,7 @@ from contextvars import ContextVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pcircle.units import format_count, format_size
+from pcircle.core.units import format_count, format_size
 
 FAILURES_KEPT = 1000
 """The number of failures that a report lists; `failures_omitted` counts the others."""

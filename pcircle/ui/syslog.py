@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pcircle.errors import Defect, EntriesFailed, PcircleError, worst
+from pcircle.core.errors import Defect, EntriesFailed, PcircleError, worst
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.report import ACCOUNTS

@@ -16,12 +16,12 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from pcircle.core.timestamps import Timestamp
 from pcircle.fs.data import Tiers
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.status import birth_ns
 from pcircle.fs.trouble import AGELESS, Trouble
-from pcircle.timestamps import Timestamp
 
 KINDS = "fdlpsbc"
 _SPECIAL = "psbc"

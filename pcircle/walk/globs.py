@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pcircle.guards import require
+from pcircle.core.guards import require
 
 _ANY = b"(?s:.*)"  # `**`
 _WITHIN = b"[^/]*"  # `*`

@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from pcircle.core.guards import require
+from pcircle.core.timestamps import Timestamp
 from pcircle.fs.listed import Listed
-from pcircle.guards import require
-from pcircle.timestamps import Timestamp
 
 I = TypeVar("I")  # noqa: E741 - item
 

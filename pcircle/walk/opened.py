@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from pcircle.core.guards import require
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.listed import Listed
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.items import Place, Tree
 

@@ -1,7 +1,7 @@
 """A visitor that limits the pace: the wrapped visitor processes few names at a time, with rests.
 
 The walk does not notice. All time outside of rests counts as work, including the opening and
-reading of directories by the walk. `pcircle.workers.load_limit` determines the length of a rest; a
+reading of directories by the walk. `pcircle.threads.load_limit` determines the length of a rest; a
 tool may add pauses of its own, such as a rate limit.
 """
 
@@ -14,10 +14,10 @@ from typing import Any, TypeVar, cast
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.runtime import Context
+from pcircle.threads.load_limit import TurnTaking
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import batches
-from pcircle.workers.load_limit import TurnTaking
 
 P = TypeVar("P")
 Due = Callable[[int, Callable[[], bool]], None]

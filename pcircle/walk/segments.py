@@ -21,9 +21,9 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import BinaryIO
 
+from pcircle.core.writing import WholeFile
 from pcircle.fs.sorting import END, TOGETHER, Sorter, sorted_records
 from pcircle.trusted import create, reading
-from pcircle.writing import WholeFile
 
 RANGE_BYTES = 64 << 20
 """The size of the text in a range, if the paths are spread like their samples."""

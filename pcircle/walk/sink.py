@@ -39,7 +39,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from pcircle.guards import require_type
+from pcircle.core.guards import require_type
 from pcircle.runtime import Context
 from pcircle.walk.items import SINK_ITEMS, Gather, Merge, Seal
 from pcircle.walk.segments import (

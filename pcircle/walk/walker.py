@@ -24,10 +24,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from pcircle.core.guards import require
 from pcircle.fs.directories import Directories, Lease
 from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block, DirectoryBatch, encoded
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.choosing import choosing

@@ -17,8 +17,8 @@ import pytest
 
 from pcircle.aio import Cancelled, Files, Future, Operation
 from pcircle.aio import operations as ops
-from pcircle.workers.overlap import Overlap
-from pcircle.workers.pool import WorkerPool
+from pcircle.threads.overlap import Overlap
+from pcircle.threads.pool import WorkerPool
 
 from .test_futures import HANG_S, Gate, begun_in_time, call
 

@@ -17,8 +17,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from pcircle.core.guards import require
 from pcircle.fmirror.earlier import state
-from pcircle.guards import require
 
 from .waiting import Scratch, options, scratch, slow
 

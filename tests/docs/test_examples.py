@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from tests.conftest import ROOT, Run
 from tests.docs.pages import PAGES, Block, blocks, called, commands, parsed, preparation
 

@@ -18,9 +18,9 @@ import pytest
 
 import pcircle
 from pcircle.commands import COMMANDS
+from pcircle.core.errors import REQUIRED_PACKAGES
 from pcircle.doctor import machine, places
 from pcircle.doctor.cli import parser
-from pcircle.errors import REQUIRED_PACKAGES
 from tests.conftest import DEADLINE_S, ROOT, Run
 from tests.doctor.running import PROGRAM, document, environment, report, run_doctor
 from tests.fcp.running import without_rights

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
-from pcircle.errors import Defect
+from pcircle.core.errors import Defect
 from tests.fbcast.playing import play
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.errors import Defect
+from pcircle.core.errors import Defect
 from pcircle.fbcast.conductor import Conductor
 from pcircle.fbcast.messages import Chunk, Parts, Staged, Start, Way
 from pcircle.fbcast.node import READER, Node, Then

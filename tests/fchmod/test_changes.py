@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fchmod import change
 from pcircle.fchmod.cli import FCHGRP, FCHOWN
 from pcircle.fchmod.visitor import Changer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fchmod import change
 from pcircle.tool.plan_file import Checksums
 from tests.fcp.access import drawn_seed

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from pcircle.checkpoint.resume import CheckpointOptions
-from pcircle.errors import UsageError
-from pcircle.timestamps import timestamp
+from pcircle.core.errors import UsageError
+from pcircle.core.timestamps import timestamp
 from pcircle.transfer.plan import Plan
 from pcircle.transfer.program import CopyProgram, Options
 from pcircle.walk.attributes import Attributes, Moment

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from pcircle.copying.overwrite import OverwriteOptions
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fcp.command import copy
 from pcircle.fs.metadata import Keep
 from tests.fcp.running import document

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.reports.errorlog import read_log
 from pcircle.transfer.reports.report import account

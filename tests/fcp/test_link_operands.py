@@ -13,7 +13,7 @@ import subprocess
 import pytest
 
 from pcircle.copying.overwrite import OverwriteOptions
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fcp.command import copy
 from tests.fcp.running import run_fcp
 from tests.fcp.trees import make_directory, write_file

@@ -21,7 +21,7 @@ from pcircle.checkpoint.journal import (
 )
 from pcircle.checkpoint.previous_records import read_history
 from pcircle.checkpoint.store import Checkpoint, CheckpointHeader
-from pcircle.errors import NoSpace
+from pcircle.core.errors import NoSpace
 from pcircle.transfer.counters import Counters
 
 SECRET = b"8 bytes!"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.units import format_size
+from pcircle.core.units import format_size
 from tests.conftest import ROOT
 from tests.fcp.interrupts import interrupt
 from tests.fcp.judge import CONTENT, differences, snapshot

@@ -23,6 +23,7 @@ import pytest
 from pcircle.aio import Files
 from pcircle.checkpoint.journal import CreatedDirectoryRecord, Journal, RecordKeys
 from pcircle.checkpoint.store import Checkpoint
+from pcircle.core.writing import WholeFile, write_all, write_at
 from pcircle.fs import lists, sorting
 from pcircle.fs.data import Mover
 from pcircle.runtime.crash_report import write_report
@@ -34,7 +35,6 @@ from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.output import Output
 from pcircle.walk.segments import Part
-from pcircle.writing import WholeFile, write_all, write_at
 from tests.conftest import ROOT
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule

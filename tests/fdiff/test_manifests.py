@@ -10,7 +10,7 @@ import pytest
 
 from pcircle.comparing.fields import SIZE
 from pcircle.comparing.manifests import open_verified
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
 from pcircle.fdiff.plan import Counters, DiffPlan
 from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.manifests import compare_manifests

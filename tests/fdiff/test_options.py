@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 import pcircle.fdiff
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from tests.fcp import trees
 from tests.fcp.conftest import place
 from tests.fcp.running import ONE, TWO, Launcher, Run

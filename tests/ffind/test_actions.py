@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ffind import find
 from pcircle.frm import remove
 from tests.conftest import ROOT

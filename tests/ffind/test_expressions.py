@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ffind import find
 from tests.conftest import SOAK
 from tests.ffind.expressions import Answer, Words, answer, by_find, searches

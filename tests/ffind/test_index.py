@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ffind import find
 from pcircle.ffind.evaluating.bulk import bulk_of
 from pcircle.fs.stats import Stats

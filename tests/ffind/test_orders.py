@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ffind import find
 from tests.conftest import SOAK
 

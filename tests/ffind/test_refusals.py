@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ffind import find
 from tests.conftest import ROOT, Run
 from tests.fcp.running import without_rights

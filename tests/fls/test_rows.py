@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fls import listing
 from pcircle.fls.rows import NAMES, layout_of
 from pcircle.fs import lustre

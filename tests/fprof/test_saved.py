@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import xxhash
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fprof.cli import main
 from pcircle.fprof.profile import saved
 from pcircle.fprof.profile.model import Profile, merge

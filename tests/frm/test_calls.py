@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.errors import StoppedEarly, UsageError
+from pcircle.core.errors import StoppedEarly, UsageError
 from pcircle.frm import remove
 from tests.conftest import Run
 from tests.fcp.running import ONE, TWO

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pcircle.errors import IntegrityError
+from pcircle.core.errors import IntegrityError
 from pcircle.runtime import Context, Task
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.errors import IntegrityError, StoppedEarly
+from pcircle.core.errors import IntegrityError, StoppedEarly
 from pcircle.runtime import Context, Observer, Outcome, Program, Task, run_program
 from pcircle.walk.sink import SINK_ITEMS, Gather, Merge, Seal, Sink, remove, result
 

@@ -22,7 +22,7 @@ import msgspec
 
 from pcircle.circle import Engine, EngineSettings, ProgressSums
 from pcircle.circle.messages import StealRequest
-from pcircle.errors import IntegrityError, NoSpace
+from pcircle.core.errors import IntegrityError, NoSpace
 from pcircle.runtime import Context, Observer, Outcome, Program, Task, run, run_program
 from tests.runtime.flood import Flood
 

@@ -288,7 +288,7 @@ def test_it_is_interrupted_as_a_whole(
 
 
 FAILS = """\
-from pcircle.errors import Defect, StoppedEarly
+from pcircle.core.errors import Defect, StoppedEarly
 from pcircle.runtime import Task, run
 
 class Squares(Task):
@@ -322,7 +322,7 @@ def test_a_task_that_raises_makes_run_raise(script: Script, ranks: Ranks) -> Non
     )
     assert ended.code != 0
     assert "LookupError: no such number" in ended.said
-    assert "pcircle.errors.Defect: the job ended with exit code 70" in ended.said
+    assert "pcircle.core.errors.Defect: the job ended with exit code 70" in ended.said
     assert "went on" not in ended.said
 
 

@@ -48,7 +48,7 @@ from pcircle.circle.messages import (
     TreeReduction,
     WorkTransfer,
 )
-from pcircle.errors import StoppedEarly, worst
+from pcircle.core.errors import StoppedEarly, worst
 from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, LostRank
 from tests.sim.cases import AbortAt, Case

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.errors import Defect
+from pcircle.core.errors import Defect
 from pcircle.transport._sim import Conditions, Kill, Network, SimTransport, Stall
 from pcircle.transport.contract import Delivery, LostRank
 

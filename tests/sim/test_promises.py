@@ -17,7 +17,7 @@ import pytest
 from pcircle.circle import EngineSettings
 from pcircle.circle.instructions import Send
 from pcircle.circle.messages import EPOCH, GATHER, PROGRESS, QUIESCE, TreeReduction
-from pcircle.guards import require
+from pcircle.core.guards import require
 from pcircle.testing.drawing import POLICIES
 from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.sim.cases import AbortAt, Case, draw

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.timestamps import NS_PER_S
 from pcircle.ffind.evaluating import compiling
 from pcircle.ffind.language.nodes import Node
 from pcircle.fs.directories import device_and_inode
-from pcircle.timestamps import NS_PER_S
 from pcircle.tool.access_times import AccessTimes
 from pcircle.walk.items import Accesses
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pcircle.aio.composite import copy_file
-from pcircle.buffers import Pool, aligned
+from pcircle.core.buffers import Pool, aligned
 from pcircle.fcp.cli import main as fcp
 from pcircle.fsum.cli import main as fsum
 from tests.fcp.faulty import without_native

@@ -14,7 +14,7 @@ import pytest
 from pcircle.checkpoint import lock as module
 from pcircle.checkpoint.lock import CheckpointLock
 from pcircle.checkpoint.store import Checkpoint, CheckpointError, RefusalReason
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pcircle.circle import ProgressSums
-from pcircle.counting import Counting
+from pcircle.core.counters import Counting
 from pcircle.tool.counters import Entries, reported
 
 

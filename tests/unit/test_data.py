@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcircle.core.writing import write_all, write_at
 from pcircle.fs.data import BUFFER_BYTES, Mover, data_ranges, may_have_holes
-from pcircle.writing import write_all, write_at
 
 BLOCK_BYTES = 64 << 10
 SHM = Path("/dev/shm")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle import errors
+from pcircle.core import errors
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CODES = (0, 1, 2, 3, 4, 70, 130, 143)

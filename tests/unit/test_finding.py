@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.finding import Finder, install
+from pcircle.core.import_finder import Finder, install
 from tests.conftest import ROOT, Run
 
 _OF_PYTHON = ("json", "_json", "collections", "curses", "tomllib", "ctypes", "_ctypes", "math")
@@ -100,7 +100,7 @@ def test_a_folder_that_does_not_exist_is_passed_over(tmp_path: Path) -> None:
 
 _PROGRAM = """
 import os, sys
-from pcircle.finding import Finder, install
+from pcircle.core.import_finder import Finder, install
 install()
 sys.path.insert(0, sys.argv[1])
 import thing
@@ -156,7 +156,7 @@ def test_an_interpreter_without_pythons_finder_is_left_alone() -> None:
 
 _DEFERRING = """
 import sys
-from pcircle.finding import install
+from pcircle.core.import_finder import install
 sys.path.remove("")
 install()
 import uuid, textwrap

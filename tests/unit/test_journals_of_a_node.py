@@ -29,7 +29,7 @@ from pcircle.checkpoint.journal_tail import JournalTail, TailState
 from pcircle.checkpoint.previous_records import read_history
 from pcircle.checkpoint.shared_board import SharedBoard
 from pcircle.checkpoint.store import Checkpoint
-from pcircle.errors import NoSpace
+from pcircle.core.errors import NoSpace
 from tests.unit.checkpoints import KEYS, checkpoint
 
 __all__ = ["checkpoint"]  # a fixture

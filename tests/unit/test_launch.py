@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.transport.contract import Transport
 from pcircle.transport.launch import (
     Choice,

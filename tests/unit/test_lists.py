@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs import lists
 from pcircle.fs.listed import Listed
 from pcircle.fs.lists import Group, Lists, Picked, groups, record_of, sort

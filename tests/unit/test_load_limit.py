@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pcircle.workers.load_limit import LoadLimit, TurnTaking
+from pcircle.threads.load_limit import LoadLimit, TurnTaking
 
 _S = 0.002
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs.lustre import (
     ALL_STRIPES,
     END_OF_FILE,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pcircle.workers.pool import PoolFuture, WorkerPool
+from pcircle.threads.pool import PoolFuture, WorkerPool
 
 # Ends a test that hangs; not a measure of speed.
 HANG_S = 60.0

@@ -9,8 +9,8 @@ import pytest
 
 from docs.generate.primaries import PRIMARIES
 from docs.generate.reference import Reference, reference, references
-from pcircle import errors
 from pcircle.commands import COMMANDS, Command
+from pcircle.core import errors
 from pcircle.ffind.language import words
 from tests.conftest import ROOT
 

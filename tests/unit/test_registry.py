@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from pcircle.copying.settings import Stamp
-from pcircle.errors import StoppedEarly
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.timestamps import timestamp
 from pcircle.fs.registry import Key
-from pcircle.timestamps import timestamp
 from pcircle.transfer.items import ANYWHERE, One
 from pcircle.transfer.work.inodes import Inode
 from pcircle.transfer.work.inodes import registry as new_registry

@@ -16,7 +16,7 @@ import pytest
 from pcircle.checkpoint.file_system_sync import FileSystemSync
 from pcircle.checkpoint.shared_board import SharedBoard
 from pcircle.checkpoint.shared_sync import SharedSync
-from pcircle.guards import require
+from pcircle.core.guards import require
 
 DEVICE, OTHER = "7", "8"
 FLUSH_S = 0.1

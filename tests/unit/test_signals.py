@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from pcircle.errors import Interrupted
+from pcircle.core.errors import Interrupted
 from pcircle.fs.sorting import pieces
 from pcircle.runtime.signals import CODES, Signals
 from pcircle.tool.inputs import open_input

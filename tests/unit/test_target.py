@@ -18,7 +18,7 @@ import pytest
 from pcircle.copying import target
 from pcircle.copying.settings import CopySettings
 from pcircle.copying.target import TemporaryNames
-from pcircle.errors import NoSpace
+from pcircle.core.errors import NoSpace
 from pcircle.fs.metadata import Keep
 
 NAME = b"name\xff"

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from pcircle.aio import Files, Operation, when_all
-from pcircle.workers.thread_tuning import ThreadCountSearch, Window
+from pcircle.threads.thread_tuning import ThreadCountSearch, Window
 
 WINDOW_S = 0.05
 HANG_S = 60.0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcircle.workers.throttle import Throttle, TokenBucket
+from pcircle.threads.throttle import Throttle, TokenBucket
 
 amounts = st.floats(0, 1000)
 pauses = st.one_of(st.just(0.0), st.floats(0, 10))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.tool.again import command
 from pcircle.tool.times import Stop, date_s, limit_of, next_clock_s, stop_of
 

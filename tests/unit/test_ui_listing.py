@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ui.listing import Modes, Times, groups, human, users
 
 _ENVIRONMENT = {**os.environ, "LC_ALL": "C", "TZ": "Europe/Berlin"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle import units
+from pcircle.core import units
 
 BINARY = {"k": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar
 
+from pcircle.core.guards import require
 from pcircle.fs.directories import Directories, Lease, bases, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, DirectoryBatch
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open, child_of

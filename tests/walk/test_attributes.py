@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs.scan import blocks
 from pcircle.tool.filters import attributes_of
 from pcircle.ui.arguments import Parser, add_filters

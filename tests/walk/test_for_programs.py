@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fchmod import change
 from pcircle.fchmod.cli import FCHMOD
 from pcircle.ffind import find

@@ -172,7 +172,7 @@ def test_what_answers_in_time_is_the_same(tool: str, mount: Mounted) -> None:
 
 def test_too_many_that_hang_stop_the_job(mount: Mounted) -> None:
     """Each holds a thread."""
-    from pcircle.workers.deadline import MAX_LOST_CALLS
+    from pcircle.threads.deadline import MAX_LOST_CALLS
 
     for number in range(MAX_LOST_CALLS + 50):
         os.mkdir(mount.backing + b"/t/z/%d" % number)
@@ -186,7 +186,7 @@ def test_too_many_that_hang_stop_the_job(mount: Mounted) -> None:
 
 def test_a_system_that_times_out_itself_has_answered(mount: Mounted) -> None:
     """However often: no thread hangs."""
-    from pcircle.workers.deadline import MAX_LOST_CALLS
+    from pcircle.threads.deadline import MAX_LOST_CALLS
 
     for number in range(MAX_LOST_CALLS + 50):
         with open(mount.backing + b"/t/z/%d" % number, "xb") as file:
@@ -228,7 +228,7 @@ def test_other_limits_are_refused(place: bytes, value: str) -> None:
 
 def test_programs_have_no_limit(place: bytes) -> None:
     """What hangs would stay in their process."""
-    from pcircle.errors import UsageError
+    from pcircle.core.errors import UsageError
     from pcircle.ffind import find
     from pcircle.fprof.command import profile
 

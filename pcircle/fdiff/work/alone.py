@@ -9,15 +9,15 @@ from typing import Any, Final, Protocol
 
 import xxhash
 
-from pcircle.buffers import aligned
+from pcircle.core.buffers import aligned
+from pcircle.core.guards import require
+from pcircle.core.timestamps import timestamp
 from pcircle.fdiff.plan import ONLY_A, Alone, DiffPlan
 from pcircle.fdiff.telling import Telling
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import Changed
-from pcircle.guards import require
 from pcircle.runtime import Context
-from pcircle.timestamps import timestamp
 from pcircle.tool.failures import failure_of
 from pcircle.tool.trees import EntryVisitor
 from pcircle.walk.items import Place, Tree

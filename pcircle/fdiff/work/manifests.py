@@ -23,13 +23,13 @@ from pcircle.comparing.manifests import (
     entry_row,
 )
 from pcircle.comparing.statuses import StatusComparer
+from pcircle.core.guards import require
 from pcircle.fdiff.plan import ONLY_A, Counters, DiffPlan
 from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.book import Alone
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.signature.manifest import Manifest, ManifestEntry, pair_entries
 from pcircle.tool.failures import failure_of

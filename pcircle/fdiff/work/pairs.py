@@ -20,6 +20,7 @@ from pcircle.comparing.details import DetailComparer
 from pcircle.comparing.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
 from pcircle.comparing.sides import Fds, set_error_side
 from pcircle.comparing.statuses import StatusComparer
+from pcircle.core.guards import require
 from pcircle.fdiff.plan import ONLY_A, ONLY_B, DiffPlan, Large, Linked
 from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.alone import KINDS, Lone
@@ -27,7 +28,6 @@ from pcircle.fs.data import Recalls
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.tool.failures import shown_below, tell_recalls
 from pcircle.walk.items import handed_back

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pcircle.core.guards import require_type
 from pcircle.fdiff.plan import (
     ONLY_B,
     PAIRS,
@@ -24,7 +25,6 @@ from pcircle.fdiff.work.large import Begun, LargeFiles
 from pcircle.fdiff.work.visitor import DiffVisitor
 from pcircle.fs.directories import device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
-from pcircle.guards import require_type
 from pcircle.runtime import Context, PartedTask
 from pcircle.tool.actions import Lines
 from pcircle.tool.failures import Failure, Recalled

@@ -18,6 +18,7 @@ from pcircle.comparing.details import DetailComparer
 from pcircle.comparing.fields import KIND
 from pcircle.comparing.sides import error_side, set_error_side, with_side
 from pcircle.comparing.statuses import StatusComparer, UserNames
+from pcircle.core.guards import require
 from pcircle.fdiff.plan import ONLY_A, ONLY_B, Ask, DiffPlan, Extras
 from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.alone import KINDS, Lone
@@ -25,7 +26,6 @@ from pcircle.fdiff.work.pairs import Pairs
 from pcircle.fs.directories import Lease, device_and_inode, inode_alone
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.stats import CAPACITY
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.tool.failures import failure_of
 from pcircle.tool.trees import EntryVisitor

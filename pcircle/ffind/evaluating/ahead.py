@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from pcircle.workers.overlap import Overlap
+from pcircle.threads.overlap import Overlap
 
 _SLOW_S = 200e-6
 _WORTH_IT = 4  # names; fewer are not worth to wake anybody

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from pcircle.core.timestamps import MAX_NS, MIN_NS, Timestamp
 from pcircle.ffind.evaluating.entry import Entry, Test
 from pcircle.ffind.evaluating.inodes import INODE_TESTS, fs_type
 from pcircle.ffind.evaluating.layouts import LAYOUT_TESTS
@@ -17,7 +18,6 @@ from pcircle.ffind.language import regexes
 from pcircle.ffind.language.nodes import Node
 from pcircle.ffind.language.patterns import matcher, text_of
 from pcircle.fs.status import birth_ns
-from pcircle.timestamps import MAX_NS, MIN_NS, Timestamp
 from pcircle.walk.attributes import LETTERS
 
 _NS = 1_000_000_000

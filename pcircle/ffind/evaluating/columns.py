@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pcircle.core.timestamps import MIN_NS, Timestamp
 from pcircle.ffind.evaluating.checks import Surroundings, compared, limits_ns
 from pcircle.ffind.language.nodes import Node
 from pcircle.fs.stats import Stats
-from pcircle.timestamps import MIN_NS, Timestamp
 
 Choose = Callable[[Stats, Sequence[int]], Sequence[int]]
 """A function from the rows of names to the rows that pass a test."""

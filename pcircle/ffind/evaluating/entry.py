@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from pcircle.encoding import to_scan
+from pcircle.core.encoding import to_scan
 from pcircle.fs.directories import open_without_atime
 from pcircle.walk.attributes import LETTERS
 

@@ -6,12 +6,12 @@ import errno
 from collections.abc import Sequence
 from typing import Any
 
+from pcircle.core.guards import require
 from pcircle.ffind.evaluating.bulk import In
 from pcircle.ffind.evaluating.compiling import Compiled, compiled, function
 from pcircle.ffind.evaluating.entry import CountedEntry, Entry, Quit, Test
 from pcircle.ffind.language.nodes import Node, walk
 from pcircle.fs.stats import CAPACITY, Failed, Stats
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.tool.failures import failure_of
 from pcircle.tool.trees import EntryVisitor, TreeCounters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from pcircle.encoding import attributes
+from pcircle.core.encoding import attributes
 from pcircle.ffind.evaluating.entry import Entry, Test
 from pcircle.fs.xattrs import read_flags
 from pcircle.mounts import type_of_device

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from pcircle.core.timestamps import format_time
 from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ffind.evaluating.inodes import fs_type
 from pcircle.ffind.language.formats import Piece, parse_format
 from pcircle.fs.status import birth_ns
-from pcircle.timestamps import format_time
 from pcircle.ui.listing import Modes, groups, users
 from pcircle.ui.names import show
 from pcircle.walk.attributes import LETTERS

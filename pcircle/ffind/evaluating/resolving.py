@@ -9,11 +9,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.timestamps import timestamp
 from pcircle.ffind.language.nodes import Node
 from pcircle.ffind.language.words import refused
 from pcircle.fs.status import birth_ns
-from pcircle.timestamps import timestamp
 from pcircle.tool.filters import moment_of
 from pcircle.tool.times import date_ns
 from pcircle.ui.names import show

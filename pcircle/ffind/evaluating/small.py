@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import Any
 
+from pcircle.core.guards import require
 from pcircle.ffind.evaluating.bulk import In
 from pcircle.ffind.evaluating.compiling import Compiled
 from pcircle.ffind.evaluating.evaluator import Evaluator, chosen, depth_of
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, Failed, Row
-from pcircle.guards import require
 from pcircle.tool.trees import TreeCounters
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import DirectoryScan

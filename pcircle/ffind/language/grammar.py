@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ffind.language.nodes import Node, Parsed, Settings, all_of, names_of
 from pcircle.ffind.language.reading import Reader
 from pcircle.ffind.language.words import Token, is_setting, refused

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.ui.names import show
 
 _WITH_VALUE = (

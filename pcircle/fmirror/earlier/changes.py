@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pcircle.encoding import text_of, to_scan
+from pcircle.core.encoding import text_of, to_scan
 from pcircle.fmirror.work.surplus import Finder
 from pcircle.fs.btrfs import (
     ROOT_INODE,

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import xxhash
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.trusted import create, opened
 from pcircle.trusted import place_of as trusted_place
 from pcircle.ui.names import show

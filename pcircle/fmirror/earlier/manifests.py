@@ -17,7 +17,9 @@ import msgspec
 
 from pcircle.comparing import fields
 from pcircle.comparing.manifests import KNOWN, open_verified
-from pcircle.errors import StoppedEarly, UsageError
+from pcircle.core.errors import StoppedEarly, UsageError
+from pcircle.core.guards import require
+from pcircle.core.writing import discard
 from pcircle.fmirror.earlier import proof, state
 from pcircle.fmirror.earlier.lock import Lock
 from pcircle.fmirror.earlier.survey import SurveyPlan, SurveyTask, Told
@@ -28,7 +30,6 @@ from pcircle.fmirror.removal import Found
 from pcircle.fmirror.work.surplus import Surplus
 from pcircle.fs.lists import Lists, sort
 from pcircle.fs.sorting import pieces
-from pcircle.guards import require
 from pcircle.runtime import Outcome
 from pcircle.signature.manifest import Manifest
 from pcircle.tool.times import limit_of
@@ -36,7 +37,6 @@ from pcircle.tool.treetool import TreeConsole, TreeProgram
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
-from pcircle.writing import discard
 
 QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
 UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from pcircle.encoding import text_of
+from pcircle.core.encoding import text_of
 from pcircle.fmirror.work.surplus import Finder, Surplus, packed
 from pcircle.fs.directories import Directories, bases, capacity_of, working_directory
 from pcircle.fs.lists import record_of

@@ -16,13 +16,14 @@ from typing import Any, ClassVar
 import msgspec
 
 from pcircle.comparing.manifests import DigestComparer
-from pcircle.errors import EntriesFailed, StoppedEarly, worst
+from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
+from pcircle.core.guards import require
+from pcircle.core.writing import WholeFile
 from pcircle.fmirror.earlier.manifests import QUIET, UNTOLD, Survey
 from pcircle.fmirror.options import MirrorOptions
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.stats import CAPACITY, Failed, Stats
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.signature.algorithms import get_algorithm
 from pcircle.signature.manifest import Manifest, ManifestEntry
@@ -38,7 +39,6 @@ from pcircle.walk.items import handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
-from pcircle.writing import WholeFile
 
 _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)

@@ -49,6 +49,7 @@ from typing import NamedTuple
 import xxhash
 from msgspec import msgpack
 
+from pcircle.core.writing import write_all
 from pcircle.fs.btrfs import subvolume_of
 from pcircle.fs.status import birth_ns
 from pcircle.fs.volume import LOCAL, session, volume_id
@@ -57,7 +58,6 @@ from pcircle.owners import Given
 from pcircle.trusted import create, opened, replace
 from pcircle.trusted import place_of as trusted_place
 from pcircle.ui.errorlog import encode
-from pcircle.writing import write_all
 
 READ = "ctime"
 """The field that means that the content of every file was compared."""

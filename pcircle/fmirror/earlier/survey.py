@@ -19,14 +19,14 @@ import msgspec
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.comparing.manifests import DigestComparer, ManifestReader, entry_row
 from pcircle.comparing.statuses import StatusComparer
-from pcircle.encoding import text_of
+from pcircle.core.encoding import text_of
+from pcircle.core.guards import require
 from pcircle.fmirror.plan import Deleting
 from pcircle.fmirror.work.surplus import KINDS, Finder, Surplus, packed
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.lists import record_of
 from pcircle.fs.scan import Block
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.signature.manifest import Manifest, ManifestEntry
 from pcircle.tool.failures import Failure

@@ -14,8 +14,8 @@ import msgspec
 import xxhash
 
 from pcircle.comparing.moves import MoveCandidate, MoveMatcher
-from pcircle.guards import require_type
-from pcircle.timestamps import Timestamp, timestamp
+from pcircle.core.guards import require_type
+from pcircle.core.timestamps import Timestamp, timestamp
 from pcircle.tool.results import append_output
 from pcircle.ui.errorlog import LogFile
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pcircle.comparing import fields
-from pcircle.encoding import to_scan
+from pcircle.core.encoding import to_scan
+from pcircle.core.guards import require, require_type
 from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.steps import Step
 from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
@@ -24,7 +25,6 @@ from pcircle.fmirror.work.visitor import MirrorVisitor
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import Changed, had_tried, trying
-from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.tool.planned import mark_in, mark_of, parted, sorted_out
 from pcircle.transfer.items import Part

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcircle.comparing import fields
 from pcircle.copying.settings import SOURCE_FLAGS
+from pcircle.core.guards import require, require_type
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.alike import Paths
@@ -28,7 +29,6 @@ from pcircle.fmirror.work.surplus import (
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import Changed, had_tried, trying
-from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.transfer.acting import Acting, letter_of

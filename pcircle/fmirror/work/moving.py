@@ -20,6 +20,9 @@ import msgspec
 
 from pcircle.comparing.content import ContentComparer
 from pcircle.comparing.sides import Fds, open_files
+from pcircle.core.guards import require_type
+from pcircle.core.names import show
+from pcircle.core.timestamps import Timestamp, timestamp
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.alike import Alone, Pair, Renamed, packed
 from pcircle.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
@@ -30,16 +33,13 @@ from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_
 from pcircle.fs.naming import rename_to_free
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.write_access import Admissions, WriteAccess
-from pcircle.guards import require_type
-from pcircle.names import show
 from pcircle.runtime import Context, Task
-from pcircle.timestamps import Timestamp, timestamp
+from pcircle.threads.throttle import BURST_S, Throttle
 from pcircle.tool.actions import Actions, Lines, Wanted
 from pcircle.transfer.dry import DryVisitor
 from pcircle.transfer.items import Notice
 from pcircle.walk.opened import Open
 from pcircle.walk.visitor import Names, Where
-from pcircle.workers.throttle import BURST_S, Throttle
 
 _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)

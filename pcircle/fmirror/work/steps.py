@@ -27,11 +27,11 @@ from typing import NamedTuple
 
 import xxhash
 
-from pcircle.encoding import to_scan
+from pcircle.core.encoding import to_scan
+from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import Changed, trying
-from pcircle.guards import require
 from pcircle.tool import planned
 from pcircle.tool.planned import mark_of, parted
 

@@ -21,7 +21,9 @@ import xxhash
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.previous_records import exclude_checkpoint
 from pcircle.copying.collisions import folding_key, folds_name
-from pcircle.encoding import text_of, to_scan
+from pcircle.core.encoding import text_of, to_scan
+from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.fmirror.plan import Deleting, MirrorPlan
 from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fmirror.work.listing import ChangeTimes
@@ -29,8 +31,6 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first, rewound
 from pcircle.fs.trouble import Changed, trying
 from pcircle.fs.write_access import WriteAccess
-from pcircle.guards import require
-from pcircle.names import show
 from pcircle.removing.tree import TreeRemover
 from pcircle.runtime import Context
 from pcircle.tool.actions import Actions, Wanted

@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pcircle.comparing import fields
+from pcircle.core.guards import require, require_type
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge
@@ -41,7 +42,6 @@ from pcircle.fs.stats import CAPACITY, divide
 from pcircle.fs.trouble import tried
 from pcircle.fs.write_access import WriteAccess
 from pcircle.fs.xattrs import drop_attributes
-from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.transfer.items import Item, Part
 from pcircle.transfer.plan import Plan, scope_of

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from pcircle.core.guards import require
+from pcircle.core.units import format_count, format_size
 from pcircle.fprof.profile.bins import rebin, standard_edges
 from pcircle.fprof.profile.groups import groups, moment, shown_path
 from pcircle.fprof.profile.model import KINDS, DirectoryRow, Profile
-from pcircle.guards import require
 from pcircle.ui import table
 from pcircle.ui.names import show
 from pcircle.ui.report import Document
-from pcircle.units import format_count, format_size
 
 SCHEMA = 1
 _ROWS = 20

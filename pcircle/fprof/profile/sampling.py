@@ -26,7 +26,7 @@ from contextlib import suppress
 import msgspec
 import xxhash
 
-from pcircle.buffers import aligned
+from pcircle.core.buffers import aligned
 from pcircle.fprof.profile.collect import Files, Tell
 from pcircle.fprof.profile.model import Piece, Profile
 from pcircle.fs.data import Recalls

@@ -16,7 +16,7 @@ import zlib
 import msgspec
 import xxhash
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fprof.profile.bins import BINS, edge_of
 from pcircle.fprof.profile.collect import SPECIALS
 from pcircle.fprof.profile.model import (

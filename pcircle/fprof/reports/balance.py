@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pcircle.core.units import format_count, format_size
 from pcircle.fprof.counters import totals
 from pcircle.runtime import RankReport
 from pcircle.tool.console import rank_share
 from pcircle.ui import table
 from pcircle.ui.report import RankShare
-from pcircle.units import format_count, format_size
 
 
 class Sent(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fprof.reports.report import Report
 from pcircle.trusted import make_directory
 from pcircle.ui import jsonout

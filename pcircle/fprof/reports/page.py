@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from pcircle.core.units import format_size
 from pcircle.fprof.profile.groups import DAY_S
 from pcircle.fprof.profile.model import DirectoryRow, Profile
 from pcircle.fprof.reports.report import Report
 from pcircle.fprof.reports.wishes import DIMENSIONS, Wishes
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
-from pcircle.units import format_size
 
 _MARK = "{{data}}"
 _AGES_WEEKS = (1, 4, 13, 26, 52, 104, 260, 520)

@@ -10,10 +10,10 @@ import math
 from itertools import accumulate
 from typing import Any
 
+from pcircle.core.units import format_size
 from pcircle.fprof.reports.page import Heat
 from pcircle.fprof.reports.report import Report
 from pcircle.ui import pictures
-from pcircle.units import format_size
 
 _SIZE_INCHES = (11, 8)
 _BLUE, _ORANGE = "#2a6fc9", "#c2571a"

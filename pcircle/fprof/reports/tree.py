@@ -17,6 +17,7 @@ from typing import TextIO
 
 import msgspec
 
+from pcircle.core.units import format_count, format_size
 from pcircle.fprof.profile.groups import share
 from pcircle.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Profile
 from pcircle.fprof.profile.tree import below_of
@@ -24,7 +25,6 @@ from pcircle.fprof.reports.text import bar
 from pcircle.ui import table
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
-from pcircle.units import format_count, format_size
 
 FEWEST_ROWS = 10  # though the rest of the report then moves the first ones out of sight
 _LINES, _COLUMNS = 24, 80  # of a terminal that does not say

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.encoding import exact, to_scan
+from pcircle.core.encoding import exact, to_scan
 
 INTERFACE = 10
 """The number of this interface; a C module with another number is not used."""
@@ -703,7 +703,7 @@ def _room() -> memoryview:
     try:
         room: memoryview = _own.room
     except AttributeError:
-        from pcircle.buffers import aligned
+        from pcircle.core.buffers import aligned
 
         room = _own.room = aligned(MAX_FILE_BYTES + 1)
     return room

@@ -11,7 +11,7 @@ import msgspec
 
 from pcircle import __version__
 from pcircle.checkpoint.resume import CheckpointSession
-from pcircle.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
+from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
 from pcircle.runtime import Outcome
 from pcircle.tool import console as base
 from pcircle.tool.failures import Failure

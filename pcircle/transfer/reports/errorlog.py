@@ -16,7 +16,7 @@ from itertools import groupby
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.tool.failures import Failure, LogLine, log_line

@@ -14,11 +14,11 @@ import msgspec
 from pcircle.checkpoint.previous_records import CompletedNames
 from pcircle.copying.attributes import AttributeCopier
 from pcircle.copying.precision import TimestampPrecision
+from pcircle.core.guards import require
 from pcircle.fs.directories import Lease
 from pcircle.fs.metadata import Keep
 from pcircle.fs.write_access import Obstacle
 from pcircle.fs.xattrs import ACL, Held, kind_of
-from pcircle.guards import require
 
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
 

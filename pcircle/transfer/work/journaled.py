@@ -21,7 +21,7 @@ from pcircle.checkpoint.journal import Counts, InodeRecord
 from pcircle.checkpoint.recorder import Recorder
 from pcircle.checkpoint.resume import CheckpointSession
 from pcircle.copying.settings import Stamp
-from pcircle.guards import require
+from pcircle.core.guards import require
 from pcircle.transfer.counters import FOUND, named
 from pcircle.transfer.items import NOTHING, Done, First, Item, Large, Links, One, Part
 from pcircle.transfer.plan import Plan

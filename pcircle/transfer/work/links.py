@@ -41,10 +41,10 @@ from pcircle.copying.files import COPIED, LARGE
 from pcircle.copying.links import add_hard_link, same_content
 from pcircle.copying.overwrite import DestinationExistsError, is_copied_special
 from pcircle.copying.settings import Stamp
+from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.registry import Key, Registry, home_of
 from pcircle.fs.trouble import Changed, trying
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.transfer.items import (
     ANYWHERE,

@@ -22,7 +22,7 @@ from pcircle.copying.attributes import path_of
 from pcircle.copying.files import Copier
 from pcircle.copying.settings import Stamp
 from pcircle.copying.target import StartedFile
-from pcircle.encoding import to_scan
+from pcircle.core.encoding import to_scan
 from pcircle.fs.xattrs import lift_flags
 
 if TYPE_CHECKING:

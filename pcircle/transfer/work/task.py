@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pcircle.errors import NoSpace
+from pcircle.core.errors import NoSpace
+from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import affordable_threads
-from pcircle.guards import require, require_type
 from pcircle.runtime import Context, PartedTask
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.items import (

@@ -31,11 +31,11 @@ from pcircle.copying.content_hash import (
 )
 from pcircle.copying.files import Copier
 from pcircle.copying.overwrite import OverwriteOptions
-from pcircle.errors import NoSpace
+from pcircle.core.errors import NoSpace
+from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import MISMATCH, Changed, Trouble, kind_of
 from pcircle.fs.xattrs import lift_flags
-from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.tool.failures import Failure
 from pcircle.transfer.counters import Counters, named

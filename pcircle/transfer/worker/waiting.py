@@ -15,7 +15,7 @@ import msgspec
 
 from pcircle.checkpoint.file_system_sync import FileSystemSync
 from pcircle.checkpoint.journal import Counts
-from pcircle.guards import require
+from pcircle.core.guards import require
 from pcircle.runtime import Context
 from pcircle.transfer.items import Chunk, Copied, Done, Item, Reread, Verify
 from pcircle.walk.visitor import Where

@@ -20,8 +20,8 @@ from pcircle.copying.files import Copier
 from pcircle.copying.observers import Observer, SigningObserver
 from pcircle.copying.overwrite import OverwritePolicy
 from pcircle.copying.target import TemporaryNames
+from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER
-from pcircle.guards import require
 from pcircle.transfer.acting import Acting
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.plan import Plan

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 from pcircle.transport.contract import LostRank, Transport
 from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start

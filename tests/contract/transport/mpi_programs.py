@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pcircle.errors import IntegrityError, UsageError
+from pcircle.core.errors import IntegrityError, UsageError
 from pcircle.transport.contract import Transport
 from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start

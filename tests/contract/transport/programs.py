@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pcircle.errors import IntegrityError, Terminated, UsageError
+from pcircle.core.errors import IntegrityError, Terminated, UsageError
 from pcircle.runtime.signals import Signals
 from pcircle.transport import _fork
 from pcircle.transport._fork import launch_local

@@ -26,9 +26,9 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from pcircle.buffers import aligned
-from pcircle.errors import StoppedEarly
-from pcircle.workers.threads import HELPER_PREFIX, OperationTimeout, start_thread
+from pcircle.core.buffers import aligned
+from pcircle.core.errors import StoppedEarly
+from pcircle.threads.threads import HELPER_PREFIX, OperationTimeout, start_thread
 
 _WORKER_FUNCTIONS = (
     *("access", "close", "fstat", "getxattr", "listdir", "listxattr", "lseek", "posix_fadvise"),

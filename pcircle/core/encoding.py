@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import sys
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
 
 IS_EXACT = sys.getfilesystemencoding() == "utf-8"
 """Whether Python's own text of a name is the same bytes again."""

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pcircle.guards import require
+from pcircle.core.guards import require
 
 LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of threads that are tried."""

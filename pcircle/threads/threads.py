@@ -15,7 +15,7 @@ HELPER_PREFIX = "overlap-"
 
 
 class OperationTimeout:
-    """The time limit on file operations in this process, set by `pcircle.workers.deadline`.
+    """The time limit on file operations in this process, set by `pcircle.threads.deadline`.
 
     `lost` counts the operations that were abandoned. While a limit is set, file systems may be
     accessed only through functions of `os`.

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from pcircle.workers.threads import require_thread
+from pcircle.threads.threads import require_thread
 
 T = TypeVar("T")
 

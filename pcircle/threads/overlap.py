@@ -4,7 +4,7 @@ On a file system with latency, a thousand look-ups in sequence take a thousand r
 the server could answer many at once. Here a range is divided into parts; the caller processes the
 first part itself and returns when all are done. Helper threads are started when first needed and
 are few: because of the interpreter lock they help only calls that wait (see
-`pcircle.workers.pool`). They end with `close`, or when the `Overlap` is garbage collected: a
+`pcircle.threads.pool`). They end with `close`, or when the `Overlap` is garbage collected: a
 program that uses pcircle as a library must not accumulate threads.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from queue import SimpleQueue
 
-from pcircle.workers.threads import HELPER_PREFIX, start_thread
+from pcircle.threads.threads import HELPER_PREFIX, start_thread
 
 RangeFunction = Callable[[int, int], None]
 """A function of a range: its start, and its stop (exclusive)."""

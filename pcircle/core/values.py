@@ -6,9 +6,9 @@ import math
 import os
 from collections.abc import Callable
 
-from pcircle.errors import UsageError
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_duration, parse_size
 from pcircle.ui.names import show
-from pcircle.units import parse_duration, parse_size
 
 _CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
 
