@@ -19,12 +19,12 @@ from pcircle.fchmod import change
 from pcircle.ffind import find
 from pcircle.fls import listing
 from pcircle.frm import remove
+from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.directories import HOLDER
-from pcircle.fs.metadata import Keep
+from pcircle.fs.safe_open import Untrusted, named, place_of
 from pcircle.transfer.plan import Plan as CopyPlan
 from pcircle.transfer.plan import Root as CopyRoot
 from pcircle.transfer.plan import open_sides
-from pcircle.trusted import Untrusted, named, place_of
 from pcircle.walk.roots import Root, open_roots
 
 OTHER = 65534

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from pcircle import acls
 from pcircle.core.encoding import attributes, exact, to_scan
 from pcircle.core.writing import write_all, write_at
+from pcircle.fs.attributes import acls
 
 T = TypeVar("T")
 

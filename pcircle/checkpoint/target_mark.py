@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
+from pcircle.fs.attributes.xattrs import FORBIDDING, give_flags, read_flags
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

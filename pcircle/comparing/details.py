@@ -14,7 +14,6 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pcircle.acls import ACCESS, DEFAULT, GROUP, USER, entries_of
 from pcircle.comparing.fields import (
     ACL,
     FLAGS,
@@ -27,9 +26,10 @@ from pcircle.comparing.fields import (
 )
 from pcircle.comparing.sides import Fds, both, open_files
 from pcircle.comparing.statuses import Status, UserNames
+from pcircle.fs.attributes.acls import ACCESS, DEFAULT, GROUP, USER, entries_of
+from pcircle.fs.attributes.lustre import is_lustre, read_layout, wanted
+from pcircle.fs.attributes.xattrs import lists_all, read_attributes, read_flags
 from pcircle.fs.data import data_ranges
-from pcircle.fs.lustre import is_lustre, read_layout, wanted
-from pcircle.fs.xattrs import lists_all, read_attributes, read_flags
 
 _UNSUPPORTED_ERRORS = frozenset((errno.EOPNOTSUPP, errno.ENOSYS))
 _OPEN_FIELDS = FLAGS | STRIPE | HOLES

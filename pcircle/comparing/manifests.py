@@ -18,8 +18,8 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.data import data_ranges
 from pcircle.fs.directories import close_open
+from pcircle.fs.entry_errors import Changed
 from pcircle.fs.stats import Row
-from pcircle.fs.trouble import Changed
 from pcircle.signature.algorithms import Algorithm
 from pcircle.signature.blocks import BlockHasher
 from pcircle.signature.digests import file_digest, kind_byte, link_digest, node_digest

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from pcircle.fs.trouble import Changed
+from pcircle.fs.entry_errors import Changed
 
 T = TypeVar("T")
 E = TypeVar("E", bound=OSError)

@@ -27,9 +27,9 @@ from pcircle.comparing.fields import (
     SIZE,
 )
 from pcircle.copying.precision import UNITS_NS, infer_unit_ns
+from pcircle.fs.attributes.mounts import type_of_device
+from pcircle.fs.attributes.owners import group_name, user_name
 from pcircle.fs.stats import Row, Table
-from pcircle.mounts import type_of_device
-from pcircle.owners import group_name, user_name
 
 Status = os.stat_result | Row
 

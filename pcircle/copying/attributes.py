@@ -16,22 +16,13 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from pcircle.acls import ACCESS, DEFAULT, drop_default, hands_down
 from pcircle.copying.counts import CopyCounts
 from pcircle.copying.target import TemporaryNames, stop_if_full
 from pcircle.core.names import show
-from pcircle.fs.lustre import STRIPE
-from pcircle.fs.metadata import Keep, settle_link_at
-from pcircle.fs.native.pure import (
-    ASK_LISTS,
-    KEEP_ATTRIBUTES,
-    KEEP_LISTS,
-    KEEP_MODE,
-    KEEP_OWNER,
-    KEEP_TIMES,
-)
-from pcircle.fs.trouble import Changed
-from pcircle.fs.xattrs import (
+from pcircle.fs.attributes.acls import ACCESS, DEFAULT, drop_default, hands_down
+from pcircle.fs.attributes.lustre import STRIPE
+from pcircle.fs.attributes.metadata import Keep, settle_link_at
+from pcircle.fs.attributes.xattrs import (
     ACL,
     FLAGS,
     XATTR,
@@ -42,6 +33,15 @@ from pcircle.fs.xattrs import (
     lists_all,
     read_attributes,
     read_flags,
+)
+from pcircle.fs.entry_errors import Changed
+from pcircle.fs.native.pure import (
+    ASK_LISTS,
+    KEEP_ATTRIBUTES,
+    KEEP_LISTS,
+    KEEP_MODE,
+    KEEP_OWNER,
+    KEEP_TIMES,
 )
 
 

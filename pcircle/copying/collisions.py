@@ -27,7 +27,7 @@ from pcircle.core.encoding import to_scan
 from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.fs.directories import Directories
-from pcircle.fs.trouble import COLLISION, Trouble
+from pcircle.fs.entry_errors import COLLISION, Trouble
 
 _MAX_CACHED_DIRECTORIES = 64  # number of directories in each cache
 _DirectoryKey: TypeAlias = "tuple[int, bytes]"

@@ -21,7 +21,7 @@ from pcircle.copying.plain import ONE_READ_BYTES
 from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.core.buffers import aligned
 from pcircle.fs.data import BUFFER_BYTES
-from pcircle.fs.trouble import Changed
+from pcircle.fs.entry_errors import Changed
 
 DIGEST_BYTES = 16
 _PAGE_BYTES = 64 << 10  # largest page size

@@ -12,7 +12,7 @@ from pcircle.copying.counts import HARD_LINKS, CopyCounts
 from pcircle.copying.observers import Observer, ObserverSet
 from pcircle.copying.settings import CopySettings
 from pcircle.fs.data import Recalls
-from pcircle.fs.trouble import Changed, trying
+from pcircle.fs.entry_errors import Changed, trying
 
 
 class SourceModifiedError(Changed):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pcircle.core.counters import Counting
-from pcircle.fs.lustre import STRIPE
-from pcircle.fs.xattrs import ACL, FLAGS, XATTR
+from pcircle.fs.attributes.lustre import STRIPE
+from pcircle.fs.attributes.xattrs import ACL, FLAGS, XATTR
 
 HARD_LINKS = "hard links"
 _LOST = {

@@ -33,11 +33,11 @@ from pcircle.copying.settings import (
 from pcircle.copying.target import StartedFile, TargetFile
 from pcircle.core.buffers import aligned
 from pcircle.core.writing import write_all
+from pcircle.fs.attributes.exposure import withdraw
+from pcircle.fs.attributes.xattrs import FLAGS, Held
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
-from pcircle.fs.exposure import withdraw
+from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble, tried, trying
 from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
-from pcircle.fs.trouble import SAME_FILE, Changed, Trouble, tried, trying
-from pcircle.fs.xattrs import FLAGS, Held
 
 _MAX_TRIES = 3  # attempts for a file, each of which a signal interrupted
 _CHECK_INTERVAL_S = 0.02  # interval of checks whether the job stops

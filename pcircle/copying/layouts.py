@@ -5,7 +5,7 @@ and one for the destination. If neither is, no file or directory costs another c
 take the fast path.
 
 A layout must be set before a file's first byte, which requires a different way of creating it
-(`pcircle.fs.lustre`), so with layouts no file takes the fast path. A directory gets the layout for
+(`pcircle.fs.attributes.lustre`), so with layouts no file takes the fast path. A directory gets the layout for
 its new entries when it is complete, like its default access control list, so that nothing below it
 inherits that layout instead of its own. A source directory without its own layout returns the
 default of the file system, which is not copied.
@@ -26,8 +26,7 @@ from functools import partial
 from pcircle.copying.attributes import AttributeCopier, AttributesLostError, path_of
 from pcircle.copying.settings import CHUNK_UNIT_BYTES, CopySettings
 from pcircle.copying.target import CREATE, Make, discard, new_file
-from pcircle.fs.directories import Lease
-from pcircle.fs.lustre import (
+from pcircle.fs.attributes.lustre import (
     ATTRIBUTE,
     DELAY,
     STRIPE,
@@ -36,8 +35,9 @@ from pcircle.fs.lustre import (
     read_layout,
     wanted,
 )
-from pcircle.fs.trouble import LAYOUT, Trouble
-from pcircle.fs.xattrs import Refused, give_attribute
+from pcircle.fs.attributes.xattrs import Refused, give_attribute
+from pcircle.fs.directories import Lease
+from pcircle.fs.entry_errors import LAYOUT, Trouble
 
 _MAX_UNIT_BYTES = 64 << 20
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

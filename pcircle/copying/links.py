@@ -12,10 +12,10 @@ from pcircle.copying import target
 from pcircle.copying.attributes import pinned_path
 from pcircle.copying.copy_context import CopyContext
 from pcircle.copying.overwrite import DestinationExistsError, OverwriteOptions, is_same_special
-from pcircle.fs.metadata import settle_link
-from pcircle.fs.trouble import MISMATCH, Changed, Trouble, trying
+from pcircle.fs.attributes.metadata import settle_link
+from pcircle.fs.attributes.xattrs import give_attributes
+from pcircle.fs.entry_errors import MISMATCH, Changed, Trouble, trying
 from pcircle.fs.write_access import WriteAccess
-from pcircle.fs.xattrs import give_attributes
 
 _BLOCK_BYTES = 512 << 10
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

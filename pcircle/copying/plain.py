@@ -15,9 +15,9 @@ from pcircle.copying.attributes import AttributeCopier
 from pcircle.copying.observers import ObserverSet
 from pcircle.copying.settings import CopySettings
 from pcircle.fs import native
+from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
 from pcircle.fs.data import copy_range, ways_of
 from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
-from pcircle.fs.xattrs import IGNORED, USER_FLAGS
 
 ONE_READ_BYTES = 128 << 10
 MAX_NAMES = 256

@@ -8,8 +8,8 @@ import msgspec
 
 from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.core.timestamps import Timestamp, timestamp
+from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.data import When
-from pcircle.fs.metadata import Keep
 
 _JOURNAL_BITS = (1 << 63) - 1  # of a time in ns, which may have more bits
 

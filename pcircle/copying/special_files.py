@@ -21,9 +21,9 @@ from pcircle.copying.overwrite import (
 )
 from pcircle.copying.settings import CopySettings
 from pcircle.copying.target import TemporaryNames
-from pcircle.fs.exposure import withdraw
-from pcircle.fs.metadata import settle_file
-from pcircle.fs.trouble import Changed, trying
+from pcircle.fs.attributes.exposure import withdraw
+from pcircle.fs.attributes.metadata import settle_file
+from pcircle.fs.entry_errors import Changed, trying
 
 
 def copy_special(

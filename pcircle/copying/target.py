@@ -18,7 +18,6 @@ from typing import TypeAlias
 
 import xxhash
 
-from pcircle.acls import read_list
 from pcircle.copying.collisions import Collisions, Siblings, no_siblings
 from pcircle.copying.overwrite import (
     DestinationExistsError,
@@ -30,10 +29,11 @@ from pcircle.copying.overwrite import (
 from pcircle.copying.precision import TimestampPrecision
 from pcircle.copying.settings import CHUNK_UNIT_BYTES, CopySettings
 from pcircle.core.errors import NoSpace
-from pcircle.fs.metadata import settle_as_replaced, settle_file
+from pcircle.fs.attributes.acls import read_list
+from pcircle.fs.attributes.metadata import settle_as_replaced, settle_file
+from pcircle.fs.attributes.xattrs import Held, Refused
+from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble
 from pcircle.fs.naming import NO_SUCH_RENAME, give_free_name, rename_to_free
-from pcircle.fs.trouble import SAME_FILE, Changed, Trouble
-from pcircle.fs.xattrs import Held, Refused
 
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

@@ -14,13 +14,16 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 
-from pcircle.acls import ACCESS, packed, read_list
 from pcircle.copying.collisions import folds_name
 from pcircle.copying.precision import measure_unit_ns
 from pcircle.core.writing import write_at
 from pcircle.doctor.facts import Fact, Facts, Value, asked, tried
 from pcircle.doctor.pace import paid
-from pcircle.fs.btrfs import subvolume_of
+from pcircle.fs.attributes.acls import ACCESS, packed, read_list
+from pcircle.fs.attributes.btrfs import subvolume_of
+from pcircle.fs.attributes.lustre import is_lustre
+from pcircle.fs.attributes.mounts import type_of_device, type_of_mount
+from pcircle.fs.attributes.xattrs import give_attribute
 from pcircle.fs.data import (
     Mover,
     Tiers,
@@ -30,12 +33,9 @@ from pcircle.fs.data import (
     may_have_holes,
     send_range,
 )
-from pcircle.fs.lustre import is_lustre
 from pcircle.fs.naming import exchange, rename_to_free, sync_directory
 from pcircle.fs.scan import Steadiness
 from pcircle.fs.status import birth_ns
-from pcircle.fs.xattrs import give_attribute
-from pcircle.mounts import type_of_device, type_of_mount
 
 PREFIX = b".pcircle-doctor-"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -24,13 +24,13 @@ from pcircle.fbcast.packing import Operand, Reader
 from pcircle.fbcast.place import Decisions, Place
 from pcircle.fbcast.report import Report, state_directory
 from pcircle.fbcast.signing import digest
+from pcircle.fs.safe_open import make_directory
 from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.signals import Signals
 from pcircle.threads.throttle import TokenBucket
 from pcircle.transport.contract import Transport
 from pcircle.transport.launch import TransportOption, choose, launched
 from pcircle.transport.start import start, warn_stale_launcher
-from pcircle.trusted import make_directory
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 

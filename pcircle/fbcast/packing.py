@@ -12,7 +12,6 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pcircle.acls import ACCESS, DEFAULT
 from pcircle.core.buffers import aligned
 from pcircle.core.names import show
 from pcircle.core.writing import write_all
@@ -34,9 +33,10 @@ from pcircle.fbcast.frames import (
 )
 from pcircle.fbcast.messages import Way
 from pcircle.fbcast.signing import DIGEST_BYTES, digest_of, signatures_of
+from pcircle.fs.attributes.acls import ACCESS, DEFAULT
+from pcircle.fs.attributes.xattrs import read_attributes
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.file_system import size_is_nominal
-from pcircle.fs.xattrs import read_attributes
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -33,8 +33,8 @@ from pcircle.fbcast.packing import allow_descriptors
 from pcircle.fbcast.signing import signatures_of
 from pcircle.fbcast.unpacking import Comparison, Stream, Tree
 from pcircle.fs.naming import NO_SUCH_RENAME
+from pcircle.fs.safe_open import directory as open_directory
 from pcircle.fs.scan import rewound
-from pcircle.trusted import directory as open_directory
 
 PREFIX = b".fbcast-"
 _JOB = rb"\.fbcast-[0-9a-f]{16}-[0-9]+"

@@ -31,9 +31,9 @@ from pcircle.fbcast.frames import (
     decode,
 )
 from pcircle.fbcast.signing import Beat, digest_of
+from pcircle.fs.attributes.metadata import Keep, settle_file, settle_link
+from pcircle.fs.attributes.xattrs import Held
 from pcircle.fs.directories import close_open, open_below
-from pcircle.fs.metadata import Keep, settle_file, settle_link
-from pcircle.fs.xattrs import Held
 
 KEEP = Keep(mode=True, ownership=True, timestamps=True, acl=True)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -19,7 +19,7 @@ import msgspec
 from pcircle import __version__
 from pcircle.core.errors import UsageError
 from pcircle.fbench.making import FORMAT, Header, Made
-from pcircle.trusted import reading
+from pcircle.fs.safe_open import reading
 from pcircle.ui.errorlog import decode
 from pcircle.ui.names import show
 

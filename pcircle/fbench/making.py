@@ -22,7 +22,7 @@ from pcircle import __version__
 from pcircle.core.errors import UsageError
 from pcircle.core.units import parse_size
 from pcircle.core.values import invalid
-from pcircle.trusted import make_directory
+from pcircle.fs.safe_open import make_directory
 from pcircle.ui.names import show
 
 FORMAT = "fbench make 1"

@@ -13,7 +13,7 @@ import msgspec
 from pcircle.core.errors import UsageError
 from pcircle.fchmod.entries.lists import Edit, read_edits
 from pcircle.fchmod.entries.wish import Wish
-from pcircle.modes import parse_mode
+from pcircle.fs.attributes.modes import parse_mode
 from pcircle.ui.arguments import refuse_remote
 from pcircle.ui.ids import Owner, group_of, number_of, read_map, read_owner, user_of
 from pcircle.ui.names import show

@@ -15,7 +15,7 @@ from pcircle.fchmod.entries.wishing import Wisher
 from pcircle.fchmod.plan import Counters, Denied, ModePlan, Unmapped
 from pcircle.fchmod.records import Records
 from pcircle.fs.directories import join_path as joined
-from pcircle.fs.trouble import Changed
+from pcircle.fs.entry_errors import Changed
 from pcircle.tool.planned import entry, parted
 from pcircle.tool.trees import EntryVisitor
 from pcircle.walk.attributes import LETTERS

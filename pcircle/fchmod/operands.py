@@ -6,7 +6,7 @@ import os
 import stat
 
 from pcircle.core.errors import UsageError
-from pcircle.trusted import directory, place_of
+from pcircle.fs.safe_open import directory, place_of
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 

@@ -36,12 +36,12 @@ from pcircle.fchmod.entries.wishing import Wisher
 from pcircle.fchmod.plan import Counters
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.directories import join_path as joined
+from pcircle.fs.entry_errors import Changed
 from pcircle.fs.registry import Key, home_of
+from pcircle.fs.safe_open import PseudoDirectories, Untrusted
 from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.fs.stats import Table
-from pcircle.fs.trouble import Changed
 from pcircle.tool.planned import mark_in, parted, sorted_out
-from pcircle.trusted import PseudoDirectories, Untrusted
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.choosing import choosing
 from pcircle.walk.following import descent

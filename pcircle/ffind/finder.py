@@ -22,8 +22,8 @@ from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ffind.evaluating.evaluator import depth_of
 from pcircle.ffind.evaluating.small import SmallDirectories
 from pcircle.fs.directories import HOLDER, Lease
+from pcircle.fs.entry_errors import Trouble
 from pcircle.fs.scan import Block, encoded
-from pcircle.fs.trouble import Trouble
 from pcircle.runtime import Context
 from pcircle.walk.following import descent
 from pcircle.walk.items import Place, handed_back

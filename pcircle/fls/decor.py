@@ -7,11 +7,11 @@ import stat
 from collections.abc import Sequence
 from contextlib import suppress
 
-from pcircle.acls import ACCESS, DEFAULT, read_list, short_form
 from pcircle.core.encoding import attributes
 from pcircle.core.guards import require
 from pcircle.fls.looked import Looked
 from pcircle.fls.plan import Form
+from pcircle.fs.attributes.acls import ACCESS, DEFAULT, read_list, short_form
 from pcircle.ui.names import show
 
 _MARKS = {stat.S_IFDIR: b"/", stat.S_IFLNK: b"@", stat.S_IFIFO: b"|", stat.S_IFSOCK: b"="}

@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from pcircle.acls import ACCESS, read_list, short_form
 from pcircle.core.encoding import attributes
 from pcircle.core.guards import require
 from pcircle.fls.keys import kind_of
 from pcircle.fls.looked import Looked
 from pcircle.fls.plan import Form
-from pcircle.fs import lustre
-from pcircle.fs.trouble import Changed
-from pcircle.mounts import type_of_device
+from pcircle.fs.attributes import lustre
+from pcircle.fs.attributes.acls import ACCESS, read_list, short_form
+from pcircle.fs.attributes.mounts import type_of_device
+from pcircle.fs.entry_errors import Changed
 from pcircle.ui.listing import Owners, groups, users
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -24,13 +24,13 @@ from pcircle.fmirror.removal import Found, Removal, moved
 from pcircle.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, Removed
 from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fmirror.work.surplus import packed
+from pcircle.fs.safe_open import any_link
 from pcircle.fs.write_access import WriteAccess
 from pcircle.tool.failures import Failure
 from pcircle.tool.planned import tail
 from pcircle.tool.program import run_tool
 from pcircle.transfer.program import run_copy
 from pcircle.transport.launch import launched
-from pcircle.trusted import any_link
 from pcircle.ui.errorlog import encode
 from pcircle.ui.names import show
 from pcircle.ui.report import FailedEntry, plural

@@ -18,7 +18,7 @@ from pcircle.fmirror.owning import owning
 from pcircle.fmirror.plan import Deleting, Look, Upkeep
 from pcircle.fmirror.snapshots import Snapshot
 from pcircle.fmirror.work.alike import Renamed
-from pcircle.fs.metadata import Keep
+from pcircle.fs.attributes.metadata import Keep
 from pcircle.tool.filters import attributes_of
 from pcircle.tool.options import common
 from pcircle.tool.times import stop_of

@@ -8,8 +8,8 @@ import os
 import msgspec
 
 from pcircle.core.errors import UsageError
-from pcircle.fs.metadata import Keep
-from pcircle.owners import Bits, Given, Rule, read_modes
+from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.owners import Bits, Given, Rule, read_modes
 from pcircle.ui.ids import Owner, read_map, read_owner
 from pcircle.ui.names import show
 

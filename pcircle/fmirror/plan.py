@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from pcircle.comparing import fields
-from pcircle.fs.metadata import Keep
+from pcircle.fs.attributes.metadata import Keep
 from pcircle.transfer.plan import Plan
 
 Look: TypeAlias = Literal["time", "size", "content", "none"]

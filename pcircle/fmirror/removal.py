@@ -25,10 +25,11 @@ from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.backup import Backup, Way, going
 from pcircle.fmirror.work.surplus import DELETING, Surplus, deletion_line, packed
 from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.entry_errors import kind_of, told, tried, trying
 from pcircle.fs.lists import Lists, record_of, sort
+from pcircle.fs.safe_open import directory
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.sorting import pieces
-from pcircle.fs.trouble import kind_of, told, tried, trying
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.removing.plan import RemovalCounters, RemovalPlan
 from pcircle.removing.remover import Remover, RemoveTask, restore
@@ -39,7 +40,6 @@ from pcircle.tool.failures import Failure
 from pcircle.tool.planned import Planned, parted
 from pcircle.tool.results import append_output
 from pcircle.tool.trees import resolve
-from pcircle.trusted import directory
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.report import plural

@@ -19,13 +19,13 @@ from pcircle.fprof.plan import Plan, resolve
 from pcircle.fprof.reports.wishes import DIMENSIONS, Wishes
 from pcircle.fprof.task import ProfileTask
 from pcircle.fs.directories import working_directory
+from pcircle.fs.safe_open import any_link
 from pcircle.runtime import Observer, Task
 from pcircle.tool.failures import line_of
 from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
 from pcircle.tool.options import common, refuse_idle_null
 from pcircle.tool.program import ToolProgram, called, run_tool
-from pcircle.trusted import any_link
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY

@@ -17,8 +17,8 @@ from pcircle.core.writing import close_new
 from pcircle.fprof.items import Done
 from pcircle.fprof.plan import Plan, index_of
 from pcircle.fs.directories import HOLDER, Directories
+from pcircle.fs.safe_open import create
 from pcircle.fs.stats import Stats
-from pcircle.trusted import create
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.walk import index

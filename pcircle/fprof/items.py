@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.fs.listed import Listed
+from pcircle.fs.path_list_slice import Listed
 from pcircle.walk.items import Batch, Gather, Merge, Seal, Tree
 
 

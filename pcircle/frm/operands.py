@@ -7,9 +7,9 @@ import os
 import stat
 
 from pcircle.core.errors import UsageError
-from pcircle.fs.beneath import is_same_mount
 from pcircle.fs.directories import device_and_inode
-from pcircle.trusted import directory
+from pcircle.fs.openat2 import is_same_mount
+from pcircle.fs.safe_open import directory
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 

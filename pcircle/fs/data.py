@@ -54,10 +54,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pcircle.core.buffers import anonymous
 from pcircle.core.writing import write_at
+from pcircle.fs.attributes.lustre import is_released
+from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.directories import join_path
 from pcircle.fs.file_system import reports_holes
-from pcircle.fs.lustre import is_released
-from pcircle.mounts import type_of_device
 
 BUFFER_BYTES = 512 << 10
 BLOCK_BYTES = 4096

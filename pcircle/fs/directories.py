@@ -32,8 +32,8 @@ from itertools import chain, repeat
 import msgspec
 from lru import LRU
 
-from pcircle.fs.trouble import Changed
-from pcircle.trusted import PseudoDirectories, directory
+from pcircle.fs.entry_errors import Changed
+from pcircle.fs.safe_open import PseudoDirectories, directory
 
 HOLDER = b"."
 """The path of the directory that holds the name of a root."""
@@ -127,7 +127,7 @@ class Directories:
     called with each opened directory, and its status. With `careful` the paths to the roots lead
     through no link that another user could have made; with `written` none is on procfs, sysfs or
     devtmpfs either; with `linkless` they lead through no link at all: Untrusted. `below` opens a
-    directory in another one, see `pcircle.fs.beneath`, and `unlock` may make one readable by a
+    directory in another one, see `pcircle.fs.openat2`, and `unlock` may make one readable by a
     descriptor for its path alone; it returns whether it has. The status is that of before. With
     `no_atime` reading a directory keeps its access time, where the system permits it; `below` must
     do so itself.

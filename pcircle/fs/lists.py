@@ -28,7 +28,7 @@ from pcircle.core.encoding import text_of
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.guards import require
 from pcircle.core.writing import write_all
-from pcircle.fs.listed import Listed
+from pcircle.fs.path_list_slice import Listed
 from pcircle.fs.scan import Block
 from pcircle.fs.sorting import RUN_BYTES, TOGETHER, sorted_records
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pcircle.core.encoding import IS_EXACT, exact, text_of, to_scan
 from pcircle.fs import native
+from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.directories import affordable_at_once, close_open
 from pcircle.fs.native.pure import UNTRIED
 from pcircle.fs.stats import Table, within_limit
-from pcircle.mounts import type_of_device
 
 if TYPE_CHECKING:
-    from pcircle.fs.listed import Listed
+    from pcircle.fs.path_list_slice import Listed
 
 BLOCK_ENTRIES = 1 << 16
 BLOCK_BYTES = 2 << 20

@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
+from pcircle.fs.attributes.mounts import type_of_mount
 from pcircle.fs.status import mount_number
-from pcircle.mounts import type_of_mount
 
 LOCAL: Final = frozenset(
     b"ext2 ext3 ext4 xfs btrfs f2fs bcachefs zfs jfs tmpfs overlay vfat exfat ntfs3".split()

@@ -21,9 +21,9 @@ from typing import TypeVar
 
 import msgspec
 
-from pcircle.fs.beneath import is_same_mount
-from pcircle.fs.trouble import MOUNT, Trouble
-from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
+from pcircle.fs.attributes.xattrs import FORBIDDING, give_flags, read_flags
+from pcircle.fs.entry_errors import MOUNT, Trouble
+from pcircle.fs.openat2 import is_same_mount
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ import msgspec
 from pcircle.core.errors import UsageError
 from pcircle.core.values import chunk_bytes
 from pcircle.fs.directories import working_directory
+from pcircle.fs.safe_open import any_link, named
 from pcircle.fsum.console import Console, tell_differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
 from pcircle.fsum.task import SumTask
@@ -29,7 +30,6 @@ from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
 from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
 from pcircle.tool.program import ToolProgram, called, run_tool
 from pcircle.transport.launch import launched
-from pcircle.trusted import any_link, named
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY

@@ -11,7 +11,7 @@ import msgspec
 
 from pcircle.fs.data import close_read, data_chunks, may_have_holes
 from pcircle.fs.directories import Directories, join_path
-from pcircle.fs.trouble import Changed, trying
+from pcircle.fs.entry_errors import Changed, trying
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Chunk, Done, Large, Part
 from pcircle.fsum.plan import BLOCK_BYTES, Plan

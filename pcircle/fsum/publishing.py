@@ -10,10 +10,19 @@ from stat import S_IMODE, S_ISREG
 
 import msgspec
 
-from pcircle import acls
 from pcircle.core.errors import UsageError
 from pcircle.core.guards import require
 from pcircle.core.writing import WholeFile, close_new
+from pcircle.fs.attributes import acls
+from pcircle.fs.safe_open import (
+    create,
+    named,
+    reading,
+    refuse_foreign,
+    refuse_pseudo,
+    replace,
+    writing,
+)
 from pcircle.fsum.items import Difference, Done
 from pcircle.fsum.ledger import has_rotted, unwritable
 from pcircle.fsum.plan import Own, Plan
@@ -26,15 +35,6 @@ from pcircle.signature.manifest import (
     ManifestEntry,
     unpack_entry,
     write_manifest,
-)
-from pcircle.trusted import (
-    create,
-    named,
-    reading,
-    refuse_foreign,
-    refuse_pseudo,
-    replace,
-    writing,
 )
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root

@@ -17,10 +17,10 @@ from typing import Any
 from pcircle.core.buffers import aligned
 from pcircle.fs import native
 from pcircle.fs.data import Recalls, close_read, data_ranges, may_have_holes
+from pcircle.fs.entry_errors import Changed, tried, trying
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
 from pcircle.fs.stats import within_limit
-from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan

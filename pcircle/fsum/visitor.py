@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.entry_errors import Changed
 from pcircle.fs.scan import Block, DirectoryBatch
-from pcircle.fs.trouble import Changed
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Large, Part
 from pcircle.fsum.plan import Plan

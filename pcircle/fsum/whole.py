@@ -19,9 +19,9 @@ from pcircle.core.buffers import aligned
 from pcircle.core.guards import require_type
 from pcircle.fs.data import Recalls, close_read
 from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.entry_errors import SPECIAL, Trouble, kind_of, special_kind, told
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block
-from pcircle.fs.trouble import SPECIAL, Trouble, kind_of, special_kind, told
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Digest
 from pcircle.fsum.plan import LARGE_BYTES, Plan

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from pcircle.core.encoding import text_of
 from pcircle.core.guards import require
 from pcircle.fs import native
-from pcircle.fs.beneath import opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
+from pcircle.fs.entry_errors import BUSY, Changed, Trouble
+from pcircle.fs.openat2 import opener
 from pcircle.fs.scan import (
     Block,
     DirectoryBatch,
@@ -32,7 +33,6 @@ from pcircle.fs.scan import (
     listed_first,
     rewound,
 )
-from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.removing.plan import WHOLE, RemovalCounters, RemovalPlan
 from pcircle.removing.trash import move_to_run

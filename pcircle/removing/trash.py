@@ -12,8 +12,8 @@ import stat
 import time
 
 from pcircle.core.errors import UsageError
-from pcircle.fs.beneath import is_same_mount
-from pcircle.trusted import directory
+from pcircle.fs.openat2 import is_same_mount
+from pcircle.fs.safe_open import directory
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 

@@ -15,10 +15,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from pcircle.fs.beneath import opener
 from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import BUSY, Changed, Trouble
+from pcircle.fs.openat2 import opener
 from pcircle.fs.scan import Steadiness, blocks, encoded, listed_first, rewound
-from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.fs.write_access import Obstacle, WriteAccess, open_admitted
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.choosing import Choose

@@ -30,10 +30,10 @@ from typing import BinaryIO, NamedTuple, Protocol
 import xxhash
 
 from pcircle.fs.directories import join_path
+from pcircle.fs.safe_open import reading
 from pcircle.signature.algorithms import Algorithm, get_algorithm
 from pcircle.signature.digests import unpack_trailer
 from pcircle.signature.runs import COUNT, pack_entry
-from pcircle.trusted import reading
 
 VERSION = b"1"
 _MAX_LINE_BYTES = 16 << 20

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pcircle.fs.listed import COMMENT
+from pcircle.fs.path_list_slice import COMMENT
 from pcircle.runtime import Context
 from pcircle.ui.names import show
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from pcircle.fs.trouble import kind_of, told
+from pcircle.fs.entry_errors import kind_of, told
 from pcircle.runtime import Context
 from pcircle.ui.errorlog import encode
 from pcircle.ui.names import show
@@ -24,7 +24,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """A failed entry: the attempted operation, the path and the reason.
 
     `path` begins as the user typed it; `entry` is the path below root number `root`. A failure for
-    which the system has no `errno` has a `kind`, see `pcircle.fs.trouble`.
+    which the system has no `errno` has a `kind`, see `pcircle.fs.entry_errors`.
     """
 
     path: bytes

@@ -17,9 +17,9 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from pcircle.core.errors import UsageError
-from pcircle.fs.listed import COMMENT
+from pcircle.fs.path_list_slice import COMMENT
+from pcircle.fs.safe_open import directory, reading
 from pcircle.transport.launch import launched
-from pcircle.trusted import directory, reading
 from pcircle.ui.names import show
 from pcircle.walk.globs import Rule, read_rule, read_rules
 
@@ -37,7 +37,7 @@ _LISTEN_MS = 200
 def open_input(name: str | bytes, *, option: str = "") -> BinaryIO:
     """Open a file for reading; if an `option` names it, `-` is standard input. OSError.
 
-    The file is opened with distrust (`pcircle.trusted`), and reads can be interrupted. UsageError
+    The file is opened with distrust (`pcircle.fs.safe_open`), and reads can be interrupted. UsageError
     for standard input under a launcher.
     """
     path = os.fsencode(name)

@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from pcircle.core.errors import StoppedEarly
-from pcircle.trusted import writing
+from pcircle.fs.safe_open import writing
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 

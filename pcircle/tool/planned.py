@@ -25,9 +25,9 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from pcircle.core.errors import UsageError
-from pcircle.fs.listed import Listed
+from pcircle.fs.path_list_slice import Listed
+from pcircle.fs.safe_open import reading
 from pcircle.fs.scan import Block
-from pcircle.trusted import reading
 from pcircle.ui.errorlog import decode, encode
 from pcircle.ui.names import show
 from pcircle.walk.attributes import LETTERS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.writing import is_left, write_stream
-from pcircle.trusted import writing
+from pcircle.fs.safe_open import writing
 from pcircle.ui.errorlog import open_log
 from pcircle.ui.names import show
 

@@ -25,7 +25,7 @@ from pcircle.fs.directories import (
     inode_alone,
     join_path,
 )
-from pcircle.fs.trouble import Changed
+from pcircle.fs.entry_errors import Changed
 from pcircle.runtime import Context
 from pcircle.threads.load_limit import TurnTaking
 from pcircle.tool.counters import Entries

@@ -26,6 +26,7 @@ from pcircle.core.errors import (
 from pcircle.core.units import format_duration
 from pcircle.entry import enter
 from pcircle.fs.directories import working_directory
+from pcircle.fs.safe_open import any_link
 from pcircle.runtime import Observer, Outcome, Task
 from pcircle.tool.again import command
 from pcircle.tool.console import Console, miscounted, unsettled
@@ -38,7 +39,6 @@ from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.tool.shell import logging
 from pcircle.tool.trees import TreePlan, TreeTask, resolve
 from pcircle.transport.launch import launched
-from pcircle.trusted import any_link
 from pcircle.ui import jsonout
 from pcircle.ui.arguments import (
     Parser,

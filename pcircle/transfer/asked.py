@@ -11,7 +11,7 @@ from typing import Any
 from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.core.errors import UsageError
 from pcircle.core.values import interval_s, invalid, number
-from pcircle.fs.metadata import Keep
+from pcircle.fs.attributes.metadata import Keep
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")

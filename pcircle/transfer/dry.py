@@ -17,9 +17,9 @@ from pcircle.copying.overwrite import OverwriteOptions, file_stays, is_same_spec
 from pcircle.copying.precision import TimestampPrecision
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
+from pcircle.fs.entry_errors import kind_of, told, tried
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, encoded
-from pcircle.fs.trouble import kind_of, told, tried
 from pcircle.runtime import Context, Task
 from pcircle.tool.failures import Failure
 from pcircle.transfer.acting import Acting, letter_of

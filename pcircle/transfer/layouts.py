@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pcircle.copying.settings import Striping
 from pcircle.core.errors import UsageError
 from pcircle.core.units import parse_size
-from pcircle.fs.lustre import (
+from pcircle.fs.attributes.lustre import (
     ALL_STRIPES,
     MAX_STRIPES,
     STRIPE_UNIT_BYTES,
@@ -25,7 +25,7 @@ from pcircle.fs.lustre import (
     is_lustre,
     wanted,
 )
-from pcircle.fs.metadata import Keep
+from pcircle.fs.attributes.metadata import Keep
 from pcircle.transfer.plan import DIRECTORY, Root
 from pcircle.ui.names import show
 

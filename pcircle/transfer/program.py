@@ -14,9 +14,10 @@ from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.core.errors import RankLost, StoppedEarly, UsageError
 from pcircle.core.guards import require
+from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
-from pcircle.fs.metadata import Keep
+from pcircle.fs.safe_open import any_link
 from pcircle.runtime import Observer, Task
 from pcircle.tool.actions import Wanted
 from pcircle.tool.filters import now_ns, refuse_ageless
@@ -45,7 +46,6 @@ from pcircle.transfer.resume import (
 )
 from pcircle.transfer.work.journaled import JournaledCopy
 from pcircle.transfer.work.task import CopyTask
-from pcircle.trusted import any_link
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.walk.attributes import Attributes

@@ -18,7 +18,7 @@ import stat
 
 from pcircle.core.errors import UsageError
 from pcircle.core.writing import write_all
-from pcircle.trusted import writing
+from pcircle.fs.safe_open import writing
 from pcircle.ui.names import show
 
 _PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"

@@ -17,10 +17,10 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from pcircle.acls import give_access, read_list
 from pcircle.core.errors import UsageError
 from pcircle.core.writing import write_all, write_stream
-from pcircle.trusted import Place, named, opened, refuse_foreign, refuse_pseudo
+from pcircle.fs.attributes.acls import give_access, read_list
+from pcircle.fs.safe_open import Place, named, opened, refuse_foreign, refuse_pseudo
 from pcircle.ui.names import show
 
 __all__ = ["Document", "check", "encode", "put", "stream", "write"]

@@ -19,9 +19,9 @@ import msgspec
 from pcircle.core.timestamps import Timestamp
 from pcircle.fs.data import Tiers
 from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import AGELESS, Trouble
 from pcircle.fs.scan import Block
 from pcircle.fs.status import birth_ns
-from pcircle.fs.trouble import AGELESS, Trouble
 
 KINDS = "fdlpsbc"
 _SPECIAL = "psbc"

@@ -6,8 +6,8 @@ import os
 import stat
 import struct
 
+from pcircle.fs.entry_errors import LOOP, Trouble
 from pcircle.fs.scan import Block
-from pcircle.fs.trouble import LOOP, Trouble
 from pcircle.walk.items import Identity
 
 _ONE = struct.Struct("<QQ")

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import xxhash
 
+from pcircle.fs.safe_open import reading
 from pcircle.fs.stats import Row, Stats
-from pcircle.trusted import reading
 
 VERSION = 1
 ENDING = b".entries"

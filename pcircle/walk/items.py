@@ -19,7 +19,7 @@ import msgspec
 
 from pcircle.core.guards import require
 from pcircle.core.timestamps import Timestamp
-from pcircle.fs.listed import Listed
+from pcircle.fs.path_list_slice import Listed
 
 I = TypeVar("I")  # noqa: E741 - item
 

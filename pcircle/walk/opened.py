@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import Lease, join_path
-from pcircle.fs.listed import Listed
+from pcircle.fs.path_list_slice import Listed
 from pcircle.runtime import Context
 from pcircle.walk.items import Place, Tree
 

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Sequence
 
 from pcircle.fs.directories import HOLDER
-from pcircle.fs.listed import Listed
+from pcircle.fs.path_list_slice import Listed
 from pcircle.walk.items import Batch, Tree
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Tally

@@ -22,8 +22,8 @@ from itertools import islice
 from typing import BinaryIO
 
 from pcircle.core.writing import WholeFile
+from pcircle.fs.safe_open import create, reading
 from pcircle.fs.sorting import END, TOGETHER, Sorter, sorted_records
-from pcircle.trusted import create, reading
 
 RANGE_BYTES = 64 << 20
 """The size of the text in a range, if the paths are spread like their samples."""

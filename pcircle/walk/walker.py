@@ -26,7 +26,7 @@ import msgspec
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import Directories, Lease
-from pcircle.fs.listed import Listed
+from pcircle.fs.path_list_slice import Listed
 from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.runtime import Context
 from pcircle.walk.attributes import ANY, Attributes

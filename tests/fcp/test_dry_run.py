@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.core.errors import UsageError
 from pcircle.fcp.command import copy
-from pcircle.fs.metadata import Keep
+from pcircle.fs.attributes.metadata import Keep
 from tests.fcp.running import document
 from tests.fcp.trees import write_file
 

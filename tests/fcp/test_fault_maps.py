@@ -19,7 +19,7 @@ import pytest
 
 from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.fcp.command import copy
-from pcircle.fs.metadata import Keep
+from pcircle.fs.attributes.metadata import Keep
 
 from ..fusefs.rules import Rule
 from . import verdict

@@ -21,7 +21,7 @@ import pytest
 from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.fcp.command import copy
 from pcircle.fs import native
-from pcircle.fs.metadata import Keep
+from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.transfer.items import Part
 from pcircle.transfer.work import small

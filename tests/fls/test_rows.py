@@ -16,7 +16,7 @@ import pytest
 from pcircle.core.errors import UsageError
 from pcircle.fls import listing
 from pcircle.fls.rows import NAMES, layout_of
-from pcircle.fs import lustre
+from pcircle.fs.attributes import lustre
 from tests.conftest import ROOT
 from tests.fcp import trees
 from tests.fcp.running import ONE, TWO, Launcher

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable
 from random import Random
 
-from pcircle.acls import ACCESS
+from pcircle.fs.attributes.acls import ACCESS
 from tests.fcp.trees import remove_tree
 
 NAMES = (b"a", b"b", b"c", b"d e", b"\xff\x01", b"-n", b"long" * 20)

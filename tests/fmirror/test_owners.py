@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pcircle.acls import (
+from pcircle.fs.attributes.acls import (
     ACCESS,
     DEFAULT,
     GROUP,
@@ -28,7 +28,7 @@ from pcircle.acls import (
     entries_of,
     packed,
 )
-from pcircle.owners import changed, read_modes
+from pcircle.fs.attributes.owners import changed, read_modes
 from tests.fcp.running import TWO, Launcher, Run
 from tests.fcp.trees import write_file
 from tests.programs import required

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from pcircle.fs.attributes.xattrs import read_flags
 from pcircle.fs.scan import DirectoryBatch
-from pcircle.fs.xattrs import read_flags
 from tests.fcp.running import ONE, TWO
 from tests.fcp.trees import write_file
 from tests.strace import read_calls

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pcircle.acls import ACCESS, DEFAULT
+from pcircle.fs.attributes.acls import ACCESS, DEFAULT
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.trees import write_file
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from pcircle.fs.xattrs import FORBIDDING, read_flags
+from pcircle.fs.attributes.xattrs import FORBIDDING, read_flags
 from tests.fcp.running import ONE, TWO, Launcher, Run, run_fcp, without_rights
 from tests.fcp.trees import write_file
 from tests.programs import required

@@ -47,7 +47,7 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 # Directories are opened through links, as by a remover that doesn't mind.
 FOLLOWING = """
 import os
-from pcircle.fs import beneath
+from pcircle.fs import openat2 as beneath
 def opener(*, cross=False, no_atime=False):
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     return lambda name, fd: os.open(name, flags, dir_fd=fd)

@@ -120,7 +120,7 @@ def test_without_openat2_mounts_are_compared(place: bytes) -> None:
 mount --bind other tree/a/inner
 "$PYTHON" -c '
 import sys
-from pcircle.fs import beneath
+from pcircle.fs import openat2 as beneath
 beneath._OPENAT2 = 10**6
 from pcircle.frm.cli import main
 sys.exit(main(["-q", "-j1", "-r", "tree"]))' || echo "code $?"

@@ -174,7 +174,7 @@ def test_a_directory_that_turns_into_a_link_is_not_followed(run: Run, place: byt
     grow(place, ["tree/d/file", "outside/file"])
     program = """
 import os, sys
-from pcircle.fs import beneath
+from pcircle.fs import openat2 as beneath
 opener = beneath.opener
 def swapping(**options):
     real = opener(**options)

@@ -31,7 +31,7 @@ from pcircle.fs.directories import (
     capacity_of,
     join_path,
 )
-from pcircle.fs.trouble import CHANGED, kind_of
+from pcircle.fs.entry_errors import CHANGED, kind_of
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pcircle.core.errors import UsageError
 from pcircle.fs import lists
-from pcircle.fs.listed import Listed
 from pcircle.fs.lists import Group, Lists, Picked, groups, record_of, sort
+from pcircle.fs.path_list_slice import Listed
 from pcircle.tool.inputs import read_paths
 
 NAMES = st.binary(min_size=1, max_size=3).filter(

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.core.errors import UsageError
-from pcircle.fs.lustre import (
+from pcircle.fs.attributes.lustre import (
     ALL_STRIPES,
     END_OF_FILE,
     EXTENSION,
@@ -35,8 +35,8 @@ from pcircle.fs.lustre import (
     read_layout,
     wanted,
 )
-from pcircle.fs.metadata import Keep
-from pcircle.mounts import type_of
+from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.mounts import type_of
 from pcircle.transfer.layouts import DEFAULT, KEEP, demand, read_wish
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fs.metadata import Keep, settle_file, settle_link, settle_searched
+from pcircle.fs.attributes.metadata import Keep, settle_file, settle_link, settle_searched
 from tests.conftest import Run
 from tests.fcp.access import ACCESS, DEFAULT, NOBODY, Subject, access_of, allowed, pack
 from tests.unit.unprivileged import run_unprivileged
@@ -195,7 +195,7 @@ def test_what_replaces_a_file_gives_its_new_group_nothing(
         except OSError as error:
             pytest.skip(f"the file system of the tests holds no lists: {error}")
     program = """
-from pcircle import acls
+from pcircle.fs.attributes import acls
 old = os.stat("old")
 copy = os.open("copy", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 metadata.settle_as_replaced(copy, old, acls.read_list(b"old"), metadata.Keep())

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.modes import ALL, parse_mode
+from pcircle.fs.attributes.modes import ALL, parse_mode
 from tests.conftest import SOAK
 from tests.fcp.access import drawn_seed
 

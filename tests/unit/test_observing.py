@@ -19,8 +19,8 @@ from pcircle.copying.files import COPIED, Copier
 from pcircle.copying.observers import Data, Observer, ObserverSet
 from pcircle.copying.settings import CopySettings
 from pcircle.copying.target import TemporaryNames
-from pcircle.fs.metadata import Keep
-from pcircle.fs.trouble import tried, trying
+from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.entry_errors import tried, trying
 from pcircle.transfer.resume import words_of
 
 MIB = 1 << 20

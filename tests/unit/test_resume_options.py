@@ -14,7 +14,7 @@ from pcircle.checkpoint.plan import JournalPlan
 from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.copying.settings import Striping
 from pcircle.core.timestamps import timestamp
-from pcircle.fs.metadata import Keep
+from pcircle.fs.attributes.metadata import Keep
 from pcircle.tool.actions import Wanted
 from pcircle.transfer.plan import DIRECTORY, Plan, Root
 from pcircle.transfer.resume import options_of

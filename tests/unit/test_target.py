@@ -19,7 +19,7 @@ from pcircle.copying import target
 from pcircle.copying.settings import CopySettings
 from pcircle.copying.target import TemporaryNames
 from pcircle.core.errors import NoSpace
-from pcircle.fs.metadata import Keep
+from pcircle.fs.attributes.metadata import Keep
 
 NAME = b"name\xff"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners are changed by root alone")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pcircle import trusted
-from pcircle.trusted import PseudoDirectories, Untrusted, place_of, reading, writing
+from pcircle.fs import safe_open as trusted
+from pcircle.fs.safe_open import PseudoDirectories, Untrusted, place_of, reading, writing
 
 OTHER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
@@ -148,7 +148,7 @@ def test_descriptors_and_harmless_devices_are_used(top: Path) -> None:
     assert _open_and_close(Path("/dev/null")) == b""
     os.close(writing(b"/dev/full"))
     program = (
-        "from pcircle.trusted import writing; open(writing(b'/dev/stdout'), 'w').write('here')"
+        "from pcircle.fs.safe_open import writing; open(writing(b'/dev/stdout'), 'w').write('here')"
     )
     piped = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE)
     assert piped.stdout == b"here"

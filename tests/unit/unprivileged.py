@@ -21,7 +21,8 @@ import errno, os, stat, sys
 import json, locale, pcircle.fcp.command, pcircle.transport._single
 from pcircle.copying import target
 from pcircle.fcp import cli
-from pcircle.fs import directories, metadata, scan
+from pcircle.fs import directories, scan
+from pcircle.fs.attributes import metadata
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid({nobody})

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from pcircle.fs import data
+from pcircle.fs.attributes.lustre import ATTRIBUTE, RAID0, RELEASED, Stripes, compose
 from pcircle.fs.data import Tiers
-from pcircle.fs.lustre import ATTRIBUTE, RAID0, RELEASED, Stripes, compose
 from tests.fusefs.mounting import Mounted
 
 OFFLINE = b"an archived file"

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from pcircle.fs import native
-from pcircle.fs.trouble import Changed
+from pcircle.fs.entry_errors import Changed
 
 Target = int | bytes
 """An open file, or the `/proc/self/fd` path of a file that is open for its path alone."""

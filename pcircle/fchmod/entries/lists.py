@@ -13,7 +13,17 @@ from typing import Any
 
 import msgspec
 
-from pcircle.acls import GROUP, MASK, NOBODY, OTHER, OWNER, OWNING_GROUP, USER, entries_of, packed
+from pcircle.fs.attributes.acls import (
+    GROUP,
+    MASK,
+    NOBODY,
+    OTHER,
+    OWNER,
+    OWNING_GROUP,
+    USER,
+    entries_of,
+    packed,
+)
 from pcircle.ui.names import show
 
 _TAGS = {"u": (OWNER, USER), "g": (OWNING_GROUP, GROUP), "m": (MASK, 0), "o": (OTHER, 0)}

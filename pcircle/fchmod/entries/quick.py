@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from pcircle.fchmod.entries.calls import ITSELF, NEVER, sets_modes_by_name, target_of
 from pcircle.fs import native
+from pcircle.fs.entry_errors import Changed
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, Failed, Stats
-from pcircle.fs.trouble import Changed
 
 Directory = int | list[int]
 """The descriptor of the directory of all names, or of each name."""

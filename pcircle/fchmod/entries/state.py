@@ -13,8 +13,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from pcircle.acls import ACCESS, DEFAULT, drop_default, mode_with, read_list, replace_list
 from pcircle.fchmod.entries.calls import Target
+from pcircle.fs.attributes.acls import (
+    ACCESS,
+    DEFAULT,
+    drop_default,
+    mode_with,
+    read_list,
+    replace_list,
+)
 from pcircle.walk.attributes import LETTERS
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID

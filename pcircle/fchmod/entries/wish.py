@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from pcircle.fchmod.entries.lists import Edit
-from pcircle.owners import Rule
+from pcircle.fs.attributes.owners import Rule
 
 
 class Wish(msgspec.Struct, frozen=True, array_like=True):

@@ -10,7 +10,6 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from pcircle.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entries_of
 from pcircle.fchmod.entries.lists import (
     Edit,
     Entries,
@@ -23,9 +22,10 @@ from pcircle.fchmod.entries.lists import (
 )
 from pcircle.fchmod.entries.state import State, with_set_id_cleared
 from pcircle.fchmod.entries.wish import Wish
-from pcircle.fs.trouble import Trouble
-from pcircle.modes import ModeChange, parse_mode
-from pcircle.owners import IdMap, Rule
+from pcircle.fs.attributes.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entries_of
+from pcircle.fs.attributes.modes import ModeChange, parse_mode
+from pcircle.fs.attributes.owners import IdMap, Rule
+from pcircle.fs.entry_errors import Trouble
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 NameOf = Callable[[int], str]

@@ -15,8 +15,8 @@ from pcircle.core.timestamps import timestamp
 from pcircle.fdiff.plan import ONLY_A, Alone, DiffPlan
 from pcircle.fdiff.telling import Telling
 from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import Changed
 from pcircle.fs.scan import Block, encoded
-from pcircle.fs.trouble import Changed
 from pcircle.runtime import Context
 from pcircle.tool.failures import failure_of
 from pcircle.tool.trees import EntryVisitor

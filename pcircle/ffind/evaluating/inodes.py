@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from pcircle.core.encoding import attributes
 from pcircle.ffind.evaluating.entry import Entry, Test
-from pcircle.fs.xattrs import read_flags
-from pcircle.mounts import type_of_device
+from pcircle.fs.attributes.mounts import type_of_device
+from pcircle.fs.attributes.xattrs import read_flags
 
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default", "system.nfs4_acl")
 _CAPABILITY = "security.capability"

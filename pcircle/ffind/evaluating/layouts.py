@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from pcircle.ffind.evaluating.entry import Entry, Test
-from pcircle.fs.lustre import ATTRIBUTE, RELEASED, Component, Layout, Stripes, parse
+from pcircle.fs.attributes.lustre import ATTRIBUTE, RELEASED, Component, Layout, Stripes, parse
 
 _METADATA = "lustre.lmv"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ffind.evaluating.printing import base_of
-from pcircle.trusted import directory
+from pcircle.fs.safe_open import directory
 from pcircle.ui.names import show
 
 _TOGETHER_BYTES = 1 << 16  # of output

@@ -16,7 +16,7 @@ from pcircle.ffind.language import regexes
 from pcircle.ffind.language.formats import parse_format
 from pcircle.ffind.language.nodes import Node
 from pcircle.ffind.language.words import OPTIONS, Token
-from pcircle.modes import parse_mode
+from pcircle.fs.attributes.modes import parse_mode
 from pcircle.ui.names import show
 
 KINDS = "bcdpfls"

@@ -18,7 +18,7 @@ import msgspec
 
 from pcircle.core.encoding import text_of, to_scan
 from pcircle.fmirror.work.surplus import Finder
-from pcircle.fs.btrfs import (
+from pcircle.fs.attributes.btrfs import (
     ROOT_INODE,
     Subvolume,
     changed_since,
@@ -27,9 +27,9 @@ from pcircle.fs.btrfs import (
     subvolume_of,
     subvolumes_in,
 )
+from pcircle.fs.attributes.mounts import mounts_below
 from pcircle.fs.directories import open_below
 from pcircle.fs.lists import record_of
-from pcircle.mounts import mounts_below
 
 
 class Changes(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ from pcircle.fmirror.earlier import state
 from pcircle.fmirror.earlier.state import Identity, Left, State
 from pcircle.fmirror.options import MirrorOptions
 from pcircle.fmirror.plan import kept_words
-from pcircle.fs.btrfs import Subvolume, has_subvolumes, number_of, subvolume_of, sync
-from pcircle.mounts import mounts_below
+from pcircle.fs.attributes.btrfs import Subvolume, has_subvolumes, number_of, subvolume_of, sync
+from pcircle.fs.attributes.mounts import mounts_below
 from pcircle.walk.attributes import ANY
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

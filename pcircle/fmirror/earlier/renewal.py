@@ -23,6 +23,7 @@ from pcircle.fmirror.earlier.manifests import QUIET, UNTOLD, Survey
 from pcircle.fmirror.options import MirrorOptions
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
+from pcircle.fs.safe_open import create, replace
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.runtime import Context
 from pcircle.signature.algorithms import get_algorithm
@@ -32,7 +33,6 @@ from pcircle.tool.failures import Failure
 from pcircle.tool.program import run_tool
 from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.tool.treetool import TreeConsole, TreeProgram
-from pcircle.trusted import create, replace
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import handed_back

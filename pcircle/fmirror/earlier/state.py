@@ -50,13 +50,13 @@ import xxhash
 from msgspec import msgpack
 
 from pcircle.core.writing import write_all
-from pcircle.fs.btrfs import subvolume_of
+from pcircle.fs.attributes.btrfs import subvolume_of
+from pcircle.fs.attributes.mounts import mounts_below, type_of_mount
+from pcircle.fs.attributes.owners import Given
+from pcircle.fs.safe_open import create, opened, replace
+from pcircle.fs.safe_open import place_of as trusted_place
 from pcircle.fs.status import birth_ns
 from pcircle.fs.volume import LOCAL, session, volume_id
-from pcircle.mounts import mounts_below, type_of_mount
-from pcircle.owners import Given
-from pcircle.trusted import create, opened, replace
-from pcircle.trusted import place_of as trusted_place
 from pcircle.ui.errorlog import encode
 
 READ = "ctime"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from pcircle.fs.trouble import SAME_FILE, Trouble, trying
+from pcircle.fs.entry_errors import SAME_FILE, Trouble, trying
 
 _TRIES, _PAUSE_S = 200, 0.005
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

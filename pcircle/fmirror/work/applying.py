@@ -23,8 +23,8 @@ from pcircle.fmirror.work.steps import Step
 from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.fmirror.work.visitor import MirrorVisitor
 from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.entry_errors import Changed, had_tried, trying
 from pcircle.fs.scan import Block
-from pcircle.fs.trouble import Changed, had_tried, trying
 from pcircle.runtime import Context
 from pcircle.tool.planned import mark_in, mark_of, parted, sorted_out
 from pcircle.transfer.items import Part

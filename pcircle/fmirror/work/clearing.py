@@ -24,9 +24,9 @@ from pcircle.fmirror.work.apart import Apart
 from pcircle.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.fmirror.work.judging import count
 from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble, tried, trying
 from pcircle.fs.naming import give_free_name
 from pcircle.fs.scan import Block, blocks, rewound
-from pcircle.fs.trouble import SAME_FILE, Changed, Trouble, tried, trying
 from pcircle.runtime import Context
 from pcircle.transfer.dry import DryVisitor
 from pcircle.transfer.items import Item

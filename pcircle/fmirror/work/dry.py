@@ -27,8 +27,8 @@ from pcircle.fmirror.work.surplus import (
     packed,
 )
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
+from pcircle.fs.entry_errors import Changed, had_tried, trying
 from pcircle.fs.scan import Block
-from pcircle.fs.trouble import Changed, had_tried, trying
 from pcircle.runtime import Context
 from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.transfer.acting import Acting, letter_of

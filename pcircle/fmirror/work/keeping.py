@@ -27,16 +27,16 @@ from pcircle.fmirror.plan import MirrorPlan, compared
 from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.backup import Backup
 from pcircle.fmirror.work.near import Near
+from pcircle.fs.attributes.exposure import withdraw
+from pcircle.fs.attributes.metadata import settle_file, settle_link
+from pcircle.fs.attributes.owners import giver_of
+from pcircle.fs.attributes.xattrs import Held, drop_attributes, give_attributes
 from pcircle.fs.directories import join_path
-from pcircle.fs.exposure import withdraw
+from pcircle.fs.entry_errors import Changed, trying
 from pcircle.fs.file_system import size_is_nominal
-from pcircle.fs.metadata import settle_file, settle_link
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.stats import Table
-from pcircle.fs.trouble import Changed, trying
 from pcircle.fs.write_access import Admissions, WriteAccess
-from pcircle.fs.xattrs import Held, drop_attributes, give_attributes
-from pcircle.owners import giver_of
 from pcircle.transfer.counters import Counters
 
 _NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)

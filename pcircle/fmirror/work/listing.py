@@ -16,10 +16,10 @@ from itertools import chain
 
 import msgspec
 
-from pcircle.fs.btrfs import is_empty_subvolume
+from pcircle.fs.attributes.btrfs import is_empty_subvolume
+from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block, blocks, rewound
-from pcircle.mounts import type_of_device
 
 _LISTINGS = 3
 _MAX_NAMES = 1 << 16

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from pcircle.fs.directories import open_below
-from pcircle.trusted import directory
+from pcircle.fs.safe_open import directory
 
 
 class Others:

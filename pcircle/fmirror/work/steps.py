@@ -30,8 +30,8 @@ import xxhash
 from pcircle.core.encoding import to_scan
 from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import Changed, trying
 from pcircle.fs.scan import Block
-from pcircle.fs.trouble import Changed, trying
 from pcircle.tool import planned
 from pcircle.tool.planned import mark_of, parted
 

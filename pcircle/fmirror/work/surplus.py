@@ -28,8 +28,8 @@ from pcircle.fmirror.plan import Deleting, MirrorPlan
 from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fmirror.work.listing import ChangeTimes
 from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import Changed, trying
 from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first, rewound
-from pcircle.fs.trouble import Changed, trying
 from pcircle.fs.write_access import WriteAccess
 from pcircle.removing.tree import TreeRemover
 from pcircle.runtime import Context

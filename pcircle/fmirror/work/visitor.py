@@ -35,13 +35,13 @@ from pcircle.fmirror.work.surplus import (
     filled,
     packed,
 )
+from pcircle.fs.attributes.xattrs import drop_attributes
 from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.entry_errors import tried
 from pcircle.fs.file_system import is_pseudo
 from pcircle.fs.scan import Block, rewound
 from pcircle.fs.stats import CAPACITY, divide
-from pcircle.fs.trouble import tried
 from pcircle.fs.write_access import WriteAccess
-from pcircle.fs.xattrs import drop_attributes
 from pcircle.runtime import Context
 from pcircle.transfer.items import Item, Part
 from pcircle.transfer.plan import Plan, scope_of

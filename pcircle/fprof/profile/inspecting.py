@@ -17,7 +17,7 @@ from pcircle.core.units import format_size
 from pcircle.fprof.profile.collect import SECTOR_BYTES, Files, Tell
 from pcircle.fprof.profile.model import MAX_LAYOUTS, Profile
 from pcircle.fprof.profile.tables import Sums, by_length
-from pcircle.fs.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
+from pcircle.fs.attributes.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 NO_LAYOUT = "no layout"

@@ -30,7 +30,7 @@ from pcircle.fprof.profile.model import (
 )
 from pcircle.fprof.profile.packing import pack, unpack
 from pcircle.fprof.profile.tables import OTHER_WIDTH
-from pcircle.trusted import reading
+from pcircle.fs.safe_open import reading
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 

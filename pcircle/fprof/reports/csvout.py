@@ -12,7 +12,7 @@ import msgspec
 
 from pcircle.core.errors import UsageError
 from pcircle.fprof.reports.report import Report
-from pcircle.trusted import make_directory
+from pcircle.fs.safe_open import make_directory
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 

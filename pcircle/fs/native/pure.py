@@ -229,7 +229,7 @@ def _is_plain(fd: int, source: os.stat_result, how: _How) -> bool:
 
 
 def _has_flags(fd: int, flags: int) -> bool:
-    from pcircle.fs.xattrs import read_flags  # which imports much that few need
+    from pcircle.fs.attributes.xattrs import read_flags  # which imports much that few need
 
     return bool(read_flags(fd, flags))
 

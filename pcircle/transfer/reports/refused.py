@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pcircle.fs.trouble import COLLISION
+from pcircle.fs.entry_errors import COLLISION
 from pcircle.tool.failures import Failure
 from pcircle.transfer.plan import Root
 

@@ -15,7 +15,7 @@ import struct
 from typing import Any
 
 from pcircle.fs.directories import Directories, Lease, at_and_above
-from pcircle.fs.trouble import LOOP, Trouble
+from pcircle.fs.entry_errors import LOOP, Trouble
 from pcircle.walk.items import Place
 from pcircle.walk.opened import Open
 

@@ -20,7 +20,7 @@ from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.copying.target import StartedFile, TargetFile
 from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import join_path
-from pcircle.fs.trouble import trying
+from pcircle.fs.entry_errors import trying
 from pcircle.runtime import Context
 from pcircle.transfer.items import NOTHING, OF_FILE, Chunk, Done, Item, Large
 from pcircle.transfer.work.takeup import take_up, usable

@@ -43,8 +43,8 @@ from pcircle.copying.overwrite import DestinationExistsError, is_copied_special
 from pcircle.copying.settings import Stamp
 from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import Changed, trying
 from pcircle.fs.registry import Key, Registry, home_of
-from pcircle.fs.trouble import Changed, trying
 from pcircle.runtime import Context
 from pcircle.transfer.items import (
     ANYWHERE,

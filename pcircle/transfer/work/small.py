@@ -23,11 +23,11 @@ from pcircle.checkpoint.journal import SubtreeRecord
 from pcircle.copying.plain import MAX_NAMES
 from pcircle.core.guards import require
 from pcircle.fs import native
+from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
 from pcircle.fs.directories import Lease, close_open, join_path
 from pcircle.fs.native.pure import KEEP_MODE, KEEP_OWNER, KEEP_TIMES
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import Table
-from pcircle.fs.xattrs import IGNORED, USER_FLAGS
 from pcircle.transfer.counters import of_new_directory
 from pcircle.transfer.items import Part
 from pcircle.transfer.plan import Plan

@@ -23,7 +23,7 @@ from pcircle.copying.files import Copier
 from pcircle.copying.settings import Stamp
 from pcircle.copying.target import StartedFile
 from pcircle.core.encoding import to_scan
-from pcircle.fs.xattrs import lift_flags
+from pcircle.fs.attributes.xattrs import lift_flags
 
 if TYPE_CHECKING:
     from pcircle.signature import Signer

@@ -33,9 +33,9 @@ from pcircle.copying.files import Copier
 from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.core.errors import NoSpace
 from pcircle.core.guards import require
+from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.fs.directories import join_path
-from pcircle.fs.trouble import MISMATCH, Changed, Trouble, kind_of
-from pcircle.fs.xattrs import lift_flags
+from pcircle.fs.entry_errors import MISMATCH, Changed, Trouble, kind_of
 from pcircle.runtime import Context
 from pcircle.tool.failures import Failure
 from pcircle.transfer.counters import Counters, named

@@ -29,14 +29,14 @@ from pcircle.checkpoint.previous_records import (
 from pcircle.copying import target
 from pcircle.copying.attributes import path_of
 from pcircle.core.guards import require
+from pcircle.fs.attributes.exposure import withdraw
+from pcircle.fs.attributes.metadata import settle_file, settle_searched
+from pcircle.fs.attributes.xattrs import FORBIDDING, read_flags
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.exposure import withdraw
-from pcircle.fs.metadata import settle_file, settle_searched
+from pcircle.fs.entry_errors import LOOP, Changed, Trouble, had_tried, tried, trying
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block, DirectoryBatch
-from pcircle.fs.trouble import LOOP, Changed, Trouble, had_tried, tried, trying
 from pcircle.fs.write_access import WriteAccess
-from pcircle.fs.xattrs import FORBIDDING, read_flags
 from pcircle.runtime import Context
 from pcircle.tool.failures import tell_recalls
 from pcircle.transfer.counters import DIRECTORIES, FAILED, named, totals

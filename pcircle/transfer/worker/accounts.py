@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pcircle.fs.trouble import kind_of, told, tried
+from pcircle.fs.entry_errors import kind_of, told, tried
 from pcircle.runtime import Context
 from pcircle.tool.failures import Accounts, Failure
 from pcircle.transfer.acting import Acting

@@ -9,7 +9,7 @@ from pcircle.copying.attributes import AttributeCopier
 from pcircle.copying.files import Copier
 from pcircle.copying.overwrite import DestinationExistsError
 from pcircle.fs.directories import Directories
-from pcircle.fs.trouble import trying
+from pcircle.fs.entry_errors import trying
 from pcircle.transfer.acting import Acting
 from pcircle.transfer.counters import Counters
 

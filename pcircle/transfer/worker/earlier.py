@@ -14,7 +14,7 @@ from pcircle.checkpoint.previous_records import (
     RecordedDirectory,
     TargetNames,
 )
-from pcircle.fs.xattrs import lift_flags
+from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.transfer.plan import Plan
 from pcircle.transfer.worker.sides import Sides
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from pcircle.fs.directories import join_path
-from pcircle.fs.trouble import SPECIAL, Changed, Trouble, special_kind
+from pcircle.fs.entry_errors import SPECIAL, Changed, Trouble, special_kind
 from pcircle.runtime import Context
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.items import Item, Skipped

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import pytest
 
-from pcircle.acls import DEFAULT
 from pcircle.fs import native
+from pcircle.fs.attributes.acls import DEFAULT
+from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS, give_flags
 from pcircle.fs.native import pure
 from pcircle.fs.native.pure import KEEP_ATTRIBUTES, KEEP_LISTS, KEEP_MODE, KEEP_OWNER, KEEP_TIMES
-from pcircle.fs.xattrs import IGNORED, USER_FLAGS, give_flags
 from tests.contract.native.test_native import FOREVER, module
 from tests.contract.native.tracing import traced
 from tests.fcp.access import MASK, NOBODY, OTHER, OWNER, OWNING_GROUP, USER, pack

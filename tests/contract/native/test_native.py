@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from pcircle.fs import native
+from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
 from pcircle.fs.native import pure
-from pcircle.fs.xattrs import IGNORED, USER_FLAGS
 from tests import system_calls
 from tests.contract.native.tracing import traced
 

@@ -18,9 +18,9 @@ from types import ModuleType
 import pytest
 
 from pcircle.fs import native
+from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
 from pcircle.fs.native import pure
 from pcircle.fs.stats import Table
-from pcircle.fs.xattrs import IGNORED, USER_FLAGS
 from tests import system_calls
 from tests.contract.native.test_native import FLAGS, FOREVER, module
 from tests.programs import required

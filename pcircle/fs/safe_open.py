@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
-from pcircle.mounts import type_of_device
+from pcircle.fs.attributes.mounts import type_of_device
 
 __all__ = [
     "Place",

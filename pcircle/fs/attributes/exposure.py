@@ -24,7 +24,7 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.acls import (
+from pcircle.fs.attributes.acls import (
     ACCESS,
     GROUP,
     MASK,
@@ -41,8 +41,8 @@ from pcircle.acls import (
     read_list,
     replace_list,
 )
-from pcircle.fs.metadata import Keep, can_give_group, chown_file
-from pcircle.fs.xattrs import Held
+from pcircle.fs.attributes.metadata import Keep, can_give_group, chown_file
+from pcircle.fs.attributes.xattrs import Held
 
 _ALL = 7
 _EITHER_GROUP = -1  # in place of the owning group while it changes

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from pcircle.acls import (
+from pcircle.fs.attributes.acls import (
     ACCESS,
     DEFAULT,
     GROUP,

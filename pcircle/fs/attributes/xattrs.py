@@ -1,7 +1,7 @@
 """Extended attributes, access control lists and inode flags, from one open file to another.
 
 All namespaces are copied that the target accepts, as far as the user may write them: `trusted` and
-`security` for root alone, `btrfs` on btrfs; access control lists (`pcircle.acls`) are attributes as
+`security` for root alone, `btrfs` on btrfs; access control lists (`pcircle.fs.attributes.acls`) are attributes as
 well. An attribute that the rules of a namespace or a file system forbid, or that is too large, is
 not an error here; it is returned as refused, and the caller decides. A full disk refuses with the
 same errors.
@@ -14,7 +14,7 @@ Some attributes are omitted on purpose: `security.selinux`, which the policy of 
 `lustre.*`, `system.nfs4_acl` and the like, which are meaningful only on their own file system: such
 an entry counts as one whose attributes are not kept. Lustre shows some of these to root as
 `trusted` too, and so does XFS its access control lists, which would bypass their treatment here;
-`pcircle.fs.lustre` keeps layouts.
+`pcircle.fs.attributes.lustre` keeps layouts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from contextlib import suppress
 
 import msgspec
 
-from pcircle.acls import (
+from pcircle.core.encoding import attributes
+from pcircle.fs.attributes.acls import (
     ACCESS,
     DEFAULT,
     drop_default,
@@ -39,8 +40,7 @@ from pcircle.acls import (
     read_list,
     replace_list,
 )
-from pcircle.core.encoding import attributes
-from pcircle.mounts import type_of_device
+from pcircle.fs.attributes.mounts import type_of_device
 
 _LISTS = (ACCESS, DEFAULT)
 _STORAGE = ("system.", "lustre.")
@@ -146,7 +146,7 @@ def kind_of(name: str) -> str | None:
 def _is_lost(name: str) -> bool:
     """Return whether a copy lacks the content of an attribute that is not copied.
 
-    `pcircle.fs.lustre` keeps and counts layouts; the policy of the target sets the others.
+    `pcircle.fs.attributes.lustre` keeps and counts layouts; the policy of the target sets the others.
     """
     return name.startswith(_STORAGE) and name != "lustre.lov"
 

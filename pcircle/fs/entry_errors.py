@@ -10,7 +10,7 @@ from __future__ import annotations
 import stat
 from typing import Final
 
-from pcircle.trusted import Untrusted
+from pcircle.fs.safe_open import Untrusted
 
 CHANGED: Final = "changed"
 SPECIAL: Final = "special file"

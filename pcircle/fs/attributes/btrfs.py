@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from pcircle.mounts import type_of_mount
+from pcircle.fs.attributes.mounts import type_of_mount
 
 ROOT_INODE: Final = 256
 _EMPTY_SUBVOLUME_INODE = 2

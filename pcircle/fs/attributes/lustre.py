@@ -47,7 +47,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pcircle.core.guards import require
-from pcircle.mounts import type_of_device
+from pcircle.fs.attributes.mounts import type_of_device
 
 ATTRIBUTE: Final = "lustre.lov"
 DELAY: Final = os.O_NOCTTY | os.O_ASYNC

@@ -3,12 +3,12 @@
 Owner first, because changing it clears the set-user-id bits and capabilities;
 then extended attributes and access control lists; then the mode, which brings
 the bits back; then the times, which everything before would move; inode flags
-last of all (`pcircle.fs.xattrs`), since they may forbid the rest.
+last of all (`pcircle.fs.attributes.xattrs`), since they may forbid the rest.
 Until then a file that is to have a preserved mode is 0600 and nobody else's, unless it is its
 owner's from the beginning (`pcircle.copying.attributes`). An
 access control list that it has inherited is without effect as long, since the
 group's bits are its mask; it is replaced before the mode would give it effect.
-What was there before has lost by then what its source does not grant (`pcircle.fs.exposure`).
+What was there before has lost by then what its source does not grant (`pcircle.fs.attributes.exposure`).
 
 Changing the owner needs privilege. Without it, as with cp, the group alone is
 tried, no failure is reported, and the set-user-id and set-group-id bits are
@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.acls import give_access, without_group
-from pcircle.fs.xattrs import Held, Refused, give_attributes, give_lists
-from pcircle.owners import Given, giver_of
+from pcircle.fs.attributes.acls import give_access, without_group
+from pcircle.fs.attributes.owners import Given, giver_of
+from pcircle.fs.attributes.xattrs import Held, Refused, give_attributes, give_lists
 
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
 _MODE_BITS = 0o7777

@@ -12,9 +12,9 @@ import ctypes
 import os
 from collections.abc import Callable
 
+from pcircle.fs.attributes.mounts import mount_of
 from pcircle.fs.directories import open_without_atime
-from pcircle.fs.trouble import MOUNT, Trouble
-from pcircle.mounts import mount_of
+from pcircle.fs.entry_errors import MOUNT, Trouble
 
 _OPENAT2 = 437  # on all machines that Linux runs Python on
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW

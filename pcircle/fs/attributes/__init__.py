@@ -1,0 +1,1 @@
+"""Attributes of files: modes, owners, lists, extended attributes, layouts, mounts."""
