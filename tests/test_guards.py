@@ -107,9 +107,9 @@ def test_guards() -> None:
 
 _PROGRAM = """
 from pcircle.core.guards import Inconsistent
-from pcircle.signature import Signer
-from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
-from pcircle.signature.signer import PART
+from pcircle.ops.digest import Signer
+from pcircle.ops.digest.blocks import BLOCK_BYTES, BlockHasher
+from pcircle.ops.digest.signer import PART
 
 assert False, "asserts are taken out here"
 signer = Signer("sha256", "")

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable
 from zlib import crc32
 
-from pcircle.copying.content_hash import ExpectedContent, Rereader
 from pcircle.core.writing import write_at
 from pcircle.fcp.__main__ import main
+from pcircle.ops.copy.entry.content_hash import ExpectedContent, Rereader
 
 ONE_IN = 16
 _done: set[tuple[int, int, bytes, int]] = set()  # of this rank: directory, name, offset

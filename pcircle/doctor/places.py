@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 
-from pcircle.copying.collisions import folds_name
-from pcircle.copying.precision import measure_unit_ns
 from pcircle.core.writing import write_at
 from pcircle.doctor.facts import Fact, Facts, Value, asked, tried
 from pcircle.doctor.pace import paid
@@ -36,6 +34,8 @@ from pcircle.fs.data import (
 from pcircle.fs.naming import exchange, rename_to_free, sync_directory
 from pcircle.fs.scan import Steadiness
 from pcircle.fs.status import birth_ns
+from pcircle.ops.copy.entry.collisions import folds_name
+from pcircle.ops.copy.entry.precision import measure_unit_ns
 
 PREFIX = b".pcircle-doctor-"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from pcircle.core.buffers import aligned
 from pcircle.core.names import show
-from pcircle.signature import BlockHasher, Runs, RunStore, get_algorithm, pack_entry
-from pcircle.signature.algorithms import DEFAULT
-from pcircle.signature.digests import file_digest, link_digest, node_digest
+from pcircle.ops.digest import BlockHasher, Runs, RunStore, get_algorithm, pack_entry
+from pcircle.ops.digest.algorithms import DEFAULT
+from pcircle.ops.digest.digests import file_digest, link_digest, node_digest
 
 _READ_BYTES = 1 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

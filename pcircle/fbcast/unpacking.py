@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import NamedTuple
 
-from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.core.names import show
 from pcircle.core.writing import write_at
 from pcircle.fbcast.frames import (
@@ -34,6 +33,7 @@ from pcircle.fbcast.signing import Beat, digest_of
 from pcircle.fs.attributes.metadata import Keep, settle_file, settle_link
 from pcircle.fs.attributes.xattrs import Held
 from pcircle.fs.directories import close_open, open_below
+from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 
 KEEP = Keep(mode=True, ownership=True, timestamps=True, acl=True)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.core.errors import UsageError
 from pcircle.core.units import parse_size
 from pcircle.core.values import (
     chunk_bytes,
     parse_number,
 )
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tool.options import common
 from pcircle.tool.times import stop_of
 from pcircle.transfer.asked import keep_of, limit_of, wish_of

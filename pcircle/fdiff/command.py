@@ -9,7 +9,15 @@ from typing import Any
 
 import msgspec
 
-from pcircle.comparing.fields import (
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_duration
+from pcircle.core.values import invalid, number
+from pcircle.fdiff import expressions
+from pcircle.fdiff.console import Console
+from pcircle.fdiff.plan import DiffPlan
+from pcircle.fdiff.work.task import DiffTask
+from pcircle.fs.lists import Lists
+from pcircle.ops.compare.fields import (
     CONTENT,
     DEFAULT,
     NAMES,
@@ -19,17 +27,9 @@ from pcircle.comparing.fields import (
     field_names,
     parse_fields,
 )
-from pcircle.comparing.manifests import KNOWN, is_manifest, open_verified
-from pcircle.core.errors import UsageError
-from pcircle.core.units import parse_duration
-from pcircle.core.values import invalid, number
-from pcircle.fdiff import expressions
-from pcircle.fdiff.console import Console
-from pcircle.fdiff.plan import DiffPlan
-from pcircle.fdiff.work.task import DiffTask
-from pcircle.fs.lists import Lists
+from pcircle.ops.compare.manifests import KNOWN, is_manifest, open_verified
+from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Observer
-from pcircle.signature.manifest import Manifest
 from pcircle.tool.actions import Wanted
 from pcircle.tool.inputs import lists_of
 from pcircle.tool.results import open_output

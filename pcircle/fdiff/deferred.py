@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pcircle.comparing.fields import LINKS
-from pcircle.comparing.moves import MoveMatcher, pack_candidate, unpack_candidate
 from pcircle.fdiff.plan import Alone, Linked
 from pcircle.fdiff.telling import Telling
 from pcircle.fs.sorting import Sorter
+from pcircle.ops.compare.fields import LINKS
+from pcircle.ops.compare.moves import MoveMatcher, pack_candidate, unpack_candidate
 
 _TOLD_AT_ONCE = 256
 

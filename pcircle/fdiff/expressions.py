@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pcircle.comparing.fields import (
+from pcircle.core.errors import UsageError
+from pcircle.ops.compare.fields import (
     ACL,
     ATIME,
     CONTENT,
@@ -23,7 +24,6 @@ from pcircle.comparing.fields import (
     OWNER,
     SIZE,
 )
-from pcircle.core.errors import UsageError
 
 Expression = tuple[tuple[tuple[str, str], ...], ...]
 

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from pcircle.comparing.fields import CONTENT, NAMES
 from pcircle.core.timestamps import Timestamp
+from pcircle.ops.compare.fields import CONTENT, NAMES
 from pcircle.tool.actions import Wanted
 from pcircle.tool.trees import TreeCounters, TreePlan
 from pcircle.walk.items import Place

@@ -9,7 +9,10 @@ import stat
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.comparing.fields import (
+from pcircle.core.errors import IntegrityError
+from pcircle.fdiff.expressions import BOTH, ONLY_DEST, ONLY_SRC, matches
+from pcircle.fdiff.plan import DIFFERENT, Counters, DiffPlan, Matched
+from pcircle.ops.compare.fields import (
     ACL,
     CONTENT,
     GROUP,
@@ -23,10 +26,7 @@ from pcircle.comparing.fields import (
     TARGET,
     field_names,
 )
-from pcircle.comparing.itemize import itemize, itemize_one_sided, kind_letter
-from pcircle.core.errors import IntegrityError
-from pcircle.fdiff.expressions import BOTH, ONLY_DEST, ONLY_SRC, matches
-from pcircle.fdiff.plan import DIFFERENT, Counters, DiffPlan, Matched
+from pcircle.ops.compare.itemize import itemize, itemize_one_sided, kind_letter
 from pcircle.runtime import Context
 from pcircle.tool.actions import Actions
 from pcircle.ui.names import show

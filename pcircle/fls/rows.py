@@ -175,8 +175,8 @@ class Rows:
 
     def _signature(self, name: bytes, directory_fd: int) -> str:
         """Return the signature of a file, as by fsum. OSError, also if the job ends."""
-        from pcircle.signature import Signer, format_signature  # few want it
-        from pcircle.signature.algorithms import DEFAULT
+        from pcircle.ops.digest import Signer, format_signature  # few want it
+        from pcircle.ops.digest.algorithms import DEFAULT
 
         signer = self._signer = self._signer or Signer(DEFAULT, b"")
         fd = os.open(name, _FLAGS, dir_fd=directory_fd)

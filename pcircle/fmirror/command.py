@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.core.guards import require
 from pcircle.fmirror import planning, snapshots
@@ -26,6 +25,7 @@ from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fmirror.work.surplus import packed
 from pcircle.fs.safe_open import any_link
 from pcircle.fs.write_access import WriteAccess
+from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.tool.failures import Failure
 from pcircle.tool.planned import tail
 from pcircle.tool.program import run_tool

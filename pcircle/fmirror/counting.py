@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.fmirror.plan import Deleting
 from pcircle.fmirror.removal import Found, Removal
 from pcircle.fmirror.report import MirrorConsole
+from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.tool.program import run_tool
 
 

@@ -18,7 +18,6 @@ from typing import IO, Any
 
 import msgspec
 
-from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.fmirror.removal import Console, Found, Removal
@@ -26,6 +25,7 @@ from pcircle.fmirror.report import MirrorConsole
 from pcircle.fmirror.work.alike import Candidates, Moved, Pair, Renamed, ordered
 from pcircle.fmirror.work.moving import MovePlan, MoveTask, item_of
 from pcircle.fs.directories import working_directory
+from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.runtime import Observer, Outcome, Task
 from pcircle.tool.actions import Lines, Wanted
 from pcircle.tool.program import ToolProgram, run_tool

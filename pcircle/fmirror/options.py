@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from pcircle.checkpoint.resume import CheckpointOptions
-from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.core.errors import UsageError
 from pcircle.core.units import parse_size
 from pcircle.core.values import chunk_bytes, interval_s, parse_number
@@ -19,6 +17,8 @@ from pcircle.fmirror.plan import Deleting, Look, Upkeep
 from pcircle.fmirror.snapshots import Snapshot
 from pcircle.fmirror.work.alike import Renamed
 from pcircle.fs.attributes.metadata import Keep
+from pcircle.ops.checkpoint.resume import CheckpointOptions
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tool.filters import attributes_of
 from pcircle.tool.options import common
 from pcircle.tool.times import stop_of

@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from pcircle.comparing import fields
 from pcircle.fs.attributes.metadata import Keep
+from pcircle.ops.compare import fields
 from pcircle.transfer.plan import Plan
 
 Look: TypeAlias = Literal["time", "size", "content", "none"]

@@ -16,14 +16,14 @@ from pcircle.fs.safe_open import any_link, named
 from pcircle.fsum.console import Console, tell_differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
 from pcircle.fsum.task import SumTask
-from pcircle.runtime import Observer, Task
-from pcircle.signature.algorithms import (
+from pcircle.ops.digest.algorithms import (
     DEFAULT,
     check_name,
     ensure_usable,
     get_algorithm,
     import_early,
 )
+from pcircle.runtime import Observer, Task
 from pcircle.tool.failures import line_of
 from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
@@ -36,8 +36,8 @@ from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
-    from pcircle.signature.checksums import ChecksumLine
-    from pcircle.signature.manifest import Manifest
+    from pcircle.ops.digest.checksums import ChecksumLine
+    from pcircle.ops.digest.manifest import Manifest
     from pcircle.walk.roots import Root
 
 # What only some runs need is imported where they need it: the start is a part of every run.
@@ -177,7 +177,7 @@ class SumProgram(ToolProgram):
         if options.against is None:
             return None, options.algorithm or "xxh128", False
         from pcircle.fsum.publishing import read_against
-        from pcircle.signature.manifest import Manifest
+        from pcircle.ops.digest.manifest import Manifest
 
         found = read_against(options.against, options.algorithm, options.mode, null=options.null)
         if isinstance(found, Manifest):
@@ -306,7 +306,7 @@ def _diff(typed: argparse.Namespace) -> int:
 def _run(options: Options) -> int:
     try:
         if options.whole:
-            from pcircle.signature.checksums import new_hasher
+            from pcircle.ops.digest.checksums import new_hasher
 
             new_hasher(options.algorithm or "xxh128")
         elif options.against is None:

@@ -22,9 +22,9 @@ from pcircle.fsum.report import (
     summary,
     verdict,
 )
+from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
+from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Outcome
-from pcircle.signature import format_signature, get_algorithm, iter_entries
-from pcircle.signature.digests import TRAILER_BYTES
 from pcircle.tool import console as base
 from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
@@ -197,7 +197,7 @@ class Console(base.Console[Done]):
         """Yield the lines of the output."""
         yield from _told(report.differences if self._json else self._differences.told())
         if self._digests is not None:
-            from pcircle.signature.checksums import format_line
+            from pcircle.ops.digest.checksums import format_line
 
             for record in self._digests.sorted():
                 path, _, digest = record.rpartition(b"\0\0")

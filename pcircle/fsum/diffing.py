@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fsum.items import Difference
-from pcircle.signature.manifest import Manifest, pair_entries
+from pcircle.ops.digest.manifest import Manifest, pair_entries
 
 
 def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:

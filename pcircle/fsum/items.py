@@ -60,7 +60,7 @@ Notice: TypeAlias = Failure | Recalled | Difference
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """The result of a part of a directory: its entries, see `pcircle.signature.signer.Result`."""
+    """The result of a part of a directory: its entries, see `pcircle.ops.digest.signer.Result`."""
 
     runs: tuple[bytes, ...] = ()
     spilled: tuple[tuple[int, int], ...] = ()

@@ -16,8 +16,8 @@ from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Chunk, Done, Large, Part
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, Reader, check_same
+from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.signature import Signer
 
 _SMALLEST_CHUNK_BYTES = 16 << 20
 _LARGEST_CHUNK_BYTES = 256 << 20

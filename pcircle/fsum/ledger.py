@@ -22,9 +22,9 @@ from pcircle.fs.scan import Block
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Done, Item
 from pcircle.fsum.plan import Plan
-from pcircle.signature import Signer
-from pcircle.signature.digests import FAILED, pack_trailer
-from pcircle.signature.manifest import (
+from pcircle.ops.digest import Signer
+from pcircle.ops.digest.digests import FAILED, pack_trailer
+from pcircle.ops.digest.manifest import (
     Manifest,
     ManifestEntry,
     ManifestSection,

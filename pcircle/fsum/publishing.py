@@ -26,10 +26,10 @@ from pcircle.fs.safe_open import (
 from pcircle.fsum.items import Difference, Done
 from pcircle.fsum.ledger import has_rotted, unwritable
 from pcircle.fsum.plan import Own, Plan
-from pcircle.signature import get_algorithm, iter_entries
-from pcircle.signature.checksums import ChecksumList, parse_list
-from pcircle.signature.digests import TRAILER_BYTES
-from pcircle.signature.manifest import (
+from pcircle.ops.digest import get_algorithm, iter_entries
+from pcircle.ops.digest.checksums import ChecksumList, parse_list
+from pcircle.ops.digest.digests import TRAILER_BYTES
+from pcircle.ops.digest.manifest import (
     DamagedManifestError,
     Manifest,
     ManifestEntry,

@@ -24,9 +24,9 @@ from pcircle.fs.stats import within_limit
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
+from pcircle.ops.digest import Signer
+from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
 from pcircle.runtime import Context
-from pcircle.signature import Signer
-from pcircle.signature.digests import FAILED, TRAILER_BYTES, pack_trailer
 from pcircle.tool.failures import Accounts, Failure, failure_of
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

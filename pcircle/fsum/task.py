@@ -17,9 +17,9 @@ from pcircle.fsum.large import LargeFile, LargeFiles
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
 from pcircle.fsum.visitor import SumVisitor
+from pcircle.ops.digest import Signer
+from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Context
-from pcircle.signature import Signer
-from pcircle.signature.digests import TRAILER_BYTES
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.seeds import seeds
 from pcircle.walk.sink import SINK_ITEMS

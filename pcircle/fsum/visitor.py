@@ -14,8 +14,8 @@ from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Large, Part
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
+from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.signature import Signer
 from pcircle.tool.failures import tell_recalls
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open

@@ -26,9 +26,9 @@ from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Digest
 from pcircle.fsum.plan import LARGE_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, check_same
+from pcircle.ops.digest.checksums import ChecksumLine as Line
+from pcircle.ops.digest.checksums import new_hasher
 from pcircle.runtime import Context
-from pcircle.signature.checksums import ChecksumLine as Line
-from pcircle.signature.checksums import new_hasher
 from pcircle.tool.failures import Accounts, Failure, Recalled, tell_recalls
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open

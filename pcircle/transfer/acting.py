@@ -10,8 +10,8 @@ import os
 import stat
 from collections.abc import Callable
 
-from pcircle.copying.observers import Observer
 from pcircle.fs.directories import HOLDER, join_path
+from pcircle.ops.copy.entry.observers import Observer
 from pcircle.tool.actions import Actions, Wanted
 from pcircle.tool.failures import Failure
 

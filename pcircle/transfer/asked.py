@@ -8,10 +8,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.core.errors import UsageError
 from pcircle.core.values import interval_s, invalid, number
 from pcircle.fs.attributes.metadata import Keep
+from pcircle.ops.checkpoint.resume import CheckpointOptions
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pcircle.checkpoint.journal import NamedCounts
-from pcircle.copying.counts import CopyCounts
+from pcircle.ops.checkpoint.journal import NamedCounts
+from pcircle.ops.copy.entry.counts import CopyCounts
 from pcircle.tool.counters import Measured
 from pcircle.ui.pace import Known
 

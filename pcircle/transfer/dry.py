@@ -10,16 +10,16 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from pcircle.circle import ProgressSums
-from pcircle.copying import target
-from pcircle.copying.attributes import AttributeCopier
-from pcircle.copying.collisions import CollisionError
-from pcircle.copying.overwrite import OverwriteOptions, file_stays, is_same_special
-from pcircle.copying.precision import TimestampPrecision
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.entry_errors import kind_of, told, tried
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, encoded
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.collisions import CollisionError
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions, file_stays, is_same_special
+from pcircle.ops.copy.entry.precision import TimestampPrecision
 from pcircle.runtime import Context, Task
 from pcircle.tool.failures import Failure
 from pcircle.transfer.acting import Acting, letter_of

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 
-from pcircle.copying.collisions import (
+from pcircle.fs.directories import HOLDER, Directories
+from pcircle.ops.copy.entry.collisions import (
     CollisionError,
     Collisions,
     differ_only_by,
@@ -19,7 +20,6 @@ from pcircle.copying.collisions import (
     group_by_key,
     list_names,
 )
-from pcircle.fs.directories import HOLDER, Directories
 from pcircle.transfer.plan import Plan
 from pcircle.transfer.worker.choose import siblings_of
 

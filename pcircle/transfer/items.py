@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.copying.settings import Stamp
+from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.tool.actions import Lines
 from pcircle.tool.failures import Failure, Recalled
 from pcircle.walk.items import Batch, Place, Portion, Tree

@@ -1,7 +1,7 @@
 """`--stripe`: the requested layout, and whether both sides support it.
 
 Rank 0 determines once whether a side is on Lustre, by one system call for each file system of a
-source and one for the destination. `pcircle.copying.layouts` sets layouts.
+source and one for the destination. `pcircle.ops.copy.entry.layouts` sets layouts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from pcircle.copying.settings import Striping
 from pcircle.core.errors import UsageError
 from pcircle.core.units import parse_size
 from pcircle.fs.attributes.lustre import (
@@ -26,6 +25,7 @@ from pcircle.fs.attributes.lustre import (
     wanted,
 )
 from pcircle.fs.attributes.metadata import Keep
+from pcircle.ops.copy.entry.settings import Striping
 from pcircle.transfer.plan import DIRECTORY, Root
 from pcircle.ui.names import show
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pcircle.checkpoint.plan import JournalPlan
-from pcircle.copying.settings import CopySettings
 from pcircle.fs.directories import Directories, bases, capacity_of
+from pcircle.ops.checkpoint.plan import JournalPlan
+from pcircle.ops.copy.entry.settings import CopySettings
 from pcircle.tool.actions import Wanted
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from pcircle.checkpoint.resume import CheckpointOptions, CheckpointSession
-from pcircle.copying.overwrite import OverwriteOptions
-from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.core.errors import RankLost, StoppedEarly, UsageError
 from pcircle.core.guards import require
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
+from pcircle.ops.checkpoint.resume import CheckpointOptions, CheckpointSession
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions
+from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES
 from pcircle.runtime import Observer, Task
 from pcircle.tool.actions import Wanted
 from pcircle.tool.filters import now_ns, refuse_ageless
@@ -135,7 +135,7 @@ class CopyProgram(ToolProgram):
 
         The other ranks start again, from the checkpoint. So nothing must be known of what the lost
         ranks held: a job that was killed altogether can be resumed at any moment
-        (`pcircle.checkpoint`), and so can this one.
+        (`pcircle.ops.checkpoint`), and so can this one.
         """
         loss = None if self.console is None else self.console.loss
         if loss is None:
@@ -348,7 +348,7 @@ class CopyProgram(ToolProgram):
         decided = msgspec.msgpack.decode(plan, type=self.plan_type)
         lists = self._lists if rank == 0 else None
         if decided.sign is not None:
-            from pcircle.signature.algorithms import ensure_usable
+            from pcircle.ops.digest.algorithms import ensure_usable
 
             ensure_usable(decided.sign, rank)
         if decided.dry:
@@ -488,7 +488,7 @@ def _refuse_unusable(options: Options) -> None:
     if options.strict_operands:
         refuse_loose((*options.sources, options.target))
     if options.sign is not None:
-        from pcircle.signature.algorithms import get_algorithm  # few copies are signed
+        from pcircle.ops.digest.algorithms import get_algorithm  # few copies are signed
 
         try:
             get_algorithm(options.sign)
@@ -503,13 +503,13 @@ def _refuse_unusable(options: Options) -> None:
 def _import_ahead(options: Options) -> None:
     """Import what only this job needs before ranks are forked, so each need not."""
     if local_ranks(options) > 1 and not options.checkpoint.never:
-        import pcircle.checkpoint.shared_board
+        import pcircle.ops.checkpoint.shared_board
     if options.verify:
         import pcircle.transfer.work.verify
     if options.dry:
         import pcircle.transfer.dry  # noqa: F401
     if options.sign is not None:
-        from pcircle.signature.algorithms import import_early
+        from pcircle.ops.digest.algorithms import import_early
 
         import_early(options.sign)
 
@@ -553,7 +553,7 @@ def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageE
 
 def _check_signature(options: Options) -> None:
     """Raise UsageError if the signature does not exist, or not for such a copy."""
-    from pcircle.signature.algorithms import check_name
+    from pcircle.ops.digest.algorithms import check_name
 
     try:
         check_name(require(options.sign))

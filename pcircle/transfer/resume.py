@@ -1,6 +1,6 @@
 """The checkpoint of a copy: its copies and options, and its messages.
 
-`pcircle.checkpoint.resume` decides whether a copy starts, resumes or is refused. Temporary files of
+`pcircle.ops.checkpoint.resume` decides whether a copy starts, resumes or is refused. Temporary files of
 earlier runs are removed in all cases.
 """
 
@@ -13,16 +13,20 @@ from itertools import islice
 
 import msgspec
 
-from pcircle.checkpoint import resume
-from pcircle.checkpoint.journal import NamedCounts
-from pcircle.checkpoint.previous_records import JournalProblem, temporary_name_matcher
-from pcircle.checkpoint.resume import (
+from pcircle.core.errors import UsageError
+from pcircle.core.guards import require
+from pcircle.core.units import format_count, format_size
+from pcircle.fs.safe_open import Untrusted, named, refuse_pseudo
+from pcircle.ops.checkpoint import resume
+from pcircle.ops.checkpoint.journal import NamedCounts
+from pcircle.ops.checkpoint.previous_records import JournalProblem, temporary_name_matcher
+from pcircle.ops.checkpoint.resume import (
     CheckpointJob,
     CheckpointOptions,
     CheckpointSession,
     DiscardReason,
 )
-from pcircle.checkpoint.store import (
+from pcircle.ops.checkpoint.store import (
     PREFIX,
     Checkpoint,
     CheckpointError,
@@ -30,10 +34,6 @@ from pcircle.checkpoint.store import (
     RefusalReason,
     checkpoint_paths,
 )
-from pcircle.core.errors import UsageError
-from pcircle.core.guards import require
-from pcircle.core.units import format_count, format_size
-from pcircle.fs.safe_open import Untrusted, named, refuse_pseudo
 from pcircle.transfer.counters import totals
 from pcircle.transfer.items import Remark
 from pcircle.transfer.plan import DIRECTORY, FILE, Plan, Root, is_in_copy

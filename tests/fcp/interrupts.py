@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from pcircle.checkpoint.journal import (
+from pcircle.ops.checkpoint.journal import (
     COMMIT,
     JournalFrame,
     NamesRecord,
@@ -22,7 +22,7 @@ from pcircle.checkpoint.journal import (
     read_frames,
     read_records,
 )
-from pcircle.checkpoint.store import Checkpoint
+from pcircle.ops.checkpoint.store import Checkpoint
 from tests.fcp.running import Launcher, Run
 
 # A copy of some thousand files, or of a file of 64 MiB, takes at least four seconds, of which the

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from pcircle.checkpoint.resume import CheckpointOptions
 from pcircle.core.errors import UsageError
 from pcircle.core.timestamps import timestamp
+from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.transfer.plan import Plan
 from pcircle.transfer.program import CopyProgram, Options
 from pcircle.walk.attributes import Attributes, Moment

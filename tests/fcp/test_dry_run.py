@@ -15,10 +15,10 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.core.errors import UsageError
 from pcircle.fcp.command import copy
 from pcircle.fs.attributes.metadata import Keep
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from tests.fcp.running import document
 from tests.fcp.trees import write_file
 

@@ -26,7 +26,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs the rights of root
 # Runs fcp with `hook` called once, right after the copier's method NAME has returned.
 WRAPPED = """
 import sys
-from pcircle.copying import files
+from pcircle.ops.copy.entry import files
 def after(name, hook):
     method = getattr(files.Copier, name)
     calls = []

@@ -12,9 +12,9 @@ import subprocess
 
 import pytest
 
-from pcircle.copying.overwrite import OverwriteOptions
 from pcircle.core.errors import UsageError
 from pcircle.fcp.command import copy
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from tests.fcp.running import run_fcp
 from tests.fcp.trees import make_directory, write_file
 

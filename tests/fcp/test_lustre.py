@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from pcircle.copying.settings import Striping
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.directories import HOLDER
+from pcircle.ops.copy.entry.settings import Striping
 from pcircle.transfer.items import Chunk, Item, Large
 from pcircle.transfer.plan import FILE, Plan, Root
 from pcircle.transfer.work.large import LargeFiles

@@ -11,17 +11,17 @@ from random import Random
 import msgspec
 import pytest
 
-from pcircle.checkpoint.index import IndexBuilder
-from pcircle.checkpoint.journal import (
+from pcircle.core.errors import NoSpace
+from pcircle.ops.checkpoint.index import IndexBuilder
+from pcircle.ops.checkpoint.journal import (
     Journal,
     NamesRecord,
     RecordKeys,
     journal_name,
     reserved_bytes,
 )
-from pcircle.checkpoint.previous_records import read_history
-from pcircle.checkpoint.store import Checkpoint, CheckpointHeader
-from pcircle.core.errors import NoSpace
+from pcircle.ops.checkpoint.previous_records import read_history
+from pcircle.ops.checkpoint.store import Checkpoint, CheckpointHeader
 from pcircle.transfer.counters import Counters
 
 SECRET = b"8 bytes!"

@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from pcircle.checkpoint.journal import (
+from pcircle.ops.checkpoint.journal import (
     COMMIT,
     JournalFrame,
     NamesRecord,
@@ -27,7 +27,7 @@ from pcircle.checkpoint.journal import (
     read_frames,
     read_records,
 )
-from pcircle.checkpoint.store import Checkpoint
+from pcircle.ops.checkpoint.store import Checkpoint
 from tests.conftest import SOAK
 from tests.fcp import kills
 from tests.fcp.interrupts import (
@@ -416,7 +416,7 @@ def test_a_full_disk_stops_and_resumes_after_space_is_made(
 
 MEASURE = """
 import sys
-from pcircle.checkpoint import journal
+from pcircle.ops.checkpoint import journal
 from pcircle.fcp import cli
 kept = []
 begin = journal.Journal.__init__

@@ -19,7 +19,7 @@ RANKS = 6
 # Each rank notes the epochs that are committed.
 NOTING = """
 import os, sys
-from pcircle.checkpoint.journal import Journal
+from pcircle.ops.checkpoint.journal import Journal
 notes = os.open(sys.argv.pop(), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 commit = Journal.commit
 def noted(self, epoch, counts):

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pcircle.checkpoint.store import VERSION, Checkpoint
+from pcircle.ops.checkpoint.store import VERSION, Checkpoint
 from tests.fcp.interrupts import checkpoints, committed, interrupt
 from tests.fcp.judge import CONTENT, METADATA, differences
 from tests.fcp.running import ONE, TWO, copy, document, run_fcp, without_rights

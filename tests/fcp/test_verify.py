@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.copying.content_hash import RangeHasher, digest_of
+from pcircle.ops.copy.entry.content_hash import RangeHasher, digest_of
 
 from ..fusefs.fixture import Mount
 from ..fusefs.mounting import Mounted

@@ -21,16 +21,16 @@ from typing import NoReturn
 import pytest
 
 from pcircle.aio import Files
-from pcircle.checkpoint.journal import CreatedDirectoryRecord, Journal, RecordKeys
-from pcircle.checkpoint.store import Checkpoint
 from pcircle.core.writing import WholeFile, write_all, write_at
 from pcircle.fs import lists, sorting
 from pcircle.fs.data import Mover
+from pcircle.ops.checkpoint.journal import CreatedDirectoryRecord, Journal, RecordKeys
+from pcircle.ops.checkpoint.store import Checkpoint
+from pcircle.ops.digest import get_algorithm
+from pcircle.ops.digest.manifest import ManifestEntry, write_manifest
+from pcircle.ops.digest.runs import Runs, RunStore, pack_entry
 from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.spill import SpillFile
-from pcircle.signature import get_algorithm
-from pcircle.signature.manifest import ManifestEntry, write_manifest
-from pcircle.signature.runs import Runs, RunStore, pack_entry
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.output import Output

@@ -8,12 +8,12 @@ import stat
 
 import pytest
 
-from pcircle.comparing.fields import SIZE
-from pcircle.comparing.manifests import open_verified
 from pcircle.core.errors import StoppedEarly
 from pcircle.fdiff.plan import Counters, DiffPlan
 from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.manifests import compare_manifests
+from pcircle.ops.compare.fields import SIZE
+from pcircle.ops.compare.manifests import open_verified
 from tests.fcp import trees
 from tests.fcp.conftest import place
 from tests.fcp.running import ONE, TWO, Launcher, Run

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.signature.checksums import format_line, parse_line, parse_list
+from pcircle.ops.digest.checksums import format_line, parse_line, parse_list
 from tests.fcp.running import FOUR, ONE, TWO, Launcher, clean_environment, without_rights
 
 from .running import run_fsum, some_launchers

@@ -20,7 +20,7 @@ _SCRIPT = f"""
 import runpy
 import sys
 
-from pcircle.signature import RunStore
+from pcircle.ops.digest import RunStore
 
 RunStore.__init__.__defaults__ = {_FEW_BYTES}, 0
 sys.argv = sys.argv[1:]

@@ -4,7 +4,7 @@ Each node has one, which is synced by one rank at a time, for all that wait. Wha
 rank writes is volatile until a sync of its node that began later has ended; that
 sync may take along some of what was written meanwhile. What a rank records of its
 work is on disk at once, which is the worst case for a claim; it counts by the marks
-of commits, as in `pcircle.checkpoint.journal`. Whatever counts must be stable at that
+of commits, as in `pcircle.ops.checkpoint.journal`. Whatever counts must be stable at that
 moment: so the power is cut, in effect, after every step.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from random import Random
 
-from pcircle.checkpoint.shared_sync import SyncCounts
+from pcircle.ops.checkpoint.shared_sync import SyncCounts
 
 
 class Disks:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.checkpoint.journal import RecordKeys
-from pcircle.checkpoint.store import Checkpoint, CheckpointHeader
+from pcircle.ops.checkpoint.journal import RecordKeys
+from pcircle.ops.checkpoint.store import Checkpoint, CheckpointHeader
 
 SECRET = b"8 bytes!"
 KEYS = RecordKeys(SECRET)

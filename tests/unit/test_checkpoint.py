@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.checkpoint import lock as module
-from pcircle.checkpoint.lock import CheckpointLock
-from pcircle.checkpoint.store import Checkpoint, CheckpointError, RefusalReason
 from pcircle.core.errors import StoppedEarly
+from pcircle.ops.checkpoint import lock as module
+from pcircle.ops.checkpoint.lock import CheckpointLock
+from pcircle.ops.checkpoint.store import Checkpoint, CheckpointError, RefusalReason
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.comparing import fields as f
-from pcircle.comparing.content import BLOCK_BYTES, ContentComparer
-from pcircle.comparing.details import DetailComparer
-from pcircle.comparing.itemize import itemize, itemize_one_sided
-from pcircle.comparing.sides import error_side, open_files
-from pcircle.comparing.statuses import StatusComparer, UserNames
 from pcircle.fs.stats import CAPACITY, Stats
+from pcircle.ops.compare import fields as f
+from pcircle.ops.compare.content import BLOCK_BYTES, ContentComparer
+from pcircle.ops.compare.details import DetailComparer
+from pcircle.ops.compare.itemize import itemize, itemize_one_sided
+from pcircle.ops.compare.sides import error_side, open_files
+from pcircle.ops.compare.statuses import StatusComparer, UserNames
 from tests.programs import required
 
 _S = 10**9

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcircle.checkpoint.hashes import HashSet
+from pcircle.ops.checkpoint.hashes import HashSet
 from tests.conftest import SOAK
 
 numbers = st.integers(0, 2**64 - 1) | st.integers(0, 30) | st.just(2**64 - 1)
@@ -62,7 +62,7 @@ def test_its_file_is_closed_with_it() -> None:
 FILL = """
 import sys
 from random import Random
-from pcircle.checkpoint.hashes import HashSet
+from pcircle.ops.checkpoint.hashes import HashSet
 
 count, rng, hashes = int(sys.argv[1]), Random(1), HashSet()
 for _ in range(0, count, 1000):

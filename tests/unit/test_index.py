@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pcircle.checkpoint.index import IndexBuilder, RecordIndex, RecordLocation
+from pcircle.ops.checkpoint.index import IndexBuilder, RecordIndex, RecordLocation
 from tests.conftest import SOAK
 
 ENTRY_BYTES = 36
@@ -90,7 +90,7 @@ def test_what_is_left_of_a_run_that_was_killed_is_no_matter(fd: int) -> None:
 PLAY = """
 import os, sys
 from random import Random
-from pcircle.checkpoint.index import RecordIndex, RecordLocation, IndexBuilder
+from pcircle.ops.checkpoint.index import RecordIndex, RecordLocation, IndexBuilder
 
 def write():
     places = IndexBuilder(fd)

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.checkpoint.index import IndexBuilder
-from pcircle.checkpoint.journal import (
+from pcircle.ops.checkpoint.index import IndexBuilder
+from pcircle.ops.checkpoint.journal import (
     COMMIT,
     RECORDS,
     CreatedDirectoryRecord,
@@ -39,9 +39,9 @@ from pcircle.checkpoint.journal import (
     read_record,
     read_records,
 )
-from pcircle.checkpoint.plan import JournalPlan
-from pcircle.checkpoint.previous_records import History, PreviousRecords, read_history
-from pcircle.checkpoint.store import Checkpoint
+from pcircle.ops.checkpoint.plan import JournalPlan
+from pcircle.ops.checkpoint.previous_records import History, PreviousRecords, read_history
+from pcircle.ops.checkpoint.store import Checkpoint
 from pcircle.transfer.counters import Counted, Counters, named, totals
 from tests.unit.checkpoints import KEYS, SECRET, checkpoint
 

@@ -16,8 +16,9 @@ from random import Random
 
 import pytest
 
-from pcircle.checkpoint import shared_board
-from pcircle.checkpoint.journal import (
+from pcircle.core.errors import NoSpace
+from pcircle.ops.checkpoint import shared_board
+from pcircle.ops.checkpoint.journal import (
     CreatedDirectoryRecord,
     DamagedRange,
     Journal,
@@ -25,11 +26,10 @@ from pcircle.checkpoint.journal import (
     read_frames,
     read_records,
 )
-from pcircle.checkpoint.journal_tail import JournalTail, TailState
-from pcircle.checkpoint.previous_records import read_history
-from pcircle.checkpoint.shared_board import SharedBoard
-from pcircle.checkpoint.store import Checkpoint
-from pcircle.core.errors import NoSpace
+from pcircle.ops.checkpoint.journal_tail import JournalTail, TailState
+from pcircle.ops.checkpoint.previous_records import read_history
+from pcircle.ops.checkpoint.shared_board import SharedBoard
+from pcircle.ops.checkpoint.store import Checkpoint
 from tests.unit.checkpoints import KEYS, checkpoint
 
 __all__ = ["checkpoint"]  # a fixture

@@ -11,7 +11,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.signature.manifest import (
+from pcircle.ops.digest.manifest import (
     DamagedManifestError,
     Manifest,
     ManifestEntry,

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from pcircle.checkpoint.store import CheckpointError, RefusalReason
-from pcircle.copying.attributes import AttributeCopier
-from pcircle.copying.content_hash import HashObserver
-from pcircle.copying.counts import CopyCounts
-from pcircle.copying.files import COPIED, Copier
-from pcircle.copying.observers import Data, Observer, ObserverSet
-from pcircle.copying.settings import CopySettings
-from pcircle.copying.target import TemporaryNames
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.entry_errors import tried, trying
+from pcircle.ops.checkpoint.store import CheckpointError, RefusalReason
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.content_hash import HashObserver
+from pcircle.ops.copy.entry.counts import CopyCounts
+from pcircle.ops.copy.entry.files import COPIED, Copier
+from pcircle.ops.copy.entry.observers import Data, Observer, ObserverSet
+from pcircle.ops.copy.entry.settings import CopySettings
+from pcircle.ops.copy.entry.target import TemporaryNames
 from pcircle.transfer.resume import words_of
 
 MIB = 1 << 20

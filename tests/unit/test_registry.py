@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from pcircle.copying.settings import Stamp
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.timestamps import timestamp
 from pcircle.fs.registry import Key
+from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.transfer.items import ANYWHERE, One
 from pcircle.transfer.work.inodes import Inode
 from pcircle.transfer.work.inodes import registry as new_registry

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from pcircle.checkpoint.plan import JournalPlan
-from pcircle.copying.overwrite import OverwriteOptions
-from pcircle.copying.settings import Striping
 from pcircle.core.timestamps import timestamp
 from pcircle.fs.attributes.metadata import Keep
+from pcircle.ops.checkpoint.plan import JournalPlan
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions
+from pcircle.ops.copy.entry.settings import Striping
 from pcircle.tool.actions import Wanted
 from pcircle.transfer.plan import DIRECTORY, Plan, Root
 from pcircle.transfer.resume import options_of

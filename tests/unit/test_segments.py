@@ -103,7 +103,7 @@ import os, resource, sys
 from pcircle.walk.roots import Root
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.publishing import publish
-from pcircle.signature.manifest import ManifestEntry, SectionWriter
+from pcircle.ops.digest.manifest import ManifestEntry, SectionWriter
 from pcircle.walk.segments import Part, cut, merged, present, write_range
 
 folder, parts, descriptors, ranged = os.fsencode(sys.argv[1]), *map(int, sys.argv[2:])

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.checkpoint.file_system_sync import FileSystemSync
-from pcircle.checkpoint.shared_board import SharedBoard
-from pcircle.checkpoint.shared_sync import SharedSync
 from pcircle.core.guards import require
+from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
+from pcircle.ops.checkpoint.shared_board import SharedBoard
+from pcircle.ops.checkpoint.shared_sync import SharedSync
 
 DEVICE, OTHER = "7", "8"
 FLUSH_S = 0.1

@@ -18,7 +18,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.signature import (
+from pcircle.ops.digest import (
     BLOCK_BYTES,
     BlockHasher,
     Runs,

@@ -18,8 +18,8 @@ from pcircle.fsum.items import Part
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
 from pcircle.fsum.visitor import SumVisitor
+from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.signature import Signer
 from pcircle.walk import opened as module
 from pcircle.walk.items import Batch, Place
 from pcircle.walk.opened import Gathering

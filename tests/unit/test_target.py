@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.copying import target
-from pcircle.copying.settings import CopySettings
-from pcircle.copying.target import TemporaryNames
 from pcircle.core.errors import NoSpace
 from pcircle.fs.attributes.metadata import Keep
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.settings import CopySettings
+from pcircle.ops.copy.entry.target import TemporaryNames
 
 NAME = b"name\xff"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners are changed by root alone")

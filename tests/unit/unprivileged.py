@@ -19,7 +19,7 @@ NOBODY = 65534
 _BEGIN = """
 import errno, os, stat, sys
 import json, locale, pcircle.fcp.command, pcircle.transport._single
-from pcircle.copying import target
+from pcircle.ops.copy.entry import target
 from pcircle.fcp import cli
 from pcircle.fs import directories, scan
 from pcircle.fs.attributes import metadata

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pcircle.comparing.manifests import ManifestReader, entry_mode
 from pcircle.fdiff.telling import Telling
 from pcircle.fs.directories import join_path
-from pcircle.signature.manifest import ManifestEntry
+from pcircle.ops.compare.manifests import ManifestReader, entry_mode
+from pcircle.ops.digest.manifest import ManifestEntry
 
 
 class Alone:

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from pcircle.comparing.content import ContentComparer
-from pcircle.comparing.fields import CONTENT, NOTHING, SIZE
-from pcircle.comparing.sides import Fds, error_side, open_files, set_error_side, with_side
 from pcircle.fdiff.plan import Chunk, Large
 from pcircle.fdiff.work.pairs import Pair, Pairs
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.directories import HOLDER, join_path
+from pcircle.ops.compare.content import ContentComparer
+from pcircle.ops.compare.fields import CONTENT, NOTHING, SIZE
+from pcircle.ops.compare.sides import Fds, error_side, open_files, set_error_side, with_side
 from pcircle.runtime import Context
 
 _FIRST_BYTES = 1 << 20

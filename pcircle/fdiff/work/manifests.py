@@ -14,15 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
-from pcircle.comparing.fields import KIND
-from pcircle.comparing.manifests import (
-    DigestComparer,
-    ManifestReader,
-    compare_entries,
-    entry_mode,
-    entry_row,
-)
-from pcircle.comparing.statuses import StatusComparer
 from pcircle.core.guards import require
 from pcircle.fdiff.plan import ONLY_A, Counters, DiffPlan
 from pcircle.fdiff.telling import Telling
@@ -30,8 +21,17 @@ from pcircle.fdiff.work.book import Alone
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
+from pcircle.ops.compare.fields import KIND
+from pcircle.ops.compare.manifests import (
+    DigestComparer,
+    ManifestReader,
+    compare_entries,
+    entry_mode,
+    entry_row,
+)
+from pcircle.ops.compare.statuses import StatusComparer
+from pcircle.ops.digest.manifest import Manifest, ManifestEntry, pair_entries
 from pcircle.runtime import Context
-from pcircle.signature.manifest import Manifest, ManifestEntry, pair_entries
 from pcircle.tool.failures import failure_of
 from pcircle.tool.trees import EntryVisitor
 from pcircle.walk.globs import Chooser

@@ -15,11 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-from pcircle.comparing.content import ContentComparer
-from pcircle.comparing.details import DetailComparer
-from pcircle.comparing.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
-from pcircle.comparing.sides import Fds, set_error_side
-from pcircle.comparing.statuses import StatusComparer
 from pcircle.core.guards import require
 from pcircle.fdiff.plan import ONLY_A, ONLY_B, DiffPlan, Large, Linked
 from pcircle.fdiff.telling import Telling
@@ -28,6 +23,11 @@ from pcircle.fs.data import Recalls
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
+from pcircle.ops.compare.content import ContentComparer
+from pcircle.ops.compare.details import DetailComparer
+from pcircle.ops.compare.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
+from pcircle.ops.compare.sides import Fds, set_error_side
+from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.runtime import Context
 from pcircle.tool.failures import shown_below, tell_recalls
 from pcircle.walk.items import handed_back

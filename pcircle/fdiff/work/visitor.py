@@ -14,10 +14,6 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from pcircle.comparing.details import DetailComparer
-from pcircle.comparing.fields import KIND
-from pcircle.comparing.sides import error_side, set_error_side, with_side
-from pcircle.comparing.statuses import StatusComparer, UserNames
 from pcircle.core.guards import require
 from pcircle.fdiff.plan import ONLY_A, ONLY_B, Ask, DiffPlan, Extras
 from pcircle.fdiff.telling import Telling
@@ -26,6 +22,10 @@ from pcircle.fdiff.work.pairs import Pairs
 from pcircle.fs.directories import Lease, device_and_inode, inode_alone
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.stats import CAPACITY
+from pcircle.ops.compare.details import DetailComparer
+from pcircle.ops.compare.fields import KIND
+from pcircle.ops.compare.sides import error_side, set_error_side, with_side
+from pcircle.ops.compare.statuses import StatusComparer, UserNames
 from pcircle.runtime import Context
 from pcircle.tool.failures import failure_of
 from pcircle.tool.trees import EntryVisitor

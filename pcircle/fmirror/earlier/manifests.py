@@ -15,8 +15,6 @@ from typing import Any
 
 import msgspec
 
-from pcircle.comparing import fields
-from pcircle.comparing.manifests import KNOWN, open_verified
 from pcircle.core.errors import StoppedEarly, UsageError
 from pcircle.core.guards import require
 from pcircle.core.writing import discard
@@ -30,8 +28,10 @@ from pcircle.fmirror.removal import Found
 from pcircle.fmirror.work.surplus import Surplus
 from pcircle.fs.lists import Lists, sort
 from pcircle.fs.sorting import pieces
+from pcircle.ops.compare import fields
+from pcircle.ops.compare.manifests import KNOWN, open_verified
+from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Outcome
-from pcircle.signature.manifest import Manifest
 from pcircle.tool.times import limit_of
 from pcircle.tool.treetool import TreeConsole, TreeProgram
 from pcircle.ui.names import show

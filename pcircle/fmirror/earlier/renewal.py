@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pcircle.comparing.manifests import DigestComparer
 from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.core.guards import require
 from pcircle.core.writing import WholeFile
@@ -25,10 +24,11 @@ from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.safe_open import create, replace
 from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.ops.compare.manifests import DigestComparer
+from pcircle.ops.digest.algorithms import get_algorithm
+from pcircle.ops.digest.manifest import Manifest, ManifestEntry
+from pcircle.ops.digest.manifest_update import ManifestUpdate
 from pcircle.runtime import Context
-from pcircle.signature.algorithms import get_algorithm
-from pcircle.signature.manifest import Manifest, ManifestEntry
-from pcircle.signature.manifest_update import ManifestUpdate
 from pcircle.tool.failures import Failure
 from pcircle.tool.program import run_tool
 from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask, resolve

@@ -16,9 +16,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pcircle.checkpoint.plan import JournalPlan
-from pcircle.comparing.manifests import DigestComparer, ManifestReader, entry_row
-from pcircle.comparing.statuses import StatusComparer
 from pcircle.core.encoding import text_of
 from pcircle.core.guards import require
 from pcircle.fmirror.plan import Deleting
@@ -27,8 +24,11 @@ from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_
 from pcircle.fs.lists import record_of
 from pcircle.fs.scan import Block
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
+from pcircle.ops.checkpoint.plan import JournalPlan
+from pcircle.ops.compare.manifests import DigestComparer, ManifestReader, entry_row
+from pcircle.ops.compare.statuses import StatusComparer
+from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.runtime import Context
-from pcircle.signature.manifest import Manifest, ManifestEntry
 from pcircle.tool.failures import Failure
 from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask
 from pcircle.walk.items import Place, handed_back

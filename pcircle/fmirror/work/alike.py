@@ -13,9 +13,9 @@ from typing import IO
 import msgspec
 import xxhash
 
-from pcircle.comparing.moves import MoveCandidate, MoveMatcher
 from pcircle.core.guards import require_type
 from pcircle.core.timestamps import Timestamp, timestamp
+from pcircle.ops.compare.moves import MoveCandidate, MoveMatcher
 from pcircle.tool.results import append_output
 from pcircle.ui.errorlog import LogFile
 

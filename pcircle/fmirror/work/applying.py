@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from pcircle.comparing import fields
 from pcircle.core.encoding import to_scan
 from pcircle.core.guards import require, require_type
 from pcircle.fmirror.work import steps
@@ -25,6 +24,7 @@ from pcircle.fmirror.work.visitor import MirrorVisitor
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import Changed, had_tried, trying
 from pcircle.fs.scan import Block
+from pcircle.ops.compare import fields
 from pcircle.runtime import Context
 from pcircle.tool.planned import mark_in, mark_of, parted, sorted_out
 from pcircle.transfer.items import Part

@@ -23,7 +23,6 @@ from itertools import count
 
 import msgspec
 
-from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.fs.data import Mover
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import trying
@@ -31,6 +30,7 @@ from pcircle.fs.naming import NO_SUCH_RENAME, exchange, rename_to_free
 from pcircle.fs.safe_open import directory
 from pcircle.fs.scan import blocks, encoded
 from pcircle.fs.write_access import Admissions
+from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 from pcircle.walk.choosing import Choose
 
 # Directories have none, nor has each file system, nor may everybody make each.

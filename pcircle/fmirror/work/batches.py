@@ -10,12 +10,12 @@ import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 
-from pcircle.comparing.details import DetailComparer
-from pcircle.comparing.fields import ACL, TARGET, XATTR
-from pcircle.comparing.sides import Fds
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS, lists_all
 from pcircle.fs.native.pure import ASK_LISTS, KEEP_ATTRIBUTES, KEEP_LISTS
 from pcircle.fs.stats import Row, Stats, within_limit
+from pcircle.ops.compare.details import DetailComparer
+from pcircle.ops.compare.fields import ACL, TARGET, XATTR
+from pcircle.ops.compare.sides import Fds
 
 _AT_ONCE_NS = 200_000_000  # time limit of a call, so that a slow file system can be interrupted
 

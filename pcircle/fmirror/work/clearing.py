@@ -17,9 +17,6 @@ import stat
 from contextlib import suppress
 from typing import Any
 
-from pcircle.checkpoint.file_system_sync import FileSystemSync
-from pcircle.comparing.content import ContentComparer
-from pcircle.comparing.sides import open_files
 from pcircle.fmirror.work.apart import Apart
 from pcircle.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.fmirror.work.judging import count
@@ -27,6 +24,9 @@ from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble, tried, trying
 from pcircle.fs.naming import give_free_name
 from pcircle.fs.scan import Block, blocks, rewound
+from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
+from pcircle.ops.compare.content import ContentComparer
+from pcircle.ops.compare.sides import open_files
 from pcircle.runtime import Context
 from pcircle.transfer.dry import DryVisitor
 from pcircle.transfer.items import Item

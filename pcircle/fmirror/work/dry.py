@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pcircle.comparing import fields
-from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.core.guards import require, require_type
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work import steps
@@ -29,6 +27,8 @@ from pcircle.fmirror.work.surplus import (
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.entry_errors import Changed, had_tried, trying
 from pcircle.fs.scan import Block
+from pcircle.ops.compare import fields
+from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 from pcircle.runtime import Context
 from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.transfer.acting import Acting, letter_of

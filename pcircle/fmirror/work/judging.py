@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from pcircle.comparing import fields
-from pcircle.comparing.details import DetailComparer
-from pcircle.comparing.itemize import itemize
 from pcircle.core.names import show
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.keeping import Keeping
 from pcircle.fs.sorting import Sorter
+from pcircle.ops.compare import fields
+from pcircle.ops.compare.details import DetailComparer
+from pcircle.ops.compare.itemize import itemize
 from pcircle.runtime import Context
 from pcircle.tool.actions import Lines
 from pcircle.tool.planned import entry

@@ -17,12 +17,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from pcircle.comparing import fields
-from pcircle.comparing.content import ContentComparer
-from pcircle.comparing.details import DetailComparer
-from pcircle.comparing.sides import open_files
-from pcircle.comparing.statuses import Status, StatusComparer
-from pcircle.copying.attributes import AttributeCopier, pinned_path
 from pcircle.fmirror.plan import MirrorPlan, compared
 from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.backup import Backup
@@ -37,6 +31,12 @@ from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.stats import Table
 from pcircle.fs.write_access import Admissions, WriteAccess
+from pcircle.ops.compare import fields
+from pcircle.ops.compare.content import ContentComparer
+from pcircle.ops.compare.details import DetailComparer
+from pcircle.ops.compare.sides import open_files
+from pcircle.ops.compare.statuses import Status, StatusComparer
+from pcircle.ops.copy.entry.attributes import AttributeCopier, pinned_path
 from pcircle.transfer.counters import Counters
 
 _NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)

@@ -18,8 +18,6 @@ from zlib import compress, decompress
 
 import msgspec
 
-from pcircle.comparing.content import ContentComparer
-from pcircle.comparing.sides import Fds, open_files
 from pcircle.core.guards import require_type
 from pcircle.core.names import show
 from pcircle.core.timestamps import Timestamp, timestamp
@@ -33,6 +31,8 @@ from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_
 from pcircle.fs.naming import rename_to_free
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.write_access import Admissions, WriteAccess
+from pcircle.ops.compare.content import ContentComparer
+from pcircle.ops.compare.sides import Fds, open_files
 from pcircle.runtime import Context, Task
 from pcircle.threads.throttle import BURST_S, Throttle
 from pcircle.tool.actions import Actions, Lines, Wanted

@@ -13,11 +13,11 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-from pcircle.copying.copy_context import refuse_change
-from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.others import Others
 from pcircle.fs.data import Mover
+from pcircle.ops.copy.entry.copy_context import refuse_change
+from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 
 _NO_CLONES = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY)
 

@@ -15,13 +15,13 @@ from itertools import accumulate, chain, repeat
 
 import msgspec
 
-from pcircle.comparing import fields
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.batches import BatchedDetails, Holders
 from pcircle.fmirror.work.keeping import Keeping, read_from_ns
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.scan import FOLDER, LINK, ONLY_FILES, DirectoryBatch
 from pcircle.fs.stats import CAPACITY, Failed, Stats, Table
+from pcircle.ops.compare import fields
 
 OF_FILES = fields.ALL & ~fields.TARGET
 _KINDS = ONLY_FILES | 1 << LINK[0]

@@ -18,9 +18,6 @@ from typing import Any, Protocol
 import msgspec
 import xxhash
 
-from pcircle.checkpoint.plan import JournalPlan
-from pcircle.checkpoint.previous_records import exclude_checkpoint
-from pcircle.copying.collisions import folding_key, folds_name
 from pcircle.core.encoding import text_of, to_scan
 from pcircle.core.guards import require
 from pcircle.core.names import show
@@ -31,6 +28,9 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, trying
 from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first, rewound
 from pcircle.fs.write_access import WriteAccess
+from pcircle.ops.checkpoint.plan import JournalPlan
+from pcircle.ops.checkpoint.previous_records import exclude_checkpoint
+from pcircle.ops.copy.entry.collisions import folding_key, folds_name
 from pcircle.removing.tree import TreeRemover
 from pcircle.runtime import Context
 from pcircle.tool.actions import Actions, Wanted

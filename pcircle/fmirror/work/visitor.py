@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.comparing import fields
 from pcircle.core.guards import require, require_type
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.beside import Beside
@@ -42,6 +41,7 @@ from pcircle.fs.file_system import is_pseudo
 from pcircle.fs.scan import Block, rewound
 from pcircle.fs.stats import CAPACITY, divide
 from pcircle.fs.write_access import WriteAccess
+from pcircle.ops.compare import fields
 from pcircle.runtime import Context
 from pcircle.transfer.items import Item, Part
 from pcircle.transfer.plan import Plan, scope_of

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pcircle import __version__
-from pcircle.checkpoint.resume import CheckpointSession
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
+from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.runtime import Outcome
 from pcircle.tool import console as base
 from pcircle.tool.failures import Failure

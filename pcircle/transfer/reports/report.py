@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pcircle.copying.counts import HARD_LINKS
 from pcircle.core.units import format_count, format_duration, format_rate, format_size
+from pcircle.ops.copy.entry.counts import HARD_LINKS
 from pcircle.runtime import RankReport
 from pcircle.tool.console import miscounted, unsettled
 from pcircle.transfer.counters import Counters, totals

@@ -1,7 +1,7 @@
 """`--signature`: digests of the copied data, from the same read that copies it.
 
 A copier that signs reads, so nothing is cloned or copied by the kernel. The data goes through the
-rank's signer (`pcircle.signature.signer`), and digests go to rank 0 with the results.
+rank's signer (`pcircle.ops.digest.signer`), and digests go to rank 0 with the results.
 
 The signature covers the entries of the source as they are in the destination: an entry that was
 left unchanged was not read from the source, so it is read in the target. Failed entries leave a
@@ -14,7 +14,7 @@ Without the option there is no signer.
 
 from __future__ import annotations
 
-from pcircle.signature import format_signature, get_algorithm, iter_entries
+from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
 from pcircle.tool.failures import Failure
 from pcircle.transfer.items import Done, Skipped
 

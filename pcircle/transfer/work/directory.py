@@ -11,14 +11,14 @@ import stat
 
 import msgspec
 
-from pcircle.checkpoint.previous_records import CompletedNames
-from pcircle.copying.attributes import AttributeCopier
-from pcircle.copying.precision import TimestampPrecision
 from pcircle.core.guards import require
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.attributes.xattrs import ACL, Held, kind_of
 from pcircle.fs.directories import Lease
 from pcircle.fs.write_access import Obstacle
+from pcircle.ops.checkpoint.previous_records import CompletedNames
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.precision import TimestampPrecision
 
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from pcircle.checkpoint.journal import Counts
-from pcircle.copying.files import COPIED, LARGE, LINKED
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.entry_errors import trying
+from pcircle.ops.checkpoint.journal import Counts
+from pcircle.ops.copy.entry.files import COPIED, LARGE, LINKED
 from pcircle.runtime import Context
 from pcircle.transfer.acting import letter_of
 from pcircle.transfer.counters import named, of_names

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pcircle.copying.settings import Stamp
 from pcircle.fs.registry import Registry
+from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.transfer.items import One
 
 MAX_AT_HAND = 50_000  # some 25 MB

@@ -17,11 +17,11 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pcircle.checkpoint.journal import Counts, InodeRecord
-from pcircle.checkpoint.recorder import Recorder
-from pcircle.checkpoint.resume import CheckpointSession
-from pcircle.copying.settings import Stamp
 from pcircle.core.guards import require
+from pcircle.ops.checkpoint.journal import Counts, InodeRecord
+from pcircle.ops.checkpoint.recorder import Recorder
+from pcircle.ops.checkpoint.resume import CheckpointSession
+from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.transfer.counters import FOUND, named
 from pcircle.transfer.items import NOTHING, Done, First, Item, Large, Links, One, Part
 from pcircle.transfer.plan import Plan

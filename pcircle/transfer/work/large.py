@@ -12,15 +12,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pcircle.checkpoint.journal import RangeRecord, StartedFileRecord
-from pcircle.copying import target
-from pcircle.copying.copy_context import SourceModifiedError
-from pcircle.copying.overwrite import DestinationExistsError
-from pcircle.copying.settings import CHUNK_UNIT_BYTES
-from pcircle.copying.target import StartedFile, TargetFile
 from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import trying
+from pcircle.ops.checkpoint.journal import RangeRecord, StartedFileRecord
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.copy_context import SourceModifiedError
+from pcircle.ops.copy.entry.overwrite import DestinationExistsError
+from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES
+from pcircle.ops.copy.entry.target import StartedFile, TargetFile
 from pcircle.runtime import Context
 from pcircle.transfer.items import NOTHING, OF_FILE, Chunk, Done, Item, Large
 from pcircle.transfer.work.takeup import take_up, usable

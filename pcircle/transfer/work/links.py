@@ -34,17 +34,17 @@ from typing import Any, NamedTuple, TypeAlias, overload
 
 import msgspec
 
-from pcircle.checkpoint.journal import InodeRecord as Journaled
-from pcircle.copying import target
-from pcircle.copying.counts import HARD_LINKS
-from pcircle.copying.files import COPIED, LARGE
-from pcircle.copying.links import add_hard_link, same_content
-from pcircle.copying.overwrite import DestinationExistsError, is_copied_special
-from pcircle.copying.settings import Stamp
 from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, trying
 from pcircle.fs.registry import Key, Registry, home_of
+from pcircle.ops.checkpoint.journal import InodeRecord as Journaled
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.counts import HARD_LINKS
+from pcircle.ops.copy.entry.files import COPIED, LARGE
+from pcircle.ops.copy.entry.links import add_hard_link, same_content
+from pcircle.ops.copy.entry.overwrite import DestinationExistsError, is_copied_special
+from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.runtime import Context
 from pcircle.transfer.items import (
     ANYWHERE,

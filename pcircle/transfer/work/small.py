@@ -19,8 +19,6 @@ from typing import Any, cast
 
 import msgspec
 
-from pcircle.checkpoint.journal import SubtreeRecord
-from pcircle.copying.plain import MAX_NAMES
 from pcircle.core.guards import require
 from pcircle.fs import native
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
@@ -28,6 +26,8 @@ from pcircle.fs.directories import Lease, close_open, join_path
 from pcircle.fs.native.pure import KEEP_MODE, KEEP_OWNER, KEEP_TIMES
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import Table
+from pcircle.ops.checkpoint.journal import SubtreeRecord
+from pcircle.ops.copy.entry.plain import MAX_NAMES
 from pcircle.transfer.counters import of_new_directory
 from pcircle.transfer.items import Part
 from pcircle.transfer.plan import Plan

@@ -15,18 +15,18 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pcircle.checkpoint.journal import RangeRecord, StartedFileRecord
-from pcircle.checkpoint.previous_records import PreviousRecords, TargetNames
-from pcircle.copying import target
-from pcircle.copying.attributes import path_of
-from pcircle.copying.files import Copier
-from pcircle.copying.settings import Stamp
-from pcircle.copying.target import StartedFile
 from pcircle.core.encoding import to_scan
 from pcircle.fs.attributes.xattrs import lift_flags
+from pcircle.ops.checkpoint.journal import RangeRecord, StartedFileRecord
+from pcircle.ops.checkpoint.previous_records import PreviousRecords, TargetNames
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.attributes import path_of
+from pcircle.ops.copy.entry.files import Copier
+from pcircle.ops.copy.entry.settings import Stamp
+from pcircle.ops.copy.entry.target import StartedFile
 
 if TYPE_CHECKING:
-    from pcircle.signature import Signer
+    from pcircle.ops.digest import Signer
 
 _LISTED_AT_ONCE = 4096
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -167,7 +167,7 @@ def take_up(
 
 def usable(signer: Signer, parts: Sequence[RangeRecord]) -> list[RangeRecord]:
     """Return the parts of a large file with complete digests, each block at most once."""
-    from pcircle.signature import BLOCK_BYTES, PART  # few copies are signed
+    from pcircle.ops.digest import BLOCK_BYTES, PART  # few copies are signed
 
     chosen: list[RangeRecord] = []
     reached = 0

@@ -20,22 +20,22 @@ from functools import partial
 
 import msgspec
 
-from pcircle.copying import target
-from pcircle.copying.attributes import AttributeCopier
-from pcircle.copying.content_hash import (
+from pcircle.core.errors import NoSpace
+from pcircle.core.guards import require
+from pcircle.fs.attributes.xattrs import lift_flags
+from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import MISMATCH, Changed, Trouble, kind_of
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.content_hash import (
     DIGEST_BYTES,
     ExpectedContent,
     HashObserver,
     Rereader,
     StopRereading,
 )
-from pcircle.copying.files import Copier
-from pcircle.copying.overwrite import OverwriteOptions
-from pcircle.core.errors import NoSpace
-from pcircle.core.guards import require
-from pcircle.fs.attributes.xattrs import lift_flags
-from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import MISMATCH, Changed, Trouble, kind_of
+from pcircle.ops.copy.entry.files import Copier
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.runtime import Context
 from pcircle.tool.failures import Failure
 from pcircle.transfer.counters import Counters, named

@@ -19,15 +19,6 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.checkpoint.journal import Counts, SubtreeRecord
-from pcircle.checkpoint.previous_records import (
-    RecordedDirectory,
-    exclude_checkpoint,
-    exclude_completed,
-    exclude_completed_from_list,
-)
-from pcircle.copying import target
-from pcircle.copying.attributes import path_of
 from pcircle.core.guards import require
 from pcircle.fs.attributes.exposure import withdraw
 from pcircle.fs.attributes.metadata import settle_file, settle_searched
@@ -37,6 +28,15 @@ from pcircle.fs.entry_errors import LOOP, Changed, Trouble, had_tried, tried, tr
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.fs.write_access import WriteAccess
+from pcircle.ops.checkpoint.journal import Counts, SubtreeRecord
+from pcircle.ops.checkpoint.previous_records import (
+    RecordedDirectory,
+    exclude_checkpoint,
+    exclude_completed,
+    exclude_completed_from_list,
+)
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.attributes import path_of
 from pcircle.runtime import Context
 from pcircle.tool.failures import tell_recalls
 from pcircle.transfer.counters import DIRECTORIES, FAILED, named, totals

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pcircle.copying.collisions import Siblings, reopened
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.ops.copy.entry.collisions import Siblings, reopened
 from pcircle.transfer.plan import Plan
 from pcircle.walk.attributes import ANY
 from pcircle.walk.choosing import choosing

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pcircle.copying.attributes import AttributeCopier
-from pcircle.copying.files import Copier
-from pcircle.copying.overwrite import DestinationExistsError
 from pcircle.fs.directories import Directories
 from pcircle.fs.entry_errors import trying
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.files import Copier
+from pcircle.ops.copy.entry.overwrite import DestinationExistsError
 from pcircle.transfer.acting import Acting
 from pcircle.transfer.counters import Counters
 
 if TYPE_CHECKING:
-    from pcircle.signature import Signer
+    from pcircle.ops.digest import Signer
 from pcircle.walk.items import Place
 
 
@@ -55,7 +55,7 @@ class DirectoryCopier:
         self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
     ) -> os.stat_result | None:
         """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
-        from pcircle.copying.special_files import copy_special  # few trees have any
+        from pcircle.ops.copy.entry.special_files import copy_special  # few trees have any
 
         names = (source_fd, source, target_fd, name)
         self.copier.context.observers.attempt(0)

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pcircle.checkpoint.journal import NamesRecord, RecordKeys
-from pcircle.checkpoint.previous_records import (
+from pcircle.fs.attributes.xattrs import lift_flags
+from pcircle.ops.checkpoint.journal import NamesRecord, RecordKeys
+from pcircle.ops.checkpoint.previous_records import (
     CompletedNames,
     PreviousRecords,
     RecordedDirectory,
     TargetNames,
 )
-from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.transfer.plan import Plan
 from pcircle.transfer.worker.sides import Sides
 
 if TYPE_CHECKING:
-    from pcircle.signature import Signer
+    from pcircle.ops.digest import Signer
 
 
 class Earlier:

@@ -1,10 +1,10 @@
-"""`--bwlimit` and `--ops-limit`: the costs of items; see `pcircle.copying.limits`."""
+"""`--bwlimit` and `--ops-limit`: the costs of items; see `pcircle.ops.copy.entry.limits`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pcircle.copying.limits import RateLimits
+from pcircle.ops.copy.entry.limits import RateLimits
 from pcircle.transfer.items import Chunk, Item, Large, Links
 from pcircle.transfer.plan import Plan
 

@@ -10,11 +10,11 @@ from contextlib import suppress
 
 import xxhash
 
-from pcircle.checkpoint.target_mark import create_mark
 from pcircle.fs.attributes.xattrs import generation
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.entry_errors import trying
 from pcircle.fs.naming import sync_directory
+from pcircle.ops.checkpoint.target_mark import create_mark
 from pcircle.transfer.plan import Plan, is_in_copy, open_sides
 
 

@@ -1,4 +1,4 @@
-"""FIFOs, sockets and devices that are not copied (`pcircle.copying.special` copies them).
+"""FIFOs, sockets and devices that are not copied (`pcircle.ops.copy.entry.special` copies them).
 
 Without -a they are left out of trees, as in other tools, and reported once for each kind; a SRC of
 this kind is a failure.

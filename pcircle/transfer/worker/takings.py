@@ -10,12 +10,12 @@ from collections.abc import Callable
 from operator import sub
 from typing import TYPE_CHECKING
 
-from pcircle.checkpoint.journal import Counts, add_counts
+from pcircle.ops.checkpoint.journal import Counts, add_counts
 from pcircle.transfer.counters import FAILED, Counters
 from pcircle.transfer.items import NOTHING, Part
 
 if TYPE_CHECKING:
-    from pcircle.signature import Signer
+    from pcircle.ops.digest import Signer
 
 
 class Takings:

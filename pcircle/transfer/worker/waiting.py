@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pcircle.checkpoint.file_system_sync import FileSystemSync
-from pcircle.checkpoint.journal import Counts
 from pcircle.core.guards import require
+from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
+from pcircle.ops.checkpoint.journal import Counts
 from pcircle.runtime import Context
 from pcircle.transfer.items import Chunk, Copied, Done, Item, Reread, Verify
 from pcircle.walk.visitor import Where
 
 if TYPE_CHECKING:
-    from pcircle.copying.content_hash import HashObserver
+    from pcircle.ops.copy.entry.content_hash import HashObserver
 
 LONGEST_WAIT_S = 2.0
 """The time between epochs; they are committed sooner if ranks are idle."""

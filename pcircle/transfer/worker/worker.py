@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from pcircle.checkpoint.file_system_sync import FileSystemSync
-from pcircle.checkpoint.previous_records import PreviousRecords
-from pcircle.checkpoint.recorder import Recorder
-from pcircle.copying.attributes import AttributeCopier
-from pcircle.copying.files import Copier
-from pcircle.copying.observers import Observer, SigningObserver
-from pcircle.copying.overwrite import OverwritePolicy
-from pcircle.copying.target import TemporaryNames
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER
+from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
+from pcircle.ops.checkpoint.previous_records import PreviousRecords
+from pcircle.ops.checkpoint.recorder import Recorder
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.files import Copier
+from pcircle.ops.copy.entry.observers import Observer, SigningObserver
+from pcircle.ops.copy.entry.overwrite import OverwritePolicy
+from pcircle.ops.copy.entry.target import TemporaryNames
 from pcircle.transfer.acting import Acting
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.plan import Plan
@@ -35,8 +35,8 @@ from pcircle.transfer.worker.takings import Takings
 from pcircle.transfer.worker.waiting import Waiting
 
 if TYPE_CHECKING:
-    from pcircle.copying.content_hash import HashObserver
-    from pcircle.signature import Signer
+    from pcircle.ops.copy.entry.content_hash import HashObserver
+    from pcircle.ops.digest import Signer
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -85,12 +85,12 @@ def worker(
     limits = limits_of(plan, size) if first is None else first.limits
     signer = None
     if plan.sign is not None:
-        from pcircle.signature import Signer  # few copies are signed
+        from pcircle.ops.digest import Signer  # few copies are signed
 
         signer = Signer(plan.sign, HOLDER, first=None if first is None else first.signer)
     hasher: HashObserver | None = None
     if plan.verify:
-        from pcircle.copying.content_hash import HashObserver  # few copies are verified
+        from pcircle.ops.copy.entry.content_hash import HashObserver  # few copies are verified
 
         hasher = HashObserver()
     signing = None if signer is None else SigningObserver(signer)

@@ -1,0 +1,99 @@
+"""Flushing of the file systems that a rank writes to.
+
+The file systems of the target are flushed as a whole once per epoch, which takes one call for many
+files and for many ranks of a node (see `shared_sync`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pcircle.core.errors import StoppedEarly
+
+if TYPE_CHECKING:
+    from pcircle.ops.checkpoint.shared_sync import SharedSync
+
+
+class FileSystemSync:
+    """The file systems that one rank writes to, and its current epoch."""
+
+    def __init__(self, first: FileSystemSync | None = None, token: bytes = b"") -> None:
+        """Create the state of a rank, or with `first` that of another thread of the same rank.
+
+        Threads of a rank share file systems and epoch. With the job's `token` the ranks of a node
+        flush on behalf of each other.
+        """
+        self._rank_state = first or self
+        self._token = token
+        self._shared: dict[int, SharedSync | None] = {}  # by device; None if sharing is impossible
+        if first is None:
+            self._epoch = 1
+            # A descriptor of one directory per device.
+            self._file_systems: dict[int, int] = {}
+            self._lock = threading.Lock()
+        else:
+            self._file_systems, self._lock = first._file_systems, first._lock
+        self._libc: Any = None
+
+    @property
+    def epoch(self) -> int:
+        """The rank's current epoch."""
+        return self._rank_state._epoch
+
+    def enter(self, epoch: int) -> None:
+        """Assign everything from now on to this epoch."""
+        self._epoch = epoch
+
+    def add_directory(self, fd: int, status: os.stat_result) -> None:
+        """Register the file system of a directory of the copy."""
+        if status.st_dev in self._file_systems:
+            return
+        # An unreadable directory cannot be used for syncfs; another directory on the device will
+        # do.
+        with suppress(OSError), self._lock:
+            if status.st_dev not in self._file_systems:  # another thread may have added it
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+                self._file_systems[status.st_dev] = os.open(b".", flags, dir_fd=fd)
+
+    def sync(self) -> None:
+        """Flush everything that this node has written. StoppedEarly if that fails."""
+        with self._lock:
+            file_systems = list(self._file_systems.items())
+        for device, fd in file_systems:
+            shared = self._shared_sync(device)
+            if shared is None:
+                self._sync_file_system(fd)
+            else:
+                shared.sync(partial(self._sync_file_system, fd))
+
+    def _shared_sync(self, device: int) -> SharedSync | None:
+        if self._token and device not in self._shared:
+            from pcircle.ops.checkpoint.shared_sync import SharedSync  # most copies end before
+
+            self._shared[device] = None
+            with suppress(OSError):  # another process uses the name
+                self._shared[device] = SharedSync(self._token, f"{device:x}")
+        return self._shared.get(device)
+
+    def _sync_file_system(self, fd: int) -> None:
+        import ctypes  # slow, and most copies end before their first epoch
+
+        if self._libc is None:
+            self._libc = ctypes.CDLL(None, use_errno=True)
+        if self._libc.syncfs(fd):
+            reason = os.strerror(ctypes.get_errno())
+            raise StoppedEarly(f"the copy cannot be flushed to disk: {reason}")
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        for shared in self._shared.values():
+            if shared is not None:
+                shared.close()
+        self._shared.clear()
+        for fd in self._file_systems.values():
+            os.close(fd)
+        self._file_systems.clear()

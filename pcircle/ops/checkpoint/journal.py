@@ -1,0 +1,547 @@
+"""The journal of a checkpoint: its records, their framing, writing and reading.
+
+The ranks of a node append to a common file. A record states that something is done: a directory
+with its subtree, names of one directory, a range of a large file. It does not matter which rank did
+it, so stolen work needs no special case: the completed work is the union of all journals.
+
+A journal may only claim what is on disk. Every frame of records has an epoch
+(`pcircle.circle.epochs`), which applies to all its records, and every commit writes a mark. A frame
+counts only if any journal of the same run has a commit mark for the frame's epoch or a later one.
+So records are written as they come, in bounded memory, and become valid all at once. Nothing is
+ever rewritten: a crash costs only the work after the last mark.
+
+The bytes, all integers little-endian:
+
+    frame   := magic (4)  length (u32)  epoch (u64)  check (u64)  payload (length)
+    magic   := "fcpR" for records, "fcpC" for a commit of the epoch
+    check   := XXH3-64, seeded with the checkpoint's secret, of magic .. epoch and payload
+    payload := of records: { length (u32)  record }*; of a commit: rank and its counts
+    record, rank and counts := MessagePack
+
+A directory is identified by 16 bytes of keyed BLAKE2b of root and path, a name in it by 8 bytes of
+seeded XXH3-64. A user who chooses the file names can predict neither, and records of deep
+directories are no longer than others. `docs/journal-format.rst` has an example.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import xxhash
+
+from pcircle.core.errors import NoSpace
+from pcircle.core.guards import require
+from pcircle.core.writing import write_at
+from pcircle.fs.directories import HOLDER
+from pcircle.ops.checkpoint.blake import blake2b
+from pcircle.ops.checkpoint.journal_tail import JournalTail, TailState
+
+RECORDS, COMMIT = b"fcpR", b"fcpC"
+_HEAD = struct.Struct("<4sIQQ")
+_LENGTH = struct.Struct("<I")
+_MAX_BYTES = 16 << 20  # of a frame's payload; a greater length is damage or malice
+_RESERVED_BYTES = 256 << 10  # per rank of a small job
+_MIN_RESERVED_BYTES = 16 << 10  # per rank of any job
+_TOTAL_RESERVED_BYTES = 256 << 20  # in total, unless ranks would fall below the minimum
+_FRAMES_PER_RESERVATION = 4  # per reservation
+_MARK_BYTES = 4 << 10  # for the mark of a commit and the overhead of a frame
+HASH_BYTES = 8
+# Errors of file systems without space reservation if the C library does not emulate it.
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+Counts: TypeAlias = "tuple[int, ...]"
+"""A tool's counters by position, in memory, where all ranks run the same version."""
+NamedCounts: TypeAlias = "dict[str, int]"
+"""A tool's counters by name, as stored on disk; missing counters are 0.
+
+Readers ignore unknown names, which a version with more counters may have written.
+"""
+
+
+class SubtreeRecord(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+    """A directory and everything below it is complete; `counts` are its share of the job's counts.
+
+    `made` is the copy's inode and `changed` its change time in ns. While both are unchanged, no
+    entry has been added or removed. A signed copy has a `digest`, and `signed` entries below it.
+    """
+
+    key: bytes
+    counts: NamedCounts
+    made: int
+    changed: int
+    digest: bytes = b""
+    signed: int = 0
+
+
+class NamesRecord(msgspec.Struct, frozen=True, array_like=True, tag="n"):
+    """Names of one directory are complete, given as concatenated hashes.
+
+    `entries` are their packed signature entries in a signed copy. `made` identifies the directory's
+    copy; the record does not apply to any other directory.
+    """
+
+    key: bytes
+    hashes: bytes
+    counts: NamedCounts
+    made: int
+    entries: bytes = b""
+
+
+class StartedFileRecord(msgspec.Struct, frozen=True, array_like=True, tag="l"):
+    """A large file was started under a temporary name, whose inode is `made`.
+
+    `key` identifies the file, `where` its temporary file. `source` is the version of the source,
+    see `Stamp.version`.
+    """
+
+    key: bytes
+    where: bytes
+    temporary: bytes
+    made: int
+    source: tuple[int, int, int, int]
+
+
+class RangeRecord(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    """A range of a large file was copied; `blocks` are the block digests if it is signed."""
+
+    key: bytes
+    temporary: bytes
+    offset: int
+    length: int
+    blocks: bytes = b""
+
+
+class InodeRecord(msgspec.Struct, frozen=True, array_like=True, tag="i"):
+    """The copy of an inode with several names was created under this name; `made` is its identity.
+
+    `source` is the version of the original, see `Stamp.version`.
+    """
+
+    key: bytes
+    root: int
+    path: bytes
+    name: bytes
+    made: int
+    source: tuple[int, int, int, int]
+    seal: bytes = b""  # kind and digest, if the copy is signed
+
+
+class CreatedDirectoryRecord(msgspec.Struct, frozen=True, array_like=True, tag="m"):
+    """The job created this directory. The record is valid even if its epoch was not committed."""
+
+    key: bytes
+
+
+Record: TypeAlias = (
+    SubtreeRecord
+    | NamesRecord
+    | StartedFileRecord
+    | RangeRecord
+    | InodeRecord
+    | CreatedDirectoryRecord
+)
+
+
+def add_named_counts(a: NamedCounts, b: NamedCounts) -> NamedCounts:
+    """Return the sum of two sets of named counters."""
+    return {name: a.get(name, 0) + b.get(name, 0) for name in a | b}
+
+
+def add_counts(a: Counts, b: Counts) -> Counts:
+    """Return the sum of two tuples of counters, either of which may be empty."""
+    return tuple(map(sum, zip(a, b, strict=True))) if a and b else a or b
+
+
+def reserved_bytes(ranks: int) -> int:
+    """Return the space that each of `ranks` ranks reserves.
+
+    All ranks together reserve 256 MiB, but each at least enough for a commit.
+    """
+    return max(_MIN_RESERVED_BYTES, min(_RESERVED_BYTES, _TOTAL_RESERVED_BYTES // ranks))
+
+
+def journal_name(run: int, rank: int) -> bytes:
+    """Return the name of the journal that a rank creates."""
+    return b"journal-%04d-%d" % (run, rank)
+
+
+class RecordKeys:
+    """Computes the keys of records from a checkpoint's secret of 8 bytes."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._seed = int.from_bytes(secret, "little")
+
+    def directory(self, root: int, path: bytes) -> bytes:
+        """Return the key of a directory."""
+        return self._key(b"d", b"%d/%b" % (root, path))
+
+    def file(self, root: int, path: bytes, name: bytes) -> bytes:
+        """Return the key of a file that has its own records."""
+        return self._key(b"f", b"%d/%b/%b" % (root, path, name))
+
+    def inode(self, file_system: int, inode: int) -> bytes:
+        """Return the key of an inode."""
+        return self._key(b"i", b"%d/%d" % (file_system, inode))
+
+    def _key(self, kind: bytes, data: bytes) -> bytes:
+        return blake2b(data, digest_size=16, key=self._secret, person=kind).digest()
+
+    def names(self, names: Sequence[bytes]) -> bytes:
+        """Return the concatenated hashes of names."""
+        hash_, seed = xxhash.xxh3_64_intdigest, self._seed
+        hashes = [hash_(name, seed) for name in names]
+        return struct.pack(f"<{len(hashes)}Q", *hashes)
+
+    def are_of(self, names: Sequence[bytes], hashes: bytes) -> bool:
+        """Return whether these are the concatenated hashes of the names, in any order."""
+        integer = struct.Struct("<Q")
+        return sorted(integer.iter_unpack(self.names(names))) == sorted(integer.iter_unpack(hashes))
+
+    def check(self, head: bytes, payload: bytes) -> int:
+        """Return the checksum of a frame; `head` precedes the checksum."""
+        checksum = xxhash.xxh3_64(head, self._seed)
+        checksum.update(payload)
+        return checksum.intdigest()
+
+
+def encode_frame(keys: RecordKeys, magic: bytes, epoch: int, payload: bytes) -> bytes:
+    """Return the bytes of a frame."""
+    head = _HEAD.pack(magic, len(payload), epoch, 0)[:-8]
+    return head + keys.check(head, payload).to_bytes(8, "little") + payload
+
+
+class Journal:
+    """Writes a rank's records; thread-safe. NoSpace if the journal cannot be written.
+
+    The ranks of a node share one file if their job has a `token`; it is named after the first rank
+    that writes. `directory_fd` is the checkpoint's directory.
+
+    Space is reserved in advance, `reserved_bytes` per rank, and again before less remains than one
+    commit of all ranks needs: if a full disk interrupts the copy, the journal must still be
+    written. Frames are as large as the reserved space allows.
+    """
+
+    def __init__(
+        self,
+        directory_fd: int,
+        run: int,
+        rank: int,
+        keys: RecordKeys,
+        reserved_bytes: int = _RESERVED_BYTES,
+        token: bytes = b"",
+    ) -> None:
+        self.committed = 0
+        self.bytes = 0  # end of what this rank has written
+        self._directory_fd = directory_fd
+        self._run = run
+        self._rank = rank
+        self._keys = keys
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._lock = threading.Lock()
+        self._tail = JournalTail(token, run)
+        self._fd: int | None = None
+        self._is_used = self._tried_to_reserve = False
+        self._used_of_share = 0  # use of this rank's share since reservation failed
+        self._reservation_bytes = reserved_bytes
+        self._frame_bytes = reserved_bytes // _FRAMES_PER_RESERVATION
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._pending_epoch = 0
+        self._epoch = 1  # the rank's current epoch
+
+    def reserve(self) -> None:
+        """Create the file and reserve space on the first call, unless the disk is full."""
+        if not self._tried_to_reserve:
+            self._tried_to_reserve = True
+            with self._lock, suppress(NoSpace):
+                self._write(b"")
+
+    def enter(self, epoch: int) -> None:
+        """Assign records added from now on to this epoch or a later one."""
+        # Without the lock, which another thread may hold for long; its records are included in
+        # `flush`.
+        self._epoch = epoch
+
+    def add(self, records: Sequence[Record], floor: int = 0, *, now: bool = False) -> int:
+        """Append records that count together, with epoch `floor` or later, and return their epoch.
+
+        With `now` they are written at once, so that they survive the death of this process.
+        """
+        encoded = [self._encode(record) for record in records]
+        with self._lock:
+            # Under the lock, so that the flush on which this epoch's commit relies is still to
+            # come.
+            epoch = max(self._epoch, floor)
+            if epoch != self._pending_epoch:
+                self._flush()  # a frame has one epoch
+                self._pending_epoch = epoch
+            for data in encoded:
+                self._pending.append(_LENGTH.pack(len(data)))
+                self._pending.append(data)
+                self._pending_bytes += len(data) + _LENGTH.size
+            if now or self._pending_bytes >= self._frame_bytes:
+                self._flush()
+            return epoch
+
+    def flush(self) -> None:
+        """Write the pending records."""
+        with self._lock:
+            self._flush()
+
+    def commit(self, epoch: int, counts: NamedCounts) -> None:
+        """Mark an epoch as committed, and sync the mark; `counts` are this rank's.
+
+        A rank that has neither done nor counted anything needs no journal: the marks of others
+        suffice.
+        """
+        with self._lock:
+            if not (self._is_used or self._pending or counts):
+                return
+            self._flush()
+            mark = self._encode((self._rank, counts))
+            self._write(encode_frame(self._keys, COMMIT, epoch, mark))
+            self.committed = epoch
+            fd = os.dup(require(self._fd))  # the original may be closed during a shared sync
+        try:
+            try:
+                self._tail.sync(lambda: os.fdatasync(fd))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise _write_error(error) from error
+
+    def close(self) -> None:
+        """Write the pending records if possible, and close the file.
+
+        The file is reopened on demand: an abort as late as the final report of the ranks causes a
+        commit. NoSpace if closing fails, as on NFS over quota: a file system that loses writes to a
+        journal is not reliable.
+        """
+        with self._lock:
+            with suppress(NoSpace):  # uncommitted anyway
+                self._flush()
+            fd, self._fd = self._fd, None
+            if fd is not None:
+                try:
+                    os.close(fd)
+                except OSError as error:
+                    raise _write_error(error) from error
+
+    def leave(self) -> None:
+        """Close the journal for good; committed records are on disk in any case."""
+        with suppress(NoSpace):
+            self.close()
+        self._tail.close()
+
+    def _flush(self) -> None:
+        if self._pending:
+            payload = b"".join(self._pending)
+            self._pending.clear()
+            self._pending_bytes = 0
+            self._write(encode_frame(self._keys, RECORDS, self._pending_epoch, payload))
+
+    def _write(self, data: bytes) -> None:
+        try:
+            with self._tail.locked() as tail:
+                fd = self._open(tail)
+                begin = tail.bytes
+                until = begin + len(data)
+                self._make_room(fd, tail, until)
+                # Before the write: if this rank dies, no other rank writes into the range.
+                tail.bytes = until
+            try:
+                self.bytes = begin + write_at(fd, data, begin)
+            except OSError:
+                self._undo_write(fd, begin, until)
+                raise
+        except OSError as error:
+            raise _write_error(error) from error
+
+    def _undo_write(self, fd: int, begin: int, until: int) -> None:
+        """Remove a partially written frame, which would be reported as damage."""
+        with suppress(OSError), self._tail.locked() as tail:
+            if tail.bytes == until:
+                tail.bytes = begin
+            else:
+                write_at(fd, bytes(until - begin), begin)
+
+    def _open(self, tail: TailState) -> int:
+        if self._fd is None:
+            # Readable, because the C library emulates reservation by reading and writing.
+            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+            if not tail.creator:
+                flags |= os.O_CREAT | os.O_EXCL
+            rank = tail.creator - 1 if tail.creator else self._rank
+            name = journal_name(self._run, rank)
+            self._fd = os.open(name, flags, 0o600, dir_fd=self._directory_fd)
+            tail.creator = rank + 1
+        return self._fd
+
+    def _make_room(self, fd: int, tail: TailState, until: int) -> None:
+        """Reserve space unless every rank's share remains free behind `until`. OSError.
+
+        If the disk is full, existing reservations must suffice: this rank may use its own share,
+        and a new rank has none.
+        """
+        ranks = tail.ranks + (not self._is_used)
+        share = self._frame_bytes + _MARK_BYTES
+        if until + ranks * share > tail.reserved_bytes:
+            ahead = until + ranks * self._reservation_bytes
+            try:
+                os.posix_fallocate(fd, tail.bytes, ahead - tail.bytes)
+            except OSError as error:
+                if error.errno not in _NOT_SUPPORTED:
+                    self._used_of_share += until - tail.bytes
+                    if (
+                        not self._is_used
+                        or self._used_of_share > share
+                        or until > tail.reserved_bytes
+                    ):
+                        raise
+                    return
+            tail.reserved_bytes = ahead
+        self._used_of_share = 0
+        self._is_used, tail.ranks = True, ranks
+
+
+def _write_error(error: OSError) -> NoSpace:
+    return NoSpace(f"cannot write the checkpoint: {error.strerror}")
+
+
+class JournalFrame(NamedTuple):
+    """A frame that was read: magic, epoch, offset of the payload, and payload."""
+
+    magic: bytes
+    epoch: int
+    offset: int
+    payload: bytes
+
+
+class DamagedRange(NamedTuple):
+    """A damaged range of a journal."""
+
+    offset: int
+    length: int
+
+
+def read_frames(fd: int, keys: RecordKeys) -> Iterator[JournalFrame | DamagedRange]:
+    """Yield the frames of a journal in order, and the damaged ranges between them. OSError.
+
+    Zeros are not damage: they are reserved space, or the range of a rank that died.
+    """
+    size = os.fstat(fd).st_size
+    offset = 0
+    while offset < size:
+        found = _frame_at(fd, offset, size, keys)
+        if found is not None:
+            yield found
+            offset = found.offset + len(found.payload)
+            continue
+        after = _next_frame(fd, offset + 1, size, keys)
+        if _is_written(fd, offset, after):
+            yield DamagedRange(offset, after - offset)
+        offset = after
+
+
+def _frame_at(fd: int, offset: int, size: int, keys: RecordKeys) -> JournalFrame | None:
+    head = os.pread(fd, _HEAD.size, offset)
+    if len(head) < _HEAD.size:
+        return None
+    magic, length, epoch, check = _HEAD.unpack(head)
+    if magic not in (RECORDS, COMMIT) or length > min(_MAX_BYTES, size - offset - _HEAD.size):
+        return None
+    payload = os.pread(fd, length, offset + _HEAD.size)
+    if len(payload) < length or keys.check(head[:-8], payload) != check:
+        return None
+    return JournalFrame(magic, epoch, offset + _HEAD.size, payload)
+
+
+def _next_frame(fd: int, offset: int, size: int, keys: RecordKeys) -> int:
+    """Return the offset of the next valid frame, or `size` if there is none."""
+    step = 1 << 20
+    while offset < size:
+        data = os.pread(fd, step + 3, offset)
+        at = data.find(RECORDS[:3])
+        while at >= 0:
+            if _frame_at(fd, offset + at, size, keys) is not None:
+                return offset + at
+            at = data.find(RECORDS[:3], at + 1)
+        offset += step
+    return size
+
+
+def _is_written(fd: int, offset: int, end: int) -> bool:
+    while offset < end:
+        data = os.pread(fd, min(1 << 20, end - offset), offset)
+        if not data:
+            break
+        if data.strip(b"\0"):
+            return True
+        offset += len(data)
+    return False
+
+
+_decode_record = msgspec.msgpack.Decoder(Record).decode
+_decode_mark = msgspec.msgpack.Decoder(tuple[int, dict[str, int]]).decode
+
+
+def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
+    """Yield offset and length in the payload, and the record, for each record of a frame.
+
+    ValueError if the payload is malformed.
+    """
+    at = 0
+    while at < len(payload):
+        (length,) = _LENGTH.unpack_from(payload, at) if at + 4 <= len(payload) else (_MAX_BYTES,)
+        at += _LENGTH.size
+        if at + length > len(payload):
+            raise ValueError("a record is longer than its frame")
+        yield at, length, read_record(payload[at : at + length])
+        at += length
+
+
+def read_record(data: bytes) -> Record:
+    """Decode a record. ValueError if it is malformed or has an impossible value."""
+    record: Record = _decode_record(data)
+    if len(record.key) != 16:
+        raise ValueError("a key is not of 16 bytes")
+    numbers: tuple[int, ...] = ()
+    if isinstance(record, SubtreeRecord | NamesRecord):
+        numbers = (*record.counts.values(), record.made >> 1)  # inode numbers may use all 64 bits
+        if isinstance(record, SubtreeRecord):
+            numbers += (record.signed,)
+        if isinstance(record, NamesRecord) and len(record.hashes) % HASH_BYTES:
+            raise ValueError("hashes are cut short")
+    elif isinstance(record, RangeRecord):
+        numbers = (record.offset, record.length)
+    elif isinstance(record, InodeRecord):
+        numbers = (record.root, record.made)
+        if not is_below(record.path, record.name):
+            raise ValueError("a path leads elsewhere")
+    if any(number < 0 or number >> 63 for number in numbers):
+        raise ValueError("a number is out of range")
+    return record
+
+
+def is_below(path: bytes, name: bytes) -> bool:
+    """Return whether a path below a root (or a root's holder) and a name in it are valid."""
+    parts = [] if path in (b"", HOLDER) else path.split(b"/")
+    odd = any(part in (b"", b".", b"..") or b"\0" in part for part in (*parts, name))
+    return not odd and b"/" not in name
+
+
+def read_mark(payload: bytes) -> tuple[int, NamedCounts]:
+    """Decode the rank that marks a commit, and its counts. ValueError if they are malformed."""
+    rank, counts = _decode_mark(payload)
+    # Counts may be negative: a rank subtracts what other ranks have counted.
+    if rank < 0 or any(abs(number) >> 62 for number in counts.values()):
+        raise ValueError("these are no counts")
+    return rank, counts

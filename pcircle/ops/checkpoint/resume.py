@@ -1,0 +1,299 @@
+"""The decision on rank 0 whether a job starts, resumes or is refused.
+
+A job that finds its own checkpoint is refused with a report of the progress, unless `resume` or
+`restart` is requested. `resume` continues from an existing checkpoint and otherwise starts;
+`restart` discards it. The result is data (`ResumeState` or `CheckpointError`) for which the tools
+have the messages.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from enum import Enum, auto
+from typing import NamedTuple
+
+import msgspec
+
+from pcircle.fs.scan import rewound
+from pcircle.ops.checkpoint.index import IndexBuilder
+from pcircle.ops.checkpoint.journal import NamedCounts, RecordKeys
+from pcircle.ops.checkpoint.lock import CheckpointLock
+from pcircle.ops.checkpoint.plan import JournalPlan
+from pcircle.ops.checkpoint.previous_records import History, JournalProblem, read_history
+from pcircle.ops.checkpoint.store import (
+    VERSION,
+    Checkpoint,
+    CheckpointError,
+    CheckpointHeader,
+    CopyIdentity,
+    RefusalReason,
+    checkpoint_paths,
+    is_place_error,
+    require_same_job,
+)
+from pcircle.ops.checkpoint.target_mark import TargetMark, new_mark
+
+_NOTHING = History(0, {}, (), {})
+
+
+class CheckpointOptions(msgspec.Struct, frozen=True):
+    """The user's options for the checkpoint: interval, directory, and treatment of an existing one.
+
+    `never` disables checkpoints. A job whose checkpoint is `required` is refused if none can be
+    created.
+    """
+
+    interval_s: float = 60.0
+    directory: bytes | None = None
+    resume: bool = False
+    restart: bool = False
+    never: bool = False
+
+    @property
+    def required(self) -> bool:
+        return self.directory is not None
+
+
+class CheckpointJob(NamedTuple):
+    """The job that a checkpoint belongs to.
+
+    `options` has the encoded value of each option that another run must repeat, and
+    `mark_directory` contains the target's mark. `CheckpointHeader` describes `token`,
+    `large_bytes` and `now_ns`.
+    """
+
+    copies: tuple[CopyIdentity, ...]
+    options: dict[str, bytes]
+    token: bytes
+    large_bytes: int
+    mark_directory: bytes
+    now_ns: int = 0
+
+
+class DiscardReason(Enum):
+    """The reason why no record is used."""
+
+    OTHER_VERSION = auto()
+    """Another version created the checkpoint."""
+    OTHER_TARGET = auto()
+    """The target is not the one that was written to, or its mark was removed."""
+    DAMAGED = auto()
+    """The header is unreadable, so temporary files remain as well."""
+
+
+class ResumeState(NamedTuple):
+    """The work of previous runs; `counts` is None if nothing is resumed."""
+
+    counts: NamedCounts | None = None
+    problems: tuple[JournalProblem, ...] = ()
+    discarded: DiscardReason | None = None
+
+
+class CheckpointSession(NamedTuple):
+    """The checkpoint of a job that is about to start."""
+
+    checkpoint: Checkpoint
+    lock: CheckpointLock
+    plan: JournalPlan
+    state: ResumeState
+    inside: bool
+    large_bytes: int
+    mark: TargetMark
+
+    def remove(self) -> None:
+        """Remove the checkpoint and the target's mark after a complete job. OSError."""
+        self.lock.stop()
+        try:
+            self.mark.remove()
+        finally:
+            self.checkpoint.remove(keep_times=self.inside)
+
+    def abandon(self) -> None:
+        """Abandon the job before its start, and remove a checkpoint that was created for it."""
+        if self.plan.run == 1:
+            with suppress(OSError):
+                self.remove()
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock and close the checkpoint."""
+        self.lock.release()
+        self.checkpoint.close()
+
+
+def open_session(job: CheckpointJob, options: CheckpointOptions) -> CheckpointSession | None:
+    """Open or create the checkpoint of a job. CheckpointError if the job must not start.
+
+    Return None if no checkpoint is possible and none is required.
+    """
+    preferred, inside = checkpoint_paths(job.copies, options.directory)
+    checkpoint = Checkpoint.find(preferred) or Checkpoint.find(inside)
+    created = checkpoint is None
+    if checkpoint is None:
+        checkpoint = _create(preferred, inside, options)
+    if checkpoint is None:
+        return None
+    lock = CheckpointLock(checkpoint, job.token)
+    is_new = False
+    try:
+        lock.acquire()
+        is_new = created
+        lock.start_heartbeat()  # reading the journals may take long
+        header = CheckpointHeader(
+            VERSION,
+            os.urandom(8),
+            checkpoint.now_ns() if created or checkpoint.header is None else 0,
+            job.copies,
+            job.options,
+            (job.token,),
+            job.large_bytes,
+            new_mark(checkpoint.path),
+            job.now_ns,
+        )
+        return _begin(checkpoint, lock, header, options, job)
+    except BaseException as error:
+        if is_new:
+            lock.stop()
+            with suppress(OSError):
+                checkpoint.remove(keep_times=checkpoint.path == inside)
+        lock.release()
+        checkpoint.close()
+        if isinstance(error, OSError):
+            raise CheckpointError(
+                RefusalReason.UNWRITABLE, checkpoint.path, error.strerror or ""
+            ) from error
+        raise
+
+
+def _create(preferred: bytes, inside: bytes, options: CheckpointOptions) -> Checkpoint | None:
+    try:
+        return Checkpoint.create(preferred)
+    except OSError as error:
+        failure = error
+    if options.directory is None and is_place_error(failure):
+        with suppress(OSError):
+            return Checkpoint.create(inside)
+    if options.required:
+        raise CheckpointError(
+            RefusalReason.CREATION_FAILED, preferred, failure.strerror or ""
+        ) from failure
+    return None
+
+
+def _begin(
+    checkpoint: Checkpoint,
+    lock: CheckpointLock,
+    header: CheckpointHeader,
+    options: CheckpointOptions,
+    job: CheckpointJob,
+) -> CheckpointSession:
+    """Write the checkpoint's header and describe the session."""
+    old = checkpoint.header
+    stale: tuple[bytes, ...] = ()
+    state = ResumeState()
+    if old is None:  # new, or its first run ended before it started
+        if checkpoint.has_journals():
+            state = _discard_damaged(checkpoint, options)
+            TargetMark.remove_all(job.mark_directory, checkpoint.path)
+        history = _NOTHING
+    else:
+        stale = old.tokens
+        header, history, state = _resume(checkpoint, old, header, options, job)
+    checkpoint.write_header(header)
+    plan = JournalPlan(
+        checkpoint.path,
+        header.secret,
+        history.run + 1,
+        options.interval_s,
+        header.begun_ns,
+        stale,
+        history.committed,
+        header.mark,
+        header.now_ns,
+    )
+    inside = checkpoint.path == checkpoint_paths(header.copies, None)[1]
+    mark = TargetMark(job.mark_directory, header.mark)
+    return CheckpointSession(checkpoint, lock, plan, state, inside, header.large_bytes, mark)
+
+
+def _resume(
+    checkpoint: Checkpoint,
+    old: CheckpointHeader,
+    header: CheckpointHeader,
+    options: CheckpointOptions,
+    job: CheckpointJob,
+) -> tuple[CheckpointHeader, History, ResumeState]:
+    """Write the index, and return the new header and the previous work."""
+    builder = IndexBuilder(checkpoint.fd)
+    try:
+        return _decide(checkpoint, old, header, options, job, builder)
+    finally:
+        builder.close()
+
+
+def _decide(
+    checkpoint: Checkpoint,
+    old: CheckpointHeader,
+    header: CheckpointHeader,
+    options: CheckpointOptions,
+    job: CheckpointJob,
+    builder: IndexBuilder,
+) -> tuple[CheckpointHeader, History, ResumeState]:
+    """Decide what is used, and return the new header and the previous work.
+
+    If records are not trusted, they are removed together with the secret for reading them, so they
+    stay unreadable even if a power failure undoes the removal. CheckpointError if the job must not
+    start.
+    """
+    history = _NOTHING
+    mark = TargetMark(job.mark_directory, old.mark)
+    if old.version == VERSION:
+        history = read_history(
+            checkpoint, RecordKeys(old.secret), builder if options.resume else None
+        )
+    if not (options.resume or options.restart):
+        raise CheckpointError(RefusalReason.INTERRUPTED, checkpoint.path, counts=history.counts)
+    if not options.restart and old.version == VERSION:
+        require_same_job(old, header, checkpoint.path)
+    tokens = (*old.tokens, *header.tokens)
+    problems = () if options.restart else history.problems
+    discarded = None if options.restart else _discard_reason(old, mark, history)
+    if options.restart or discarded is not None:
+        _remove_records(checkpoint)
+        mark.remove()
+        history = _NOTHING._replace(run=0 if options.restart else history.run)
+        new = msgspec.structs.replace(header, begun_ns=old.begun_ns, tokens=tokens)
+    else:
+        new = msgspec.structs.replace(old, tokens=tokens)
+    checkpoint.write(b"index", builder.committed_entries(history.commits))
+    counts = history.counts if history.committed else None
+    return new, history, ResumeState(counts, problems, discarded)
+
+
+def _discard_reason(
+    old: CheckpointHeader, mark: TargetMark, history: History
+) -> DiscardReason | None:
+    """Return the reason why the records are not trusted, or None."""
+    if old.version != VERSION:
+        return DiscardReason.OTHER_VERSION
+    # Uncommitted records are not used anyway, and the run may have ended before it created the
+    # mark.
+    if history.committed and not mark.exists():
+        return DiscardReason.OTHER_TARGET
+    return None
+
+
+def _discard_damaged(checkpoint: Checkpoint, options: CheckpointOptions) -> ResumeState:
+    """Discard a checkpoint with an unreadable header. CheckpointError unless requested."""
+    if not (options.resume or options.restart):
+        raise CheckpointError(RefusalReason.DAMAGED, checkpoint.path)
+    _remove_records(checkpoint)
+    return ResumeState(discarded=DiscardReason.DAMAGED)
+
+
+def _remove_records(checkpoint: Checkpoint) -> None:
+    """Remove the records of previous runs."""
+    for name in map(os.fsencode, os.listdir(rewound(checkpoint.fd))):
+        if name.startswith((b"journal-", b"index")):
+            os.unlink(name, dir_fd=checkpoint.fd)

@@ -1,0 +1,205 @@
+"""A manifest as one side of a comparison.
+
+A manifest has kinds, sizes, times and digests. Its entries are compared in the form of statuses;
+digests show whether link targets, device numbers and file contents are equal.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pcircle.core.buffers import aligned
+from pcircle.core.errors import UsageError
+from pcircle.core.names import show
+from pcircle.fs.data import data_ranges
+from pcircle.fs.directories import close_open
+from pcircle.fs.entry_errors import Changed
+from pcircle.fs.stats import Row
+from pcircle.ops.compare.fields import CONTENT, CTIME, KIND, MTIME, NOTHING, RDEV, SIZE, TARGET
+from pcircle.ops.compare.statuses import StatusComparer
+from pcircle.ops.digest.algorithms import Algorithm
+from pcircle.ops.digest.blocks import BlockHasher
+from pcircle.ops.digest.digests import file_digest, kind_byte, link_digest, node_digest
+from pcircle.ops.digest.manifest import (
+    DamagedManifestError,
+    Manifest,
+    ManifestEntry,
+    ManifestSection,
+)
+
+KNOWN: Final = KIND | SIZE | MTIME | CTIME | TARGET | RDEV | CONTENT
+"""The fields that a manifest has."""
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_MODES = {
+    b"f": stat.S_IFREG,
+    b"d": stat.S_IFDIR,
+    b"l": stat.S_IFLNK,
+    b"c": stat.S_IFCHR,
+    b"b": stat.S_IFBLK,
+    b"p": stat.S_IFIFO,
+    b"s": stat.S_IFSOCK,
+}
+_MAGIC = b"pcmanifest "
+_MAX_LOADED = 4096  # entries of a directory that are loaded into a dictionary
+_PIECE_BYTES = 512 << 10
+_OTHER_DEVICE = 2**64 - 1  # unused: two manifests may have different time units
+
+FindEntry = Callable[[bytes], "ManifestEntry | None"]
+
+
+def is_manifest(path: bytes) -> bool:
+    """Return whether the file at `path` starts like a manifest."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, len(_MAGIC)) == _MAGIC
+        finally:
+            close_open(fd)
+    except OSError:  # or nothing to read yet, as for some files in /proc
+        return False
+
+
+def open_verified(path: bytes) -> Manifest:
+    """Open and verify the manifest of a tree. UsageError if it is unreadable or damaged."""
+    try:
+        manifest = Manifest(path)
+        manifest.verify()
+    except DamagedManifestError as error:
+        raise UsageError(f"'{show(path)}': {error}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
+    if manifest.root.kind != b"d":
+        raise UsageError(f"'{show(path)}' is a manifest of a file; one of a directory is required")
+    return manifest
+
+
+def entry_row(entry: ManifestEntry, device: int = 0) -> Row:
+    """Return an entry in the form of a status on this device; unknown fields are 0."""
+    times = entry.changed_ns, entry.modified_ns, entry.changed_ns
+    return Row(entry_mode(entry), 0, device, 1, 0, 0, entry.size, 0, 0, 0, *times)
+
+
+def entry_mode(entry: ManifestEntry) -> int:
+    """Return the file type bits of an entry's kind."""
+    return _MODES[entry.kind]
+
+
+class ManifestReader:
+    """Reads a manifest; not thread-safe."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._finder: tuple[bytes, FindEntry] | None = None
+
+    def entry(self, path: bytes) -> ManifestEntry | None:
+        """Return the entry with this path."""
+        above, _, name = path.rpartition(b"/")
+        return self.finder(above)(name) if path else self.manifest.root
+
+    def finder(self, path: bytes) -> FindEntry:
+        """Return a function that finds the entries of a directory by name."""
+        if self._finder is None or self._finder[0] != path:
+            section = self.manifest.section(path)
+            self._finder = path, _find_function(section)
+        return self._finder[1]
+
+    def section(self, path: bytes) -> Iterator[ManifestEntry]:
+        """Yield the entries of a directory in order; none if the directory is unknown."""
+        return iter(self.manifest.section(path) or ())
+
+
+def _find_function(section: ManifestSection | None) -> FindEntry:
+    if section is None:
+        return lambda name: None
+    if section.count > _MAX_LOADED:
+        return section.find
+    return {entry.name: entry for entry in section}.get
+
+
+class DigestComparer:
+    """Compares entries of a tree with the digests of a manifest; not thread-safe."""
+
+    def __init__(self, algorithm: Algorithm, counters: Any) -> None:
+        self._algorithm = algorithm
+        self._counters = counters
+        self._hasher = BlockHasher(algorithm)
+        self._piece = aligned(_PIECE_BYTES)
+
+    def differences(
+        self,
+        fields: int,
+        entry: ManifestEntry,
+        name: bytes,
+        fd: int,
+        row: Row,
+        stop: Callable[[], bool],
+    ) -> int:
+        """Return the `fields` in which an entry of an open directory differs, by digest. OSError.
+
+        Reading ends early if `stop` returns true; the result is then meaningless.
+        """
+        if stat.S_ISLNK(row.st_mode):
+            target = os.readlink(name, dir_fd=fd)
+            return fields & TARGET * (link_digest(self._algorithm, target) != entry.digest)
+        if stat.S_ISREG(row.st_mode):
+            if not fields & CONTENT:
+                return NOTHING
+            if row.st_size != entry.size:
+                return CONTENT
+            return CONTENT * (self._digest_file(name, fd, stop) != entry.digest)
+        return fields & RDEV * (
+            node_digest(self._algorithm, row.st_mode, row.st_rdev) != entry.digest
+        )
+
+    def entry(self, name: bytes, fd: int, row: Row, stop: Callable[[], bool]) -> ManifestEntry:
+        """Return the manifest entry of a name in an open directory, not of a directory. OSError."""
+        size = row.st_size if stat.S_ISREG(row.st_mode) or stat.S_ISLNK(row.st_mode) else 0
+        if stat.S_ISLNK(row.st_mode):
+            digest = link_digest(self._algorithm, os.readlink(name, dir_fd=fd))
+        elif stat.S_ISREG(row.st_mode):
+            digest = self._digest_file(name, fd, stop)
+        else:
+            digest = node_digest(self._algorithm, row.st_mode, row.st_rdev)
+        times = row.st_mtime_ns, row.st_ctime_ns
+        return ManifestEntry(name, kind_byte(row.st_mode), digest, size, *times)
+
+    def _digest_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
+        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise Changed("it is no longer a regular file")
+            size = status.st_size
+            self._counters.bytes_found += size
+            self._hasher.begin(0)
+            for offset, length in data_ranges(fd, 0, size):
+                end = offset + length
+                while offset < end and not stop():
+                    piece = self._piece[: min(_PIECE_BYTES, end - offset)]
+                    count = os.preadv(fd, [piece], offset)
+                    if not count:
+                        raise Changed("it shrank while it was read")
+                    self._hasher.add(offset, piece[:count])
+                    offset += count
+            self._counters.bytes_done += size
+            return file_digest(self._algorithm, size, self._hasher.end(size))
+        finally:
+            os.close(fd)
+
+
+def compare_entries(
+    old: ManifestEntry, new: ManifestEntry, fields: int, comparer: StatusComparer
+) -> int:
+    """Compare two entries of manifests with the same algorithm."""
+    found = comparer.differences(entry_row(old), entry_row(new, _OTHER_DEVICE))
+    if found & KIND or old.kind == b"d":
+        return found
+    wanted = {b"f": CONTENT, b"l": TARGET}.get(old.kind, RDEV) & fields
+    if not wanted:
+        return found
+    return found | wanted * (old.digest != new.digest)

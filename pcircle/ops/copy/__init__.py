@@ -1,0 +1,1 @@
+"""Copying: `entry` copies one file, link or directory; `tree` copies trees."""

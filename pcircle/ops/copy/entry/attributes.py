@@ -1,0 +1,298 @@
+"""Attributes beyond mode, owner and times: extended attributes, access control lists, inode flags.
+
+Attributes that the destination does not support are counted by kind and reported once at the end. A
+kind that the user requested by name must be preserved, or the entry fails.
+
+Links, FIFOs, sockets and devices cannot be opened for reading, and there are no system calls for
+attributes relative to a directory. They are opened with O_PATH and accessed through /proc, which
+leads to the same file whatever happens to its name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from pcircle.core.names import show
+from pcircle.fs.attributes.acls import ACCESS, DEFAULT, drop_default, hands_down
+from pcircle.fs.attributes.lustre import STRIPE
+from pcircle.fs.attributes.metadata import Keep, settle_link_at
+from pcircle.fs.attributes.xattrs import (
+    ACL,
+    FLAGS,
+    XATTR,
+    Held,
+    Refused,
+    give_flags,
+    kind_of,
+    lists_all,
+    read_attributes,
+    read_flags,
+)
+from pcircle.fs.entry_errors import Changed
+from pcircle.fs.native.pure import (
+    ASK_LISTS,
+    KEEP_ATTRIBUTES,
+    KEEP_LISTS,
+    KEEP_MODE,
+    KEEP_OWNER,
+    KEEP_TIMES,
+)
+from pcircle.ops.copy.entry.counts import CopyCounts
+from pcircle.ops.copy.entry.target import TemporaryNames, stop_if_full
+
+
+class AttributesLostError(OSError):
+    """The destination does not support attributes that were requested by name."""
+
+    def __init__(self, refused: Iterable[Refused]) -> None:
+        kinds: dict[str, list[Refused]] = {}
+        for attribute in refused:
+            kinds.setdefault(attribute.kind, []).append(attribute)
+        text = " and ".join(
+            f"{kind}{_describe_refused(attributes)}" for kind, attributes in sorted(kinds.items())
+        )
+        super().__init__(errno.EOPNOTSUPP, f"destination does not support its {text}")
+
+
+def _describe_refused(refused: Sequence[Refused]) -> str:
+    """List the attributes of a kind by name with the system's error."""
+    reasons = [
+        f"{show(os.fsencode(attribute.name))}: {attribute.error.strerror}"
+        for attribute in refused
+        if attribute.kind == XATTR and attribute.error is not None
+    ]
+    return f" ({', '.join(reasons)})" if reasons else ""
+
+
+class AttributeCopier:
+    """Preserves attributes for one thread; `any` means that some are requested."""
+
+    def __init__(self, keep: Keep, counters: CopyCounts, names: TemporaryNames) -> None:
+        self.names = names
+        self._keep = keep
+        self._counters = counters
+        self._listed = keep.xattr or keep.acl
+        self._lists = (ACCESS,) if keep.acl else ()
+        self.any = self._listed or keep.flags
+        self._inherited = False
+        self._closes = keep.mode and keep.ownership and keep.given is None
+        self.closed = False
+        """Whether new entries are inaccessible to other users until the directory is complete."""
+        self._owner: tuple[int, int] | None = None  # owner of the directory and of new files in it
+        self._target_fd = -1
+        self._listing: dict[int, bool] = {}  # by device: listxattr includes access control lists
+        self._too_large: dict[
+            int, int
+        ] = {}  # by device: size of a file's attributes that did not fit
+        self._demanded = {
+            kind
+            for kind, demanded in (
+                (XATTR, keep.xattr_demanded),
+                (ACL, keep.acl_demanded),
+                (STRIPE, keep.stripe_demanded),
+            )
+            if demanded
+        }
+
+    def enter(
+        self, target_fd: int, *, bare: bool = False, made: os.stat_result | None = None
+    ) -> None:
+        """Start a target directory, which may pass on a default access control list.
+
+        `bare` means that it has none, and that this job created it, inaccessible to others if modes
+        are preserved; `made` is its status at creation.
+        """
+        self._inherited = self._keep.acl and not bare and hands_down(target_fd)
+        self.closed = bare and self._closes
+        self._target_fd = target_fd
+        self._owner = None if made is None else (made.st_uid, made.st_gid)
+
+    def made_directory(self, target_fd: int, *, bare: bool) -> bool:
+        """Prevent a new directory from passing on access control lists to its entries.
+
+        The source's default list is set when the directory is complete. Return whether the
+        directory inherited lists; `bare` means that its parent, which nobody else can change yet,
+        has none.
+        """
+        if bare or not (self._keep.acl and hands_down(target_fd)):
+            return False
+        # If it cannot be removed, each entry that inherits it loses it individually.
+        with suppress(OSError):
+            drop_default(_reach(target_fd))
+        return True
+
+    def read_file(self, fd: int, *, alone: bool = False) -> Held | None:
+        """Return the attributes of an open file, or None if there is nothing to do.
+
+        `alone` means that its copy may have a list although the directory passes on none.
+        """
+        return self._held(*self._read(fd, follow=True), fd, alone=alone or self._inherited)
+
+    def read_directory(self, fd: int, *, alone: bool) -> Held | None:
+        """Return the attributes of an open directory; `alone` as in `read_file`."""
+        values: list[tuple[str, bytes]] = []
+        unread: list[Refused] = []
+        if self._listed:
+            lists = (ACCESS, DEFAULT) if self._keep.acl else ()
+            values = read_attributes(
+                fd, xattr=self._keep.xattr, lists=lists, listed=True, unread=unread
+            )
+        return self._held(values, unread, fd, alone=alone and self._keep.acl)
+
+    def read_name(self, directory_fd: int, name: bytes, *, alone: bool = False) -> Held | None:
+        """Return the attributes of an entry that cannot be opened; `alone` as in `read_file`."""
+        path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
+        return self._held(*self._read(path, follow=False), None, alone=alone or self._inherited)
+
+    def read_link(self, directory_fd: int, name: bytes) -> Held | None:
+        """Return the attributes of a symbolic link, which has no access control list."""
+        if not self._keep.xattr:
+            return None
+        path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
+        unread: list[Refused] = []
+        values = read_attributes(path, xattr=True, lists=(), follow=False, unread=unread)
+        return self._held(values, unread, None, alone=False)
+
+    def _read(
+        self, source: int | bytes, *, follow: bool
+    ) -> tuple[list[tuple[str, bytes]], list[Refused]]:
+        unread: list[Refused] = []
+        if not self._listed:
+            return [], unread
+        xattr, lists = self._keep.xattr, self._lists
+        return read_attributes(
+            source, xattr=xattr, lists=lists, follow=follow, unread=unread
+        ), unread
+
+    def _held(
+        self,
+        values: list[tuple[str, bytes]],
+        unread: list[Refused],
+        fd: int | None,
+        *,
+        alone: bool,
+    ) -> Held | None:
+        alone = alone and self._keep.acl
+        flags = read_flags(fd) if self._keep.flags and fd is not None else 0
+        if not (values or flags or alone or unread):
+            return None
+        return Held(values, flags, alone, tuple(unread))
+
+    def plain_bits(self, device: int) -> int | None:
+        """Return the `KEEP_` bits for plain files of a device, see `pcircle.fs.native.pure`.
+
+        None if no file is plain because its copy inherits lists or gets attributes that it does not
+        have.
+        """
+        keep = self._keep
+        if self._inherited or keep.given is not None:
+            return None
+        bits = KEEP_MODE * keep.mode | KEEP_OWNER * keep.ownership | KEEP_TIMES * keep.timestamps
+        bits |= KEEP_ATTRIBUTES * keep.xattr
+        if keep.acl:
+            listed = self._listing.get(device)
+            if listed is None:
+                listed = self._listing[device] = lists_all(device)
+            bits |= KEEP_LISTS if listed else ASK_LISTS
+        return bits
+
+    def owner_of_made(self) -> tuple[int, int]:
+        """Return the owner and group of new entries in a `closed` directory, otherwise -1 twice.
+
+        The group of the process and of the parent directory are the same there, or the directory
+        passes on its own.
+        """
+        if not self.closed:
+            return -1, -1
+        if self._owner is None:
+            try:
+                made = os.fstat(self._target_fd)
+            except OSError:
+                return -1, -1  # creating an entry there reports the reason
+            self._owner = made.st_uid, made.st_gid
+        return self._owner
+
+    def settle_made_link(self, target_fd: int, name: bytes, status: os.stat_result) -> None:
+        """Set the missing attributes of a link created in a `closed` directory. OSError.
+
+        The link is accessed by name, which no other user can change there.
+        """
+        settle_link_at(
+            name,
+            target_fd,
+            status,
+            self._keep,
+            owned=self.owner_of_made() == (status.st_uid, status.st_gid),
+        )
+
+    def account(self, refused: Sequence[Refused], target_fd: int) -> None:
+        """Like `lose`, but raise NoSpace if the target file system of the directory is full."""
+        for attribute in refused:
+            self._stop_if_full(attribute, target_fd)
+        self.lose(refused)
+
+    def lose(self, refused: Iterable[Refused]) -> None:
+        """Count attributes that could not be preserved, and then `demand` them."""
+        self._counters.lose({attribute.kind for attribute in refused})
+        self.demand(refused)
+
+    def _stop_if_full(self, refused: Refused, target_fd: int) -> None:
+        if refused.error is None or not refused.may_be_full:
+            return
+        device = os.fstat(target_fd).st_dev
+        known = self._too_large.get(device)
+        # A size that did not fit once does not fit later, whatever space is free.
+        if known is None or refused.size_bytes < known:
+            stop_if_full(refused.error, target_fd, self.names, refused.size_bytes)
+            self._too_large[device] = refused.size_bytes
+
+    def demand(self, refused: Iterable[Refused]) -> None:
+        """Raise AttributesLostError if attributes requested by name could not be preserved.
+
+        Attributes that no copy can have are only counted.
+        """
+        requested = [attribute for attribute in refused if kind_of(attribute.name) is not None]
+        if any(attribute.kind in self._demanded for attribute in requested):
+            raise AttributesLostError(requested)
+
+    def protect(self, fd: int, held: Held | None) -> None:
+        """Set the inode flags of an open and otherwise complete file or directory."""
+        if held is not None and held.flags and not give_flags(fd, held.flags):
+            self._counters.lose({FLAGS})
+
+
+def _reach(directory_fd: int) -> int | bytes:
+    """Return a directory in the form that attribute calls accept: O_PATH descriptors need /proc."""
+    try:
+        os.listxattr(directory_fd)
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            return path_of(directory_fd)
+    return directory_fd
+
+
+def path_of(fd: int) -> bytes:
+    """Return a path that leads to an open file itself, even if it is a symbolic link."""
+    return b"/proc/self/fd/%d" % fd
+
+
+@contextmanager
+def pinned_path(directory_fd: int, name: bytes, kind: int) -> Iterator[bytes]:
+    """Yield a path to an entry that this job has just created.
+
+    OSError if it has another type or a second name: then another user has replaced it with a hard
+    link to a different file, which must not be given the source's owner.
+    """
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, dir_fd=directory_fd)
+    try:
+        status = os.fstat(fd)
+        if stat.S_IFMT(status.st_mode) != kind or status.st_nlink > 1:
+            raise Changed("its copy was replaced while it was made")
+        yield path_of(fd)
+    finally:
+        os.close(fd)

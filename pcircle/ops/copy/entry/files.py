@@ -1,0 +1,655 @@
+"""Copying of files, links and ranges of large files one at a time, in all cases.
+
+The fast path for small files is in `pcircle.ops.copy.entry.plain`. This module handles holes, existing
+names, files that change, lack of space, and files that many ranks copy at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from pcircle.core.buffers import aligned
+from pcircle.core.writing import write_all
+from pcircle.fs.attributes.exposure import withdraw
+from pcircle.fs.attributes.xattrs import FLAGS, Held
+from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
+from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble, tried, trying
+from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.copy_context import CopyContext, SourceModifiedError, refuse_change
+from pcircle.ops.copy.entry.counts import CopyCounts
+from pcircle.ops.copy.entry.layouts import LayoutCopier
+from pcircle.ops.copy.entry.links import LinkCopier
+from pcircle.ops.copy.entry.observers import Observer
+from pcircle.ops.copy.entry.overwrite import DestinationExistsError
+from pcircle.ops.copy.entry.plain import ONE_READ_BYTES, PlainCopier
+from pcircle.ops.copy.entry.settings import (
+    CHUNK_UNIT_BYTES,
+    SOURCE_FLAGS,
+    CopySettings,
+    FileRange,
+    Identity,
+)
+from pcircle.ops.copy.entry.target import StartedFile, TargetFile
+
+_MAX_TRIES = 3  # attempts for a file, each of which a signal interrupted
+_CHECK_INTERVAL_S = 0.02  # interval of checks whether the job stops
+_CHUNK_SPLIT_S = 0.25
+_REACH = (
+    os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+)  # for opening an unfinished copy
+
+COPIED, LARGE, LINKED = range(3)
+"""The outcomes of `Copier.file`."""
+
+
+class RemainingFiles(NamedTuple):
+    """Files that were not copied: large ones, hard-linked ones, and failures."""
+
+    large: list[tuple[bytes, int]]  # with their sizes
+    linked: list[tuple[bytes, os.stat_result]]
+    failed: list[tuple[bytes, str, OSError]]
+
+
+class Copier:
+    """Copies entries between two open directories for one thread."""
+
+    def __init__(
+        self,
+        settings: CopySettings,
+        counts: CopyCounts,
+        extras: AttributeCopier,
+        observer_list: Sequence[Observer] = (),
+    ) -> None:
+        self.context = context = CopyContext(settings, counts, extras, observer_list)
+        self.names = context.names
+        self.link = LinkCopier(context).link
+        self.skip = context.skip
+        self.status: os.stat_result | None = None  # of the last opened file
+        self._size = 0  # of its content, which may differ from `st_size`
+        self._settings = settings
+        self._counts = counts
+        self._extras = extras
+        self._next_check_s = 0.0  # time of the next check
+        self._observers = observers = context.observers
+        # Observers need the bytes, so the kernel must not move them.
+        ways = (settings.reflink, settings.sparse, () if observers.reads else None)
+        self._mover = Mover(*ways, observers.see if observers.reads else None)
+        self._small = aligned(ONE_READ_BYTES + 1)
+        self.layouts = LayoutCopier(settings, extras)
+        # Files that are cloned, searched for zeros, written under a temporary name or given a
+        # layout are never plain.
+        plain = not (self._mover.must_clone or settings.sparse == "always" or self.layouts.active)
+        plain = plain and settings.existing.plain
+        self.plain = PlainCopier(settings, extras, observers, is_active=plain)
+
+    @property
+    def is_stopping(self) -> Callable[[], bool]:
+        """The current item's function that returns whether the job stops."""
+        return self.context.is_stopping
+
+    @is_stopping.setter
+    def is_stopping(self, stop: Callable[[], bool]) -> None:
+        self.context.is_stopping = stop
+
+    def files(
+        self,
+        names: Sequence[bytes],
+        source_fd: int,
+        target_fd: int,
+        stop: Callable[[], bool],
+        time_is_up: Callable[[], bool],
+    ) -> tuple[int, RemainingFiles]:
+        """Copy regular files of one directory until `stop` or `time_is_up`.
+
+        Return the number of files that were tried, and those that were not copied. Files that are
+        not plain, including all errors, are handled by `file`, which reports what went wrong.
+        NoSpace as in `file`.
+        """
+        self.context.is_stopping = stop
+        remaining = RemainingFiles([], [], [])
+        try:
+            device = os.fstat(source_fd).st_dev
+        except OSError:
+            device = -1  # none is plain, and each file reports the reason
+        count = tries = 0
+        while count < len(names):
+            batch = list(names[count : count + self.plain.offer])
+            until_ns = int(self._next_check_s * 1e9)
+            sizes = self.plain.copy(batch, source_fd, target_fd, device, until_ns)
+            count += len(sizes)
+            tries = 0 if sizes else tries + 1
+            if tries == _MAX_TRIES:
+                count, sizes = count + 1, [-1]
+            if sizes and sizes[-1] < 0:
+                del sizes[-1]
+                self._counts.add_files(len(sizes), sum(sizes))
+                self._copy_general(names[count - 1], source_fd, target_fd, remaining)
+            else:
+                self._counts.add_files(len(sizes), sum(sizes))
+            now_s = time.monotonic()
+            if now_s > self._next_check_s:
+                if stop() or time_is_up():
+                    break
+                self._next_check_s = now_s + _CHECK_INTERVAL_S
+        return count, remaining
+
+    def _copy_general(
+        self, name: bytes, source_fd: int, target_fd: int, remaining: RemainingFiles
+    ) -> None:
+        before = self._counts.copied()
+        try:
+            outcome = self.file(source_fd, name, target_fd, name)
+            if outcome == COPIED:
+                self._observers.settled(name)
+            if outcome == LARGE and self.status is not None:
+                remaining.large.append((name, self.status.st_size))
+            elif outcome == LINKED and self.status is not None:
+                remaining.linked.append((name, self.status))
+        except OSError as error:
+            self._counts.take_back(before)  # closing the source may fail after counting
+            remaining.failed.append((name, tried(error, "copy"), error))
+
+    def file(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = False
+    ) -> int:
+        """Copy a regular file and return `COPIED`, or `LARGE` or `LINKED` if nothing was done.
+
+        `COPIED` includes files that are left. `LINKED` files have several names that must be one in
+        the copy and were not `claimed`. `status` keeps the status of the opened file. OSError with
+        the operation that failed; NoSpace if no file could be copied.
+        """
+        self.status = None
+        self._observers.attempt(1)  # one more operation: the file may be renamed
+        existing, linked = self._settings.existing, self._settings.keep.links
+        # Hard-linked names are compared with existing entries only when claimed, except with -n.
+        early = existing.stays or claimed or not linked
+        if (
+            existing.decides
+            and early
+            and self.context.skip_existing(source_fd, source, target_fd, name)
+        ):
+            return COPIED
+        try:
+            with trying("open"):
+                outcome = self._opened_file(source_fd, source, target_fd, name, claimed, early)
+        except DestinationExistsError:
+            self.skip(target_fd, name)
+            return COPIED
+        if isinstance(outcome, int):
+            return outcome
+        self._observers.copied(source, self._size)
+        counts = self._counts
+        counts.files += 1
+        counts.sized += 1
+        counts.bytes_found += self._size
+        counts.bytes_done += self._size
+        return COPIED
+
+    def _opened_file(
+        self,
+        source_fd: int,
+        source: bytes,
+        target_fd: int,
+        name: bytes,
+        claimed: bool,
+        early: bool,
+    ) -> os.stat_result | int:
+        """Return the status of the file that was copied, or the outcome if it was not."""
+        fd = os.open(source, self._settings.source_flags, dir_fd=source_fd)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise Changed("it is no longer a regular file")
+            self.status, self._size = status, status.st_size
+            if not claimed and self.context.is_one_of_several(status, source_fd):
+                return LINKED
+            if not early and self.context.skip_existing(source_fd, source, target_fd, name):
+                return COPIED
+            self.context.recalls.see(source, source_fd, status)
+            if status.st_size > self._settings.large_bytes and not _has_nominal_size(fd, status):
+                keeper = self.names.keeper
+                if keeper is None or not keeper.has_content(name, fd, status):
+                    return LARGE
+            try:
+                self._copy_whole(fd, status, target_fd, name)
+            except OSError as error:
+                if error.errno != errno.ENOSPC and not isinstance(error, SourceModifiedError):
+                    raise
+                # There was space for the probe, so other jobs may have freed some. A file that was
+                # modified may be unchanged in content, or be a complete new version.
+                os.lseek(fd, 0, os.SEEK_SET)
+                self.status = status = os.fstat(fd)
+                self._size = status.st_size
+                self._copy_whole(fd, status, target_fd, name)
+            return status
+        finally:
+            os.close(fd)
+
+    def _copy_whole(self, fd: int, status: os.stat_result, target_fd: int, name: bytes) -> None:
+        creation = self._create(target.create, fd, status, target_fd, name)
+        try:
+            self._fill(fd, status, creation, target_fd)
+            with trying("rename the copy of"):
+                target.publish(creation, target_fd, self._settings, self.names)
+                self._protect(creation, target_fd)
+        except OSError as error:
+            self._give_up(creation, target_fd, error)
+            raise
+
+    def _create(
+        self,
+        create: Callable[..., TargetFile],
+        fd: int,
+        status: os.stat_result,
+        target_fd: int,
+        name: bytes,
+    ) -> TargetFile:
+        with trying("create the copy of"):
+            try:
+                make = self.layouts.file_maker(fd)
+                created: TargetFile = create(
+                    target_fd, name, status, self._settings, self.names, make
+                )
+            except OSError as error:
+                target.stop_if_full(error, target_fd, self.names)
+                raise
+            if created.rewritten:
+                try:
+                    self._empty(fd, status, created)
+                except OSError:
+                    os.close(created.fd)
+                    raise
+        return created
+
+    def _empty(self, fd: int, status: os.stat_result, creation: TargetFile) -> None:
+        """Truncate a file that will be rewritten.
+
+        Users who may not read the source must not be able to read the new content.
+        """
+        if are_same(fd, creation.fd):
+            raise Trouble(SAME_FILE, "it and its copy are the same file")
+        withdraw(creation.fd, status, self._settings.keep, self._held(fd, creation), rewritten=True)
+        os.ftruncate(creation.fd, 0)
+
+    def _fill(self, fd: int, status: os.stat_result, creation: TargetFile, target_fd: int) -> None:
+        try:
+            with trying("clone" if self._mover.must_clone else "copy"):
+                self._content(fd, creation, status)
+            if self._settings.keep.any or creation.written != creation.name:
+                with trying("set the attributes of the copy of"):
+                    creation.held = self._held(fd, creation)
+                    self._settle(creation, status, target_fd)
+                    if creation.held is not None and creation.held.flags:
+                        creation.identify()
+            self._sync(creation.fd)
+        except BaseException:
+            with suppress(OSError):  # report the first error
+                creation.identify()
+            os.close(creation.fd)
+            raise
+        with trying("finish the copy of"):
+            os.close(creation.fd)
+
+    def _held(self, fd: int, creation: TargetFile) -> Held | None:
+        """Return the attributes of an open source beyond mode, owner and times."""
+        extras = self._extras
+        with trying("read the attributes of"):
+            return extras.read_file(fd, alone=creation.rewritten) if extras.any else None
+
+    def _settle(self, creation: TargetFile, source: os.stat_result, target_fd: int) -> None:
+        refused = target.settle(creation, source, self._settings)
+        if refused:
+            self._extras.account(refused, target_fd)
+
+    def _sync(self, fd: int) -> None:
+        if self._settings.existing.sync:
+            with trying("flush the copy of"):
+                os.fsync(fd)
+
+    def _content(self, fd: int, creation: TargetFile, status: os.stat_result) -> None:
+        observers, keeper, out = self._observers, self.names.keeper, creation.fd
+        if keeper and keeper.gives_content(creation.name, (fd, status), out, self._copy_content):
+            return None
+        if not observers.reads:
+            return self._copy_content(fd, out, status)
+        observers.begin_at(0)
+        self._copy_content(fd, out, status)
+        # The copy's size: files in /proc and /sys have more or fewer bytes than their size.
+        observers.end_file(os.fstat(out).st_size)
+
+    def _copy_content(self, fd: int, out: int, status: os.stat_result) -> None:
+        size, pair = status.st_size, None
+        if self._mover.must_clone or size > ONE_READ_BYTES:
+            pair = (status.st_dev, os.fstat(out).st_dev)
+            if self._mover.clone(fd, out, pair):
+                self._check_unchanged(fd, status)
+                return
+        if not size or _has_nominal_size(fd, status):
+            self._unsized(fd, out)
+        elif self._settings.sparse == "always" or may_have_holes(status):
+            self._sparse(fd, out, status, pair or pair_of(fd, out))
+        elif size <= ONE_READ_BYTES:
+            # One byte more than expected is requested, so that growth is noticed.
+            data = self._small[: os.readv(fd, [self._small[: size + 1]])]
+            self._observers.due(len(data))
+            if len(data) != size:
+                raise Changed("it changed while it was copied")
+            self._observers.see(0, data)
+            write_all(out, data)
+        else:
+            if self._move(fd, out, 0, size, pair) != size:
+                raise Changed("it shrank while it was copied")
+            self._check_unchanged(fd, status)
+
+    def _unsized(self, fd: int, out: int) -> None:
+        """Copy up to the end regardless of the size, for files in /proc and /sys.
+
+        Some of these return all their data to one read and nothing to the next.
+        """
+        done = 0
+        while count := os.readv(fd, [self._small]):
+            if self.context.is_stopping():
+                raise Changed("it was unfinished when the job stopped")
+            data = self._small[:count]
+            self._observers.due(count)
+            self._observers.see(done, data)
+            write_all(out, data)
+            done += count
+        self._size = done
+
+    def _sparse(self, fd: int, out: int, status: os.stat_result, pair: Pair) -> None:
+        os.ftruncate(out, status.st_size)
+        whole = (0, status.st_size)
+        never = self._settings.sparse == "never"
+        digs = not (never or reports_holes(fd))  # holes are then found as zeros
+        for offset, length in [whole] if never else data_ranges(fd, *whole):
+            if self._move(fd, out, offset, length, pair, digs=digs) != length:
+                raise Changed("it shrank while it was copied")
+        self._check_unchanged(fd, status)
+
+    def _move(
+        self, fd: int, out: int, offset: int, length: int, pair: Pair | None, *, digs: bool = False
+    ) -> int:
+        """Like `Mover.move`, in slices if an observer limits the rate."""
+        observers, move = self._observers, self._mover.move
+        if not observers.is_paced and length <= self._settings.large_bytes:
+            return move(fd, out, offset, length, pair, digs=digs)
+        done = 0
+        while done < length:
+            if length > self._settings.large_bytes and self.context.is_stopping():
+                raise Changed("it was unfinished when the job stopped")
+            part = min(observers.slice_bytes, length - done)
+            observers.due(part)
+            moved = move(fd, out, offset + done, part, pair, digs=digs)
+            done += moved
+            if moved < part:
+                break
+        return done
+
+    def _check_unchanged(self, fd: int, before: os.stat_result) -> None:
+        refuse_change(before, os.fstat(fd))
+
+    @contextmanager
+    def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
+        """Open a large source file; yield descriptor and status."""
+        with trying("open"):
+            fd = os.open(source, self._settings.source_flags, dir_fd=source_fd)
+            try:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
+                    raise Changed("it is no longer a regular file")
+                yield fd, status
+            finally:
+                with suppress(OSError):  # only read
+                    os.close(fd)
+
+    def resume_file(
+        self,
+        source: tuple[int, os.stat_result],
+        ranges: list[tuple[int, int]],
+        made: os.stat_result,
+        names: tuple[bytes, bytes],
+        target_fd: int,
+    ) -> StartedFile:
+        """Like `begin` for a file of a previous run; `names` are its temporary and final name."""
+        fd, status = source
+        written, name = names
+        creation = target.resume_creation(
+            target_fd, name, written, status, self._settings, self.names
+        )
+        creation.identity = (made.st_dev, made.st_ino)
+        creation.held = self._held(fd, creation)
+        if creation.rewritten:
+            self._repeat_withdrawal(creation, status, target_fd)
+        self._counts.sized += 1
+        self._counts.bytes_found += status.st_size
+        return status, creation, self._settings.identify(made), ranges
+
+    def _repeat_withdrawal(
+        self, creation: TargetFile, status: os.stat_result, target_fd: int
+    ) -> None:
+        """Withdraw access again: the source may grant less than when the previous run started."""
+        with trying("reach the copy of"):
+            out = os.open(creation.written, _REACH, dir_fd=target_fd)
+            try:
+                made = os.fstat(out)
+                if (made.st_dev, made.st_ino) != creation.identity:
+                    raise Changed("its copy was replaced while it was made")
+                withdraw(out, status, self._settings.keep, creation.held, rewritten=True)
+            finally:
+                os.close(out)
+
+    def begin(
+        self,
+        source_fd: int,
+        source: bytes,
+        target_fd: int,
+        name: bytes,
+        divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
+    ) -> StartedFile:
+        """Create the temporary file for a large file's chunks, with its full size, and close it.
+
+        Return the source's status, the copy, its identity, and the ranges that `divide` returns for
+        the open source, its status and the alignment of chunks; no ranges if the file was cloned.
+        """
+        with self.opened(source_fd, source) as (fd, status):
+            creation, identity, cloned = self._make(fd, status, target_fd, name)
+            with trying("copy"):
+                ranges = [] if cloned else divide(fd, status, creation.unit_bytes)
+        self._counts.sized += 1
+        self._counts.bytes_found += status.st_size
+        return status, creation, identity, ranges
+
+    def _make(
+        self, fd: int, status: os.stat_result, target_fd: int, name: bytes
+    ) -> tuple[TargetFile, Identity, bool]:
+        creation = self._create(target.create_beside, fd, status, target_fd, name)
+        try:
+            try:
+                with trying("read the attributes of"):
+                    creation.identify()
+                    creation.held = self._held(fd, creation)
+                with trying("clone" if self._mover.must_clone else "copy"):
+                    made = os.fstat(creation.fd)
+                    cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
+                    if not cloned:
+                        os.ftruncate(creation.fd, status.st_size)
+                        creation.unit_bytes = self.layouts.unit_bytes(fd, creation.fd)
+            finally:
+                os.close(creation.fd)
+        except OSError as error:
+            self._give_up(creation, target_fd, error)
+            raise
+        return creation, self._settings.identify(made), cloned
+
+    def _give_up(self, creation: TargetFile, target_fd: int, error: OSError) -> None:
+        """Remove the unfinished copy; NoSpace if the target is full."""
+        try:
+            target.stop_if_full(error, target_fd, self.names)
+        finally:
+            target.discard(creation.written, target_fd, creation.identity)
+
+    def chunk(
+        self, item: FileRange, source_fd: int, target_fd: int, split: bool, stop: Callable[[], bool]
+    ) -> tuple[int, OSError | None]:
+        """Copy a chunk; return the offset reached, and the error that stopped it, if any.
+
+        With `split` the copy stops at the end of a slice after a quarter of a second, so that the
+        remaining range can be shared. NoSpace if nothing could be written.
+        """
+        with trying("open"):
+            fd = os.open(item.name, self._settings.source_flags, dir_fd=source_fd)
+        try:
+            with trying("open"):
+                self._check_identity(fd, item.source, "the file was replaced while it was copied")
+            with trying("reach the copy of"):
+                out = os.open(item.temporary, _REACH, dir_fd=target_fd)
+            return self._range(item, fd, out, target_fd, split, stop)
+        finally:
+            os.close(fd)
+
+    def _range(
+        self,
+        item: FileRange,
+        fd: int,
+        out: int,
+        target_fd: int,
+        split: bool,
+        stop: Callable[[], bool],
+    ) -> tuple[int, OSError | None]:
+        reached = item.offset
+        error: OSError | None = None
+        try:
+            with trying("reach the copy of"):
+                self._check_identity(out, item.target, "its copy was replaced while it was made")
+            with trying("copy"):
+                self._observers.begin_at(item.offset)
+                for after in self._slices(item, fd, out, split, stop):
+                    reached = after
+                self._observers.end_range(item.offset, reached, stopped=stop())
+            self._sync(out)
+        except OSError as caught:
+            target.stop_if_full(caught, target_fd, self.names)
+            error = caught
+        finally:
+            os.close(out)
+        return reached, error
+
+    def _slices(
+        self, item: FileRange, fd: int, out: int, split: bool, stop: Callable[[], bool]
+    ) -> Iterator[int]:
+        """Copy slice by slice, yielding the end of each; a hole belongs to the slice after it."""
+        until_s = time.monotonic() + _CHUNK_SPLIT_S
+        offset, end = item.offset, item.offset + item.length
+        pair = pair_of(fd, out)
+        # Searching for holes in a dense file may cost as much as copying it.
+        whole = [(item.offset, item.length)]
+        digs = item.sparse and not reports_holes(fd)
+        for start, length in data_ranges(fd, *whole[0]) if item.sparse else whole:
+            for at, size in self._split_range(start, length):
+                if self._move(fd, out, at, size, pair, digs=digs) != size:
+                    raise Changed("it shrank while it was copied")
+                self._advance(item, offset, at + size)
+                offset = at + size
+                yield offset
+                # A signed file is divided only at block boundaries.
+                shared = split and (not self._observers.by_blocks or offset % CHUNK_UNIT_BYTES == 0)
+                if stop() or (shared and time.monotonic() > until_s):
+                    return
+        self._advance(item, offset, end)
+        yield end
+
+    def _split_range(self, start: int, length: int) -> Iterator[tuple[int, int]]:
+        """Divide a range into slices; in a signed file no slice crosses a block boundary."""
+        end = start + length
+        while start < end:
+            size = min(self._observers.slice_bytes, end - start)
+            if self._observers.by_blocks:
+                size = min(size, CHUNK_UNIT_BYTES - start % CHUNK_UNIT_BYTES)
+            yield start, size
+            start += size
+
+    def _advance(self, item: FileRange, offset: int, reached: int) -> None:
+        self._counts.bytes_done += reached - offset
+        self._counts.weight += item.weight * (reached - offset) / item.length
+
+    def _check_identity(self, fd: int, identity: Identity, otherwise: str) -> None:
+        if self._settings.identify(os.fstat(fd)) != identity:
+            raise Changed(otherwise)
+
+    def finish(
+        self,
+        before: os.stat_result,
+        creation: TargetFile,
+        identity: Identity,
+        names: tuple[int, bytes, int],
+        *,
+        failed: bool,
+    ) -> None:
+        """Finish a file whose chunks are complete, or remove it if one `failed`.
+
+        `names` are the source's directory and name and the target's directory. OSError if the
+        source has changed, or from the operations.
+        """
+        source_fd, name, target_fd = names
+        try:
+            if failed:
+                target.discard(creation.written, target_fd, creation.identity)
+                return
+            with trying("copy"):
+                source_status = os.stat(
+                    name, dir_fd=source_fd, follow_symlinks=self._settings.follow
+                )
+                refuse_change(before, source_status)
+            with trying("set the attributes of the copy of"):
+                self._settle_again(before, creation, identity, target_fd)
+            with trying("rename the copy of"):
+                target.still_replaceable(creation, before, self._settings, target_fd, self.names)
+                target.publish(creation, target_fd, self._settings, self.names)
+                self._protect(creation, target_fd)
+        except OSError as error:
+            self._give_up(creation, target_fd, error)
+            raise
+
+    def _settle_again(
+        self, before: os.stat_result, creation: TargetFile, identity: Identity, target_fd: int
+    ) -> None:
+        creation.fd = os.open(creation.written, _REACH, dir_fd=target_fd)
+        try:
+            self._check_identity(creation.fd, identity, "its copy was replaced while it was made")
+            if creation.held is not None and creation.held.flags:
+                creation.identify()
+            self._settle(creation, before, target_fd)
+            self._sync(creation.fd)
+        finally:
+            os.close(creation.fd)
+
+    def _protect(self, creation: TargetFile, target_fd: int) -> None:
+        """Set the inode flags, which may forbid renaming, after the file has its name."""
+        if creation.held is None or not creation.held.flags:
+            return
+        try:
+            fd = os.open(creation.name, SOURCE_FLAGS, dir_fd=target_fd)
+        except PermissionError:  # the mode may deny reading to the owner
+            self._counts.lose({FLAGS})
+            return
+        try:
+            made = os.fstat(fd)
+            if (made.st_dev, made.st_ino) != creation.identity:
+                raise Changed("its copy was replaced while it was made")
+            self._extras.protect(fd, creation.held)
+        finally:
+            os.close(fd)
+
+
+def _has_nominal_size(fd: int, status: os.stat_result) -> bool:
+    """Return whether a file's size is nominal, as in sysfs, where files have fewer bytes."""
+    return not status.st_blocks and is_pseudo(fd)

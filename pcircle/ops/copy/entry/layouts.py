@@ -1,0 +1,166 @@
+"""Lustre layouts of copies: the layouts of new files and directories, and chunk boundaries to fit.
+
+Rank 0 determines once whether each side is on Lustre, with one system call per source file system
+and one for the destination. If neither is, no file or directory costs another call, and small files
+take the fast path.
+
+A layout must be set before a file's first byte, which requires a different way of creating it
+(`pcircle.fs.attributes.lustre`), so with layouts no file takes the fast path. A directory gets the layout for
+its new entries when it is complete, like its default access control list, so that nothing below it
+inherits that layout instead of its own. A source directory without its own layout returns the
+default of the file system, which is not copied.
+
+A layout that the server rejects or the destination does not support is reported and counted like
+other lost attributes (`pcircle.ops.copy.entry.attributes`). The file is then created again, because a file
+that was created for a layout cannot be written without one.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from contextlib import suppress
+from functools import partial
+
+from pcircle.fs.attributes.lustre import (
+    ATTRIBUTE,
+    DELAY,
+    STRIPE,
+    common_stripe_bytes,
+    parse,
+    read_layout,
+    wanted,
+)
+from pcircle.fs.attributes.xattrs import Refused, give_attribute
+from pcircle.fs.directories import Lease
+from pcircle.fs.entry_errors import LAYOUT, Trouble
+from pcircle.ops.copy.entry.attributes import AttributeCopier, AttributesLostError, path_of
+from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES, CopySettings
+from pcircle.ops.copy.entry.target import CREATE, Make, discard, new_file
+
+_MAX_UNIT_BYTES = 64 << 20
+_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# EINVAL: a pool, a pattern or a number of targets that this server does not support.
+_REFUSED = frozenset(
+    (
+        errno.EOPNOTSUPP,
+        errno.ENOSYS,
+        errno.EPERM,
+        errno.EACCES,
+        errno.EINVAL,
+        errno.ERANGE,
+        errno.E2BIG,
+        errno.ENODATA,
+        errno.EPROTO,
+    )
+)
+
+
+class UnsupportedLayoutError(Trouble):
+    """The source has a layout that cannot be given to a new file."""
+
+    def __init__(self, why: ValueError) -> None:
+        super().__init__(LAYOUT, f"its Lustre layout can't be kept: {why}")
+
+
+class LayoutCopier:
+    """Sets layouts for one thread; `active` means that new files get layouts."""
+
+    def __init__(self, settings: CopySettings, extras: AttributeCopier) -> None:
+        self._striping = settings.striping
+        self._extras = extras
+        self.active = self._striping.gives
+
+    def file_maker(self, source_fd: int) -> Make:
+        """Return the function that creates the copy of an open source file. OSError."""
+        if not self.active:
+            return new_file
+        layout = self._striping.layout or self._source_layout(source_fd)
+        return new_file if layout is None else partial(self._new_file, layout)
+
+    def directory_layout(self, source_fd: int) -> bytes | None:
+        """Return the layout that the copy of an open directory must pass on, or None."""
+        if not self._striping.keep:
+            return None
+        layout = self._source_layout(source_fd)
+        return None if layout in self._striping.defaults else layout
+
+    def _source_layout(self, source_fd: int) -> bytes | None:
+        value = read_layout(source_fd)
+        if value is None:
+            return None
+        try:
+            return wanted(value)
+        except ValueError as why:
+            try:
+                self._extras.lose([Refused(STRIPE)])
+            except AttributesLostError:
+                raise UnsupportedLayoutError(why) from None
+            return None
+
+    def _new_file(self, layout: bytes, name: bytes, mode: int, directory_fd: int) -> int:
+        if self._striping.target:
+            fd = os.open(name, CREATE | DELAY, mode, dir_fd=directory_fd)
+            try:
+                give_attribute(fd, ATTRIBUTE, layout)
+            except OSError as error:
+                try:
+                    made = os.fstat(fd)
+                    discard(name, directory_fd, (made.st_dev, made.st_ino))
+                finally:
+                    os.close(fd)
+                if error.errno not in _REFUSED:
+                    raise
+            else:
+                return fd
+        self._extras.lose([Refused(STRIPE)])
+        return new_file(name, mode, directory_fd)
+
+    def set_directory_layout(self, lease: Lease, layout: bytes) -> None:
+        """Set the layout that a directory passes on, unless it already does. OSError."""
+        directory = path_of(lease.fd) if lease.searched else lease.fd
+        try:
+            if self._has(directory, layout):
+                return
+            give_attribute(directory, ATTRIBUTE, layout)
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                raise
+            self._extras.lose([Refused(STRIPE)])
+
+    def _has(self, directory: int | bytes, layout: bytes) -> bool:
+        value = read_layout(directory)
+        # An unknown format counts as different.
+        with suppress(ValueError):
+            return value is not None and wanted(value) == layout
+        return False
+
+    def unit_bytes(self, source_fd: int, target_fd: int) -> int:
+        """Return the alignment of the chunks of a file that is open on both sides.
+
+        Chunks consist of whole stripes of the target, or else the source, so that no two ranks
+        write to one stripe, unless that would leave too few chunks.
+        """
+        striping = self._striping
+        if not (striping.target or striping.source):
+            return CHUNK_UNIT_BYTES
+        stripe_bytes = 0
+        # Unaligned chunks are not worth an error.
+        with suppress(OSError, ValueError):
+            value = read_layout(target_fd if striping.target else source_fd)
+            stripe_bytes = 0 if value is None else common_stripe_bytes(parse(value))
+        unit = math.lcm(CHUNK_UNIT_BYTES, stripe_bytes or 1)
+        return unit if unit <= _MAX_UNIT_BYTES else CHUNK_UNIT_BYTES
+
+    def unit_bytes_by_name(self, source_fd: int, directory_fd: int, name: bytes) -> int:
+        """Like `unit_bytes` for a copy that is not open."""
+        if not (self._striping.target or self._striping.source):
+            return CHUNK_UNIT_BYTES
+        with suppress(OSError):  # like unit_bytes, unaligned chunks are acceptable
+            target_fd = os.open(name, _LOOK, dir_fd=directory_fd)
+            try:
+                return self.unit_bytes(source_fd, target_fd)
+            finally:
+                os.close(target_fd)
+        return CHUNK_UNIT_BYTES

@@ -1,0 +1,525 @@
+"""Creation and replacement of entries in a target directory, and detection of a full target.
+
+A new small file is created under its own name with O_EXCL, so an existing entry is never opened or
+followed. To replace an existing entry, the copy is made under a short temporary name next to it and
+renamed over it, so an interruption never costs the only good copy. Only regular files and symbolic
+links are replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeAlias
+
+import xxhash
+
+from pcircle.core.errors import NoSpace
+from pcircle.fs.attributes.acls import read_list
+from pcircle.fs.attributes.metadata import settle_as_replaced, settle_file
+from pcircle.fs.attributes.xattrs import Held, Refused
+from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble
+from pcircle.fs.naming import NO_SUCH_RENAME, give_free_name, rename_to_free
+from pcircle.ops.copy.entry.collisions import Collisions, Siblings, no_siblings
+from pcircle.ops.copy.entry.overwrite import (
+    DestinationExistsError,
+    OverwriteOptions,
+    OverwritePolicy,
+    file_stays,
+    is_same_special,
+)
+from pcircle.ops.copy.entry.precision import TimestampPrecision
+from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES, CopySettings
+
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_REWRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_PROBE_BYTES = 1 << 16
+
+
+class TemporaryNames:
+    """Temporary names: unique in a job, and short enough for any directory.
+
+    `precision` has measurements of timestamps with files of such names, `collisions` the known
+    collisions, `keeper` the overwrite policy, if any. `expected` is the state that the current name
+    must have, in the policy's format, before it is replaced.
+    """
+
+    def __init__(self, settings: CopySettings, rank: int, siblings: Siblings = no_siblings) -> None:
+        self._prefix = b".fcp-%s-%x-" % (settings.token, rank)
+        self._count = 0
+        self._renames = True
+        self.collisions = Collisions(siblings)
+        self.precision = TimestampPrecision(self.next)
+        self.keeper: OverwritePolicy | None = None
+        self.expected = b""
+
+    def next(self) -> bytes:
+        """Return a new name."""
+        self._count += 1
+        return self._prefix + b"%x" % self._count
+
+    def give_free(self, written: bytes, name: bytes, directory_fd: int) -> None:
+        """Rename to a free name, in one call where the system has one. FileExistsError."""
+        self.check(name, directory_fd)
+        if self._renames:
+            try:
+                return rename_to_free(written, name, directory_fd)
+            except OSError as error:
+                # EPERM: the reply of some containers to unknown system calls.
+                if error.errno not in (*NO_SUCH_RENAME, errno.EPERM):
+                    raise
+                self._renames = False
+        give_free_name(written, name, directory_fd)
+
+    def check(self, name: bytes, directory_fd: int) -> None:
+        """Raise OSError if the current name is not in the expected state."""
+        if self.expected and self.keeper is not None:
+            self.keeper.check(name, directory_fd, self.expected)
+
+    def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
+        """Rename to a name that may exist, following the overwrite policy. OSError."""
+        if self.keeper is not None:
+            self.check(name, directory_fd)
+            self.keeper.replace(written, name, directory_fd)
+        else:
+            os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+
+
+class TargetFile:
+    """A target file in progress: where it is written and what it will replace.
+
+    `written` is its current name, temporary or final, and `old` the status of the file that it will
+    replace. `identify` sets `identity` while the file is open. `held` are the attributes to copy
+    from the source, `access` the access control list of `old` if needed. `rewritten` means that the
+    file existed before and must lose its own attributes. Chunks begin at multiples of `unit_bytes`.
+    """
+
+    __slots__ = (
+        "access",
+        "created_mode",
+        "fd",
+        "held",
+        "identity",
+        "name",
+        "old",
+        "rewritten",
+        "unit_bytes",
+        "written",
+    )
+
+    def __init__(
+        self,
+        fd: int,
+        name: bytes,
+        written: bytes,
+        old: os.stat_result | None,
+        created_mode: int,
+        access: bytes | None = None,
+    ) -> None:
+        self.fd = fd
+        self.name = name
+        self.written = written
+        self.old = old
+        self.created_mode = created_mode
+        self.identity: tuple[int, int] | None = None
+        self.held: Held | None = None
+        self.access = access
+        self.rewritten = False
+        self.unit_bytes = CHUNK_UNIT_BYTES
+
+    def identify(self) -> tuple[int, int]:
+        """Store and return device and inode of the open file."""
+        status = os.fstat(self.fd)
+        self.identity = (status.st_dev, status.st_ino)
+        return self.identity
+
+
+StartedFile: TypeAlias = "tuple[os.stat_result, TargetFile, tuple[int, int], list[tuple[int, int]]]"
+"""A started large file: source status, copy, identity of the copy, remaining ranges."""
+
+
+def creation_mode(source: os.stat_result, settings: CopySettings) -> int:
+    """Return the mode for creation: private if the mode is set later, otherwise that of cp.
+
+    The owner bits of the umask are not active while fcp runs, so they are applied here.
+    """
+    return 0o600 if settings.keep.mode else source.st_mode & creation_bits(settings)
+
+
+def creation_bits(settings: CopySettings) -> int:
+    """Return the bits of a source's mode that apply at creation."""
+    return 0 if settings.keep.mode else 0o777 & ~(settings.umask & 0o700)
+
+
+Make: TypeAlias = Callable[[bytes, int, int], int]
+"""Creates a file from name, mode and directory, open for writing; FileExistsError."""
+
+
+def new_file(name: bytes, mode: int, directory_fd: int) -> int:
+    """Create a file in the usual way."""
+    return os.open(name, CREATE, mode, dir_fd=directory_fd)
+
+
+def create(
+    directory_fd: int,
+    name: bytes,
+    source: os.stat_result,
+    settings: CopySettings,
+    names: TemporaryNames,
+    make: Make = new_file,
+) -> TargetFile:
+    """Create a file under its own name, or a temporary one if the name exists. OSError."""
+    mode = creation_mode(source, settings)
+    if settings.existing.in_place:
+        return _create_in_place(directory_fd, name, source, settings, names, make, mode)
+    if settings.existing.beside:
+        return create_beside(directory_fd, name, source, settings, names, make)
+    try:
+        fd = make(name, mode, directory_fd)
+    except FileExistsError:
+        return create_beside(directory_fd, name, source, settings, names, make)
+    return TargetFile(fd, name, name, None, mode)
+
+
+def create_beside(
+    directory_fd: int,
+    name: bytes,
+    source: os.stat_result,
+    settings: CopySettings,
+    names: TemporaryNames,
+    make: Make = new_file,
+) -> TargetFile:
+    """Create a file under a temporary name next to `name`, to be renamed when complete."""
+    if settings.existing.in_place:
+        mode = creation_mode(source, settings) | 0o600
+        return _create_in_place(directory_fd, name, source, settings, names, make, mode)
+    return _create_temporary(directory_fd, name, source, settings, names, make)
+
+
+def _create_temporary(
+    directory_fd: int,
+    name: bytes,
+    source: os.stat_result,
+    settings: CopySettings,
+    names: TemporaryNames,
+    make: Make,
+) -> TargetFile:
+    old = replaceable(directory_fd, name, names)
+    if old is not None:
+        names.collisions.check(directory_fd, name)
+    access = _access_of(old, directory_fd, name, settings)
+    mode = _temporary_mode(old, source, settings)
+    written = names.next()
+    return TargetFile(make(written, mode, directory_fd), name, written, old, mode, access)
+
+
+def _temporary_mode(
+    old: os.stat_result | None, source: os.stat_result, settings: CopySettings
+) -> int:
+    """Return the mode of a temporary file, which is private if it replaces a file."""
+    if old is not None and stat.S_ISREG(old.st_mode):
+        return 0o600
+    # Other ranks open it for writing, so its owner needs permission.
+    return creation_mode(source, settings) | 0o600
+
+
+def _access_of(
+    old: os.stat_result | None, directory_fd: int, name: bytes, settings: CopySettings
+) -> bytes | None:
+    """Return the access control list that a file takes over from the one that it replaces."""
+    if settings.keep.mode or old is None or not stat.S_ISREG(old.st_mode):
+        return None
+    with suppress(FileNotFoundError):  # removed in the meantime
+        return read_list(b"/proc/self/fd/%d/%s" % (directory_fd, name), follow=False)
+    return None
+
+
+def resume_creation(
+    directory_fd: int,
+    name: bytes,
+    written: bytes,
+    source: os.stat_result,
+    settings: CopySettings,
+    names: TemporaryNames,
+) -> TargetFile:
+    """Describe a file that a previous run created, without opening it.
+
+    OSError if the file cannot be renamed to its final name.
+    """
+    if written == name:
+        creation = TargetFile(-1, name, name, None, creation_mode(source, settings))
+        creation.rewritten = True
+        return creation
+    old = replaceable(directory_fd, name, names)
+    access = _access_of(old, directory_fd, name, settings)
+    return TargetFile(-1, name, written, old, _temporary_mode(old, source, settings), access)
+
+
+def _create_in_place(
+    directory_fd: int,
+    name: bytes,
+    source: os.stat_result,
+    settings: CopySettings,
+    names: TemporaryNames,
+    make: Make,
+    mode: int,
+) -> TargetFile:
+    """Create a file under its own name, or open the existing one to rewrite it.
+
+    A symbolic link is replaced, not followed. A file with several names is replaced as well,
+    because the other names may belong to other copies or lie outside the destination.
+    """
+    try:
+        return TargetFile(make(name, mode, directory_fd), name, name, None, mode)
+    except FileExistsError:
+        names.collisions.check(directory_fd, name)
+        if settings.existing.stays and not _is_ours(settings, directory_fd, name):
+            raise DestinationExistsError from None
+    old = replaceable(directory_fd, name, names)
+    if old is not None:
+        _refuse_source(old, source)
+    if old is None or stat.S_ISLNK(old.st_mode) or old.st_nlink > 1:
+        return _create_temporary(directory_fd, name, source, settings, names, make)
+    try:
+        fd = os.open(name, _REWRITE, dir_fd=directory_fd)
+    except OSError:
+        # A previous run may have set a mode that forbids opening.
+        if not (settings.existing.force or settings.is_ours(old)):
+            raise
+        os.unlink(name, dir_fd=directory_fd)
+        return TargetFile(make(name, mode, directory_fd), name, name, None, mode)
+    try:
+        _check_open(fd, source)
+    except OSError:
+        os.close(fd)
+        raise
+    creation = TargetFile(fd, name, name, None, creation_mode(source, settings))
+    creation.rewritten = True
+    return creation
+
+
+def _check_open(fd: int, source: os.stat_result) -> None:
+    """Raise OSError unless an open existing file may be rewritten."""
+    old = os.fstat(fd)
+    if not stat.S_ISREG(old.st_mode):
+        raise FileExistsError(errno.EEXIST, "a special file is in its place")
+    _refuse_source(old, source)
+    if old.st_nlink > 1:
+        raise Changed("it was renamed meanwhile")
+
+
+def _refuse_source(old: os.stat_result, source: os.stat_result) -> None:
+    if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino):
+        raise Trouble(SAME_FILE, "it and its copy are the same file")
+
+
+def stays(
+    settings: CopySettings,
+    source_fd: int,
+    source: bytes,
+    directory_fd: int,
+    name: bytes,
+    names: TemporaryNames,
+) -> os.stat_result | None:
+    """Return the status of an existing entry that is left, or None if a copy must be made.
+
+    OSError if the entry can be neither left nor replaced.
+    """
+    try:
+        old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if settings.existing.stays:
+        _refuse(old, names, special_too=False)
+        names.collisions.check(directory_fd, name)
+        return None if settings.is_ours(old) else old
+    status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
+    same = is_same_special(status, old)
+    if names.keeper is not None:
+        names.collisions.check(directory_fd, name)
+        sides = source_fd, source, directory_fd, name
+        if not settings.is_ours(old) and names.keeper.keeps(status, old, sides):
+            return old
+        _refuse(old, names, special_too=not same)
+        return None
+    _refuse(old, names, special_too=not same)
+    names.collisions.check(directory_fd, name)
+    if settings.is_ours(old):
+        return None
+    kept = kept_times(settings, directory_fd, names)
+    return old if same or file_stays(settings.existing, status, old, kept) else None
+
+
+def is_alike(
+    settings: CopySettings,
+    source: os.stat_result,
+    old: os.stat_result,
+    directory_fd: int,
+    names: TemporaryNames,
+) -> bool:
+    """Return whether two files have equal size and time in the sense of `--skip-same`."""
+    return file_stays(
+        OverwriteOptions(same=True), source, old, kept_times(settings, directory_fd, names)
+    )
+
+
+def kept_times(
+    settings: CopySettings, directory_fd: int, names: TemporaryNames
+) -> Callable[[int, os.stat_result], bool] | None:
+    """Return the function for `file_stays` that compares times in a directory, or None."""
+    if not settings.keep.timestamps:
+        return None
+    return lambda source_ns, old: names.precision.is_kept(source_ns, old, directory_fd)
+
+
+def still_replaceable(
+    creation: TargetFile,
+    source: os.stat_result,
+    settings: CopySettings,
+    fd: int,
+    names: TemporaryNames,
+) -> None:
+    """Check again before a slow copy gets its name.
+
+    OSError if the existing entry cannot be replaced; DestinationExistsError if it must be left.
+    """
+    if settings.existing.stays:
+        return  # `publish` checks that
+    current = replaceable(fd, creation.name, names)
+    if current is None or creation.written == creation.name:
+        return
+    names.collisions.check(fd, creation.name)
+    if not settings.existing.decides:
+        return
+    if settings.is_ours(current):
+        return
+    if file_stays(settings.existing, source, current, kept_times(settings, fd, names)):
+        raise DestinationExistsError
+
+
+def replaceable(directory_fd: int, name: bytes, names: TemporaryNames) -> os.stat_result | None:
+    """Return the status of an existing entry, or None. OSError if it must not be replaced."""
+    try:
+        old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    _refuse(old, names, special_too=True)
+    return old
+
+
+def _refuse(old: os.stat_result, names: TemporaryNames, *, special_too: bool) -> None:
+    if names.keeper is not None and names.keeper.may_replace(old):
+        return
+    if stat.S_ISDIR(old.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
+    if special_too and not (stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode)):
+        raise FileExistsError(errno.EEXIST, "a special file is in its place")
+
+
+def settle(creation: TargetFile, source: os.stat_result, settings: CopySettings) -> list[Refused]:
+    """Set the file's attributes: the preserved ones of the source, otherwise those of `old`.
+
+    Return what could not be preserved. `Copier` sets inode flags later.
+    """
+    keep, old, fd = settings.keep, creation.old, creation.fd
+    if old is not None and stat.S_ISREG(old.st_mode):
+        settle_as_replaced(fd, old, creation.access, keep)
+    elif not keep.mode and creation.created_mode != creation_mode(source, settings):
+        # Created with more permissions for the owner than the source has.
+        more = 0o600 & ~creation_mode(source, settings)
+        os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~more)
+    return settle_file(fd, source, keep, creation.held) if keep.any else []
+
+
+def publish(
+    creation: TargetFile, directory_fd: int, settings: CopySettings, names: TemporaryNames
+) -> None:
+    """Rename a complete, closed file to its final name.
+
+    DestinationExistsError if an existing entry must be left.
+    """
+    if creation.written == creation.name:
+        return
+    if settings.existing.stays or creation.old is None:
+        give = give_free_name if settings.existing.stays else names.give_free
+        try:
+            give(creation.written, creation.name, directory_fd)
+        except FileExistsError:
+            names.collisions.check(directory_fd, creation.name)
+            current = os.stat(creation.name, dir_fd=directory_fd, follow_symlinks=False)
+            _refuse(current, names, special_too=not settings.existing.stays)
+            if settings.existing.stays and not settings.is_ours(current):
+                raise DestinationExistsError from None
+        else:
+            return
+    names.replace(creation.written, creation.name, directory_fd)
+
+
+def _is_ours(settings: CopySettings, directory_fd: int, name: bytes) -> bool:
+    return settings.is_ours(os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
+
+
+def mark_of(status: os.stat_result) -> int:
+    """Return a 63-bit mark that identifies a finished copy by inode and owner.
+
+    An inode number alone can be obtained by any user who may remove the copy.
+    """
+    return xxhash.xxh3_64_intdigest(struct.pack("<QQ", status.st_ino, status.st_uid)) >> 1
+
+
+def discard(name: bytes, directory_fd: int, identity: tuple[int, int] | None = None) -> None:
+    """Remove an unfinished file of this job.
+
+    With `identity` only if the name still belongs to that file: another job may have put a finished
+    copy there.
+    """
+    # It may be gone, or the directory may not permit it; the entry has failed in any case.
+    with suppress(OSError):
+        if identity is not None:
+            current = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+            if (current.st_dev, current.st_ino) != identity:
+                return
+        os.unlink(name, dir_fd=directory_fd)
+
+
+def stop_if_full(
+    error: OSError, directory_fd: int, names: TemporaryNames, wanted_bytes: int = _PROBE_BYTES
+) -> None:
+    """Raise NoSpace if the target's file system is full, over quota or read-only.
+
+    A single full storage target or attribute causes the same errors. So a probe file of the wanted
+    size, or a small minimum, is written first.
+    """
+    if error.errno not in _FULL:
+        return
+    wanted_bytes = max(wanted_bytes, _PROBE_BYTES)
+    probe = names.next()
+    try:
+        fd = os.open(probe, CREATE, 0o600, dir_fd=directory_fd)
+        try:
+            written = os.write(fd, bytes(wanted_bytes))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            discard(probe, directory_fd)
+    except OSError as probe_error:
+        if probe_error.errno in _FULL:
+            raise NoSpace(probe_error.strerror) from error
+        return
+    if written < wanted_bytes:
+        raise NoSpace(error.strerror) from error
+
+
+def is_link(text: bytes, directory_fd: int, name: bytes) -> bool:
+    """Return whether the entry is a symbolic link with this text."""
+    try:
+        return os.readlink(name, dir_fd=directory_fd) == text
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False  # not a link

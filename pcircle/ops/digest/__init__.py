@@ -1,0 +1,44 @@
+"""Dataset signatures, version 1: one digest for a whole tree.
+
+A signature is the root of a Merkle tree over the names, types and contents of the entries. It
+depends neither on which rank read an entry nor on the order of reading, so ranks digest blocks and
+directories wherever they read them and exchange only packed bytes. `docs/signature.rst` defines
+the format.
+
+`algorithms` has the hash functions, `digests` the digest of each type of entry, `blocks` splits
+file contents into blocks, `runs` collects the entries of a directory, and `signer` combines them
+for one rank. `manifest` stores the digest of every entry. Nothing in this package walks a tree.
+"""
+
+from pcircle.ops.digest.algorithms import Algorithm, algorithm_names, get_algorithm
+from pcircle.ops.digest.blocks import BLOCK_BYTES, BlockHasher
+from pcircle.ops.digest.digests import (
+    file_digest,
+    format_signature,
+    kind_byte,
+    link_digest,
+    node_digest,
+    parse_signature,
+)
+from pcircle.ops.digest.runs import Runs, RunStore, iter_entries, pack_entry
+from pcircle.ops.digest.signer import PART, Signer
+
+__all__ = [
+    "BLOCK_BYTES",
+    "PART",
+    "Algorithm",
+    "BlockHasher",
+    "RunStore",
+    "Runs",
+    "Signer",
+    "algorithm_names",
+    "file_digest",
+    "format_signature",
+    "get_algorithm",
+    "iter_entries",
+    "kind_byte",
+    "link_digest",
+    "node_digest",
+    "pack_entry",
+    "parse_signature",
+]

@@ -1,0 +1,541 @@
+"""Manifests: text files with the digest of every entry of a tree.
+
+A manifest has one section per directory, in the order of a walk that compares names as bytes, and
+one line per entry, ordered by name. The file is therefore the same for any number of ranks, it can
+be read as a stream, and any directory can be found by bisection without an index.
+
+`docs/manifest.rst` defines the format. In short:
+
+    pcmanifest 1 ALGORITHM
+    root KIND DIGEST SIZE MTIME CTIME PATH
+    dir PATH
+    KIND DIGEST SIZE MTIME CTIME NAME      ... the entries of PATH
+    . COUNT DIGEST CHECK                   ends the section
+    end ENTRIES BYTES CHECK
+
+Each rank writes the sections of the directories that it completes as records of its own
+(`SectionWriter`). The record store sorts them, and rank 0 joins them into one file
+(`write_manifest`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from binascii import a2b_qp
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, NamedTuple, Protocol
+
+import xxhash
+
+from pcircle.fs.directories import join_path
+from pcircle.fs.safe_open import reading
+from pcircle.ops.digest.algorithms import Algorithm, get_algorithm
+from pcircle.ops.digest.digests import unpack_trailer
+from pcircle.ops.digest.runs import COUNT, pack_entry
+
+VERSION = b"1"
+_MAX_LINE_BYTES = 16 << 20
+_LOOKUP_BYTES = 1 << 20  # upper bound for the bytes that one bisection touches
+_MAX_MAPPED_BYTES = 32 << 20
+_NEEDS_ESCAPE = re.compile(rb"[^!-$&-~]")  # anything but printable ASCII, and the percent sign
+_ENTRY = re.compile(rb"([fdlpscb]) ([0-9a-f]+) ([0-9]{1,20}) (-?[0-9]{1,28}) (-?[0-9]{1,28}) (.*)")
+_ESCAPED = [
+    b"%%%02X" % byte if _NEEDS_ESCAPE.match(bytes([byte])) else bytes([byte]) for byte in range(256)
+]
+_INVALID_NAMES = (b"", b".", b"..")
+
+
+def escape(name: bytes) -> bytes:
+    """Escape a name for a manifest: bytes other than printable ASCII become `%XX`."""
+    if _NEEDS_ESCAPE.search(name) is None:
+        return name
+    return b"".join([_ESCAPED[byte] for byte in name])
+
+
+def unescape(text: bytes) -> bytes:
+    """Reverse `escape`. ValueError if `text` is not in the form that `escape` produces."""
+    if _NEEDS_ESCAPE.search(text) is None:
+        return text
+    name = _unescape_valid(text)
+    if escape(name) != text:
+        raise ValueError("a name is not escaped properly")
+    return name
+
+
+def _unescape_valid(text: bytes) -> bytes:
+    """Reverse `escape` without validation.
+
+    Apart from the escape character the encoding is quoted-printable, which the standard library
+    decodes in C instead of byte by byte.
+    """
+    return a2b_qp(text.replace(b"=", b"=3D").replace(b"%", b"="))
+
+
+class ManifestEntry(NamedTuple):
+    """A manifest entry with the raw digest and times in nanoseconds.
+
+    The size of a directory is the total size of the files below it.
+    """
+
+    name: bytes
+    kind: bytes
+    digest: bytes
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+    def line(self) -> bytes:
+        """Return the entry's line in a manifest."""
+        return b"%b %b %d %d %d %b\n" % (
+            self.kind,
+            self.digest.hex().encode(),
+            self.size,
+            self.modified_ns,
+            self.changed_ns,
+            escape(self.name),
+        )
+
+
+def unpack_entry(name: bytes, packed: bytes, digest_bytes: int) -> ManifestEntry:
+    """Convert a packed entry with a trailer, as `EntriesCallback` receives it."""
+    at = 2 + len(name)
+    end = at + 1 + digest_bytes
+    return ManifestEntry(
+        name, packed[at : at + 1], packed[at + 1 : end], *unpack_trailer(packed, end)
+    )
+
+
+def parse_entry(line: bytes, digest_bytes: int) -> ManifestEntry:
+    """Parse an entry line. ValueError if it is malformed."""
+    match = _ENTRY.fullmatch(line)
+    if match is None:
+        raise ValueError("not an entry line")
+    kind, digest, size, modified, changed, name = match.groups()
+    if len(digest) != 2 * digest_bytes:
+        raise ValueError("a digest has the wrong length")
+    return ManifestEntry(
+        unescape(name), kind, bytes.fromhex(digest.decode()), int(size), int(modified), int(changed)
+    )
+
+
+# ---- writing ---------------------------------------------------------------------------------
+
+
+class SectionRecords(Protocol):
+    """The record store for a rank's sections, which are sorted by path at the end."""
+
+    def begin(self) -> None:
+        """Start a record."""
+
+    def put(self, data: bytes) -> None:
+        """Append text to the record. OSError."""
+
+    def end(self, path: bytes) -> None:
+        """Finish the record and assign it to a path. OSError."""
+
+
+def pair_entries(
+    a: Iterator[ManifestEntry], b: Iterator[ManifestEntry]
+) -> Iterator[tuple[ManifestEntry | None, ManifestEntry | None]]:
+    """Pair the entries of a directory in two manifests by name."""
+    old, new = next(a, None), next(b, None)
+    while old is not None or new is not None:
+        if new is None or (old is not None and old.name < new.name):
+            yield old, None
+            old = next(a, None)
+        elif old is None or new.name < old.name:
+            yield None, new
+            new = next(b, None)
+        else:
+            yield old, new
+            old, new = next(a, None), next(b, None)
+
+
+class SectionWriter:
+    """Writes a rank's sections, each into its own record. OSError."""
+
+    def __init__(self, records: SectionRecords) -> None:
+        self._records = records
+        self._check = xxhash.xxh3_64()
+
+    def begin(self, path: bytes) -> None:
+        """Start the section of a directory."""
+        self._records.begin()
+        self._check = xxhash.xxh3_64()
+        self._put(_heading(path))
+
+    def add(self, entries: Iterable[ManifestEntry]) -> None:
+        """Append entries, ordered by name."""
+        self._put(b"".join([entry.line() for entry in entries]))
+
+    def end(self, path: bytes, count: int, digest: bytes) -> None:
+        """Finish the section."""
+        check = self._check.hexdigest().encode()
+        self._put(b". %d %b %b\n" % (count, digest.hex().encode(), check))
+        self._records.end(path)
+
+    def _put(self, lines: bytes) -> None:
+        self._check.update(lines)
+        self._records.put(lines)
+
+
+def _heading(path: bytes) -> bytes:
+    """Return the first line of a directory's section."""
+    return b"dir %b\n" % (escape(path) or b".")
+
+
+def sort_key(path: bytes) -> bytes:
+    """Return the sort key of a directory's path."""
+    return path.replace(b"/", b"\0")
+
+
+def write_manifest(
+    sections: Iterable[bytes],
+    out: BinaryIO,
+    name: str,
+    root: ManifestEntry,
+    entries: Callable[[], int],
+) -> None:
+    """Write a manifest from the text of its sections, in order. OSError.
+
+    `entries` returns the total number of entries and is called after the last section. The checksum
+    at the end covers everything before it, so one process writes the whole file.
+    """
+    check = xxhash.xxh3_128()
+
+    def put(data: bytes) -> None:
+        check.update(data)
+        out.write(data)
+
+    put(b"pcmanifest %b %b\n" % (VERSION, name.encode()))
+    put(b"root " + root.line())
+    for data in sections:
+        put(data)
+    put(b"end %d %d " % (entries(), root.size))
+    out.write(check.hexdigest().encode() + b"\n")
+
+
+# ---- reading ---------------------------------------------------------------------------------
+
+
+class DamagedManifestError(ValueError):
+    """A manifest is corrupt; the message contains the line number."""
+
+
+class Manifest:
+    """A manifest that is open for reading.
+
+    Opening raises OSError, or DamagedManifestError if the beginning is malformed. Only the
+    beginning is checked; `verify` reads the whole file.
+    """
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+        self._read_bytes = 0
+        with open(reading(path), "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            self._text: mmap.mmap | bytes = (
+                mmap.mmap(stream.fileno(), size, prot=mmap.PROT_READ) if size else b""
+            )
+        head = self._line_at(0)
+        words = head.split(b" ")
+        if len(words) != 3 or words[0] != b"pcmanifest":
+            raise DamagedManifestError("line 1: not an fsum manifest")
+        if not words[1].isdigit() or not words[2].isalnum():
+            raise DamagedManifestError("line 1: version or algorithm missing")
+        if words[1] != VERSION:
+            raise DamagedManifestError(f"line 1: unsupported version {words[1][:20].decode()}")
+        try:
+            self.algorithm = get_algorithm(words[2][:20].decode())
+        except ValueError as error:
+            raise DamagedManifestError(f"line 1: {error}") from None
+        line = self._line_at(len(head) + 1)
+        try:
+            if not line.startswith(b"root "):
+                raise ValueError("not the line of the root")
+            self.root = parse_entry(line[5:], self.algorithm.size)
+            if not self.root.name.startswith(b"/") or b"\0" in self.root.name:
+                raise ValueError("the path of the root is not absolute")
+        except ValueError as error:
+            raise DamagedManifestError(f"line 2: {error}") from None
+        self._begin = len(head) + len(line) + 2
+
+    def _line_at(self, at: int) -> bytes:
+        end = self._text.find(b"\n", at)
+        return self._text[at : end if end >= 0 else len(self._text)]
+
+    # ---- all of it -------------------------------------------------------------
+
+    def verify(self) -> None:
+        """Check the whole file. OSError; DamagedManifestError, with the line, if it was altered.
+
+        The digests of directories are recomputed from their entries up to the root, so the root's
+        digest authenticates the whole manifest.
+        """
+        reader = _Verifier(self._text, self.algorithm, self.root, self._count_read)
+        with open(reading(self._path), "rb") as stream:
+            number = 0
+            while line := stream.readline(_MAX_LINE_BYTES):
+                number += 1
+                try:
+                    reader.take(number, line)
+                except ValueError as error:
+                    raise DamagedManifestError(f"line {number}: {error}") from None
+        if not reader.ended:
+            raise DamagedManifestError(f"line {number + 1}: it is cut short")
+
+    # ---- one directory ---------------------------------------------------------
+
+    def section(self, path: bytes) -> ManifestSection | None:
+        """Find the section of a directory by bisection, or return None."""
+        wanted = sort_key(path)
+        low, high = self._begin, len(self._text)
+        while low < high:
+            begin = self._find_section((low + high) // 2, low)
+            if begin < 0 or begin >= high:
+                high = (low + high) // 2
+                continue
+            line = self._line_at(begin)
+            key = _parse_heading(line)
+            if key == wanted:
+                return self._read_section(begin + len(line) + 1)
+            if key < wanted:
+                low = begin + len(line) + 1
+            else:
+                high = begin
+        return None
+
+    def sections(self) -> Iterator[tuple[bytes, ManifestSection]]:
+        """Yield the sort key and the section of each directory, in order."""
+        at = self._begin
+        while self._text[at : at + 4] == b"dir ":
+            line = self._line_at(at)
+            section = self._read_section(at + len(line) + 1)
+            yield _parse_heading(line), section
+            at = section.after
+
+    def _find_section(self, at: int, least: int) -> int:
+        """Return the offset of the next section, or -1 at the end."""
+        if at <= least and self._text[least : least + 4] == b"dir ":
+            return least
+        found = self._text.find(b"\ndir ", max(at - 1, least - 1))
+        return found + 1 if found >= 0 else -1
+
+    def _read_section(self, begin: int) -> ManifestSection:
+        end = begin
+        if self._text[begin : begin + 2] != b". ":  # the section is not empty
+            end = self._text.find(b"\n. ", begin) + 1
+        words = self._line_at(end).split(b" ")
+        digest = bytes.fromhex(words[2].decode())
+        self._count_read(_LOOKUP_BYTES)
+        return ManifestSection(self._text, begin, end, int(words[1]), digest, self._count_read)
+
+    def _count_read(self, count: int) -> None:
+        """Count bytes that were read, and regularly unmap the pages that they occupy.
+
+        The pages stay in the system's page cache but no longer count as memory of this process.
+        """
+        self._read_bytes += count
+        if self._read_bytes > _MAX_MAPPED_BYTES and isinstance(self._text, mmap.mmap):
+            self._text.madvise(mmap.MADV_DONTNEED)
+            self._read_bytes = 0
+
+
+def _parse_heading(line: bytes) -> bytes:
+    """Return the sort key of a section's heading, which `_heading` made."""
+    path = _unescape_valid(line[4:])
+    return b"" if path == b"." else sort_key(path)
+
+
+class _Verifier:
+    """Checks the lines of a manifest one by one. ValueError at the first wrong line.
+
+    A section must end with the digest that its directory has in the section above, and every
+    directory must have a section. The verifier reads the next expected directory from the sections
+    above instead of remembering it, because there may be millions.
+    """
+
+    def __init__(
+        self,
+        text: mmap.mmap | bytes,
+        algorithm: Algorithm,
+        root: ManifestEntry,
+        on_read: Callable[[int], None],
+    ) -> None:
+        self.ended = False
+        self._count_read = on_read
+        self._text = text
+        self._algorithm = algorithm
+        self._root = root
+        self._at = 0
+        self._whole = xxhash.xxh3_128()
+        self._section = xxhash.xxh3_64()
+        self._digest = algorithm.new()  # of the current directory
+        self._wanted = b""
+        self._path = b""
+        self._inside = False
+        self._name = b""
+        self._begin = 0  # offset of the current section's entries
+        self._count = 0
+        self._directories = 0
+        self._entries = 1
+        pending = [root._replace(name=b"")] if root.kind == b"d" else []
+        self._pending = [(b"", iter(pending))]
+
+    def take(self, number: int, line: bytes) -> None:
+        """Check the next line."""
+        if not line.endswith(b"\n"):
+            raise ValueError("it is cut short")
+        if self.ended:
+            raise ValueError("data after the end")
+        if number <= 2:  # checked when the manifest was opened
+            pass
+        elif self._inside and line.startswith(b". "):
+            self._end_section(line)
+        elif self._inside:
+            self._check_entry(line)
+        elif line.startswith(b"dir "):
+            self._begin_section(line)
+        elif line.startswith(b"end "):
+            self._check_end(line)
+        else:
+            raise ValueError("it belongs to no section")
+        self._whole.update(line)
+        self._at += len(line)
+
+    def _begin_section(self, line: bytes) -> None:
+        pending = self._next_pending()
+        if pending is None:
+            raise ValueError("its directory is not listed, or listed twice")
+        if line != _heading(pending[0]):
+            raise ValueError("expected the section of another directory")
+        self._path, self._wanted = pending
+        self._name, self._count, self._directories, self._inside = b"", 0, 0, True
+        self._begin = self._at + len(line)
+        self._section = xxhash.xxh3_64(line)
+        self._digest = self._algorithm.new()
+        self._digest.update(b"dir\0")
+
+    def _next_pending(self) -> tuple[bytes, bytes] | None:
+        """Return the path and the digest of the directory whose section must come next."""
+        while self._pending:
+            path, entries = self._pending[-1]
+            entry = next(entries, None)
+            if entry is not None:
+                return (join_path(path, entry.name) if entry.name else b""), entry.digest
+            self._pending.pop()
+        return None
+
+    def _check_entry(self, line: bytes) -> None:
+        entry = parse_entry(line[:-1], self._algorithm.size)
+        name = entry.name
+        if name <= self._name and self._count:
+            raise ValueError("names are not in order")
+        if name in _INVALID_NAMES or b"/" in name or b"\0" in name:
+            raise ValueError("not a valid entry name")
+        self._name = name
+        self._count += 1
+        self._directories += entry.kind == b"d"
+        self._section.update(line)
+        self._digest.update(pack_entry(name, entry.kind, entry.digest))
+
+    def _end_section(self, line: bytes) -> None:
+        check = self._section.hexdigest().encode()
+        words = line[:-1].split(b" ")
+        if len(words) != 4 or words[1] != b"%d" % self._count or words[3] != check:
+            raise ValueError("checksum mismatch in the section that ends here")
+        self._digest.update(COUNT.pack(self._count))
+        digest = self._digest.digest()
+        if words[2] != digest.hex().encode() or digest != self._wanted:
+            raise ValueError("the directory's digest is not that of its entries")
+        if self._directories:
+            section = ManifestSection(
+                self._text, self._begin, self._at, self._count, digest, self._count_read
+            )
+            self._pending.append((self._path, section.directories()))
+        self._entries += self._count
+        self._inside = False
+
+    def _check_end(self, line: bytes) -> None:
+        if self._next_pending() is not None:
+            raise ValueError("the section of a directory is missing")
+        words = line[:-1].split(b" ")
+        self._whole.update(line[: -1 - len(words[-1])])
+        if len(words) != 4 or words[3] != self._whole.hexdigest().encode():
+            raise ValueError("checksum mismatch")
+        if words[1:3] != [b"%d" % self._entries, b"%d" % self._root.size]:
+            raise ValueError("the number of entries or bytes is wrong")
+        self.ended = True
+
+
+class ManifestSection:
+    """The entries of one directory in a manifest, and the directory's digest."""
+
+    def __init__(
+        self,
+        text: mmap.mmap | bytes,
+        begin: int,
+        end: int,
+        count: int,
+        digest: bytes,
+        on_read: Callable[[int], None],
+    ) -> None:
+        self.count = count
+        self.digest = digest
+        self._text = text
+        self._begin = begin
+        self._end = end
+        self._digest_bytes = len(digest)
+        self._count_read = on_read  # receives the number of bytes that were read
+
+    def __iter__(self) -> Iterator[ManifestEntry]:
+        at = reported = self._begin
+        while at < self._end:
+            stop = self._text.find(b"\n", at)
+            yield parse_entry(self._text[at:stop], self._digest_bytes)
+            at = stop + 1
+            if at - reported > _LOOKUP_BYTES or at >= self._end:
+                self._count_read(at - reported)
+                reported = at
+
+    @property
+    def after(self) -> int:
+        """The offset of the next section."""
+        return self._text.find(b"\n", self._end) + 1
+
+    def text(self) -> Iterator[bytes]:
+        """Yield the text of the section in pieces."""
+        at, after = self._text.rfind(b"dir ", 0, self._begin), self.after
+        while at < after:
+            yield self._text[at : min(at + _LOOKUP_BYTES, after)]
+            at += _LOOKUP_BYTES
+            self._count_read(_LOOKUP_BYTES)
+
+    def directories(self) -> Iterator[ManifestEntry]:
+        """Yield the entries that are directories."""
+        at = reported = self._begin - 1  # include the newline before the first entry
+        while (at := self._text.find(b"\nd ", at, self._end)) >= 0:
+            stop = self._text.find(b"\n", at + 1)
+            yield parse_entry(self._text[at + 1 : stop], self._digest_bytes)
+            at = stop
+            if at - reported > _LOOKUP_BYTES:
+                self._count_read(at - reported)
+                reported = at
+
+    def find(self, name: bytes) -> ManifestEntry | None:
+        """Find an entry by name with bisection."""
+        low, high = self._begin, self._end
+        self._count_read(_LOOKUP_BYTES)
+        while low < high:
+            middle = self._text.rfind(b"\n", low, (low + high) // 2) + 1 or low
+            stop = self._text.find(b"\n", middle)
+            found = _unescape_valid(self._text[middle:stop].split(b" ", 5)[5])
+            if found == name:
+                return parse_entry(self._text[middle:stop], self._digest_bytes)
+            if found < name:
+                low = stop + 1
+            else:
+                high = middle
+        return None

@@ -1,0 +1,339 @@
+"""One rank's share of a signature, from file contents to the digests of directories.
+
+Reading an entry leaves its *seal*, the kind and the digest, in the signer; the caller that knows
+the entry's name then adds the entry. At the end of a work item its entries become part of the
+item's result and travel up the joins: entries to their directory, which turns them into one entry
+of its own, and block digests to their large file. The entries of the roots arrive at rank 0, where
+their names are the numbers of the roots. `signed` counts entries so that a lost entry is detected.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from pcircle.core.buffers import aligned
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require_that
+from pcircle.ops.digest.algorithms import Hasher, get_algorithm
+from pcircle.ops.digest.blocks import BLOCK_BYTES, BlockHasher
+from pcircle.ops.digest.digests import file_digest, file_hasher, kind_byte, link_digest, node_digest
+from pcircle.ops.digest.runs import (
+    COUNT,
+    LENGTHS,
+    EntriesCallback,
+    Runs,
+    RunStore,
+    iter_entries,
+    pack_entry,
+)
+
+PART = struct.Struct(">QQ")
+"""Header of a sequence of block digests: number of the first block, and number of blocks."""
+
+_FILE = struct.Struct(">5sQ")
+_READ_BYTES = 512 << 10
+_SPACE = "cannot {} digests in the temporary directory: {}"
+_HOLES_PER_UPDATE = 4096
+
+
+class SignedResult(Protocol):
+    """The fields of a tool's results that belong to a signature; results are msgspec Structs.
+
+    `runs` has packed entries, `spilled` the places of further entries in this rank's `RunStore`,
+    `signed` the number of all these entries including those in subdirectories, and `blocks` the
+    block digests of a large file.
+    """
+
+    @property
+    def runs(self) -> tuple[bytes, ...]: ...
+    @property
+    def spilled(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def signed(self) -> int: ...
+    @property
+    def blocks(self) -> bytes: ...
+
+
+D = TypeVar("D", bound=SignedResult)
+
+
+class Signer:
+    """Computes one rank's digests; each thread has its own signer.
+
+    A signer is used by one thread, except `merge_results`, which the main thread calls.
+    `root_holder` is the path of the directory that contains the roots. Entries have a trailer of
+    `trailer_bytes` after their digest; see `pcircle.ops.digest.runs.RunStore`. All signers of a rank
+    share the store of `first`.
+    """
+
+    def __init__(
+        self, name: str, root_holder: bytes, trailer_bytes: int = 0, first: Signer | None = None
+    ) -> None:
+        self.algorithm = get_algorithm(name)
+        self.trailer = bytes(trailer_bytes)
+        self.seal = b""  # kind and digest of the entry read last
+        self.blocks = b""  # block digests of the chunk read last
+        self._root_holder = root_holder
+        self._piece = aligned(_READ_BYTES)
+        self._hasher = BlockHasher(self.algorithm)
+        store: RunStore | None = None if first is None else first._store
+        self._store: RunStore = store or RunStore(self.algorithm, trailer_bytes=trailer_bytes)
+        self._entries: list[bytes] = []
+        self._returned_count = 0  # entries that `take_new_entries` has returned
+        self._restored = Runs()
+        self._restored_count = 0
+
+    # ---- contents --------------------------------------------------------------
+
+    def begin(self, offset: int = 0) -> None:
+        """Start the contents of a file at `offset`."""
+        self._hasher.begin(offset)
+
+    def tap(self, offset: int, data: memoryview | bytes) -> None:
+        """Add data of the file."""
+        self._hasher.add(offset, data)
+
+    def end_file(self, size: int) -> None:
+        """Finish a file of `size` bytes; everything that was not added is a hole."""
+        self._seal_file(size, self._hasher.end(size))
+
+    def end_chunk(self, begin: int, end: int) -> None:
+        """Finish a range of a file; its block digests become part of the item's result."""
+        count = -(-(end - begin) // BLOCK_BYTES)
+        self.blocks += PART.pack(begin // BLOCK_BYTES, count) + self._hasher.end(end)
+
+    def seal_small_file(self, data: bytes | memoryview) -> None:
+        """Seal a file of at most one block."""
+        blocks = self.algorithm.digest(data) if data else b""
+        self._seal_file(len(data), blocks)
+
+    def seal_large_file(self, size: int, expected: int, blocks: bytes) -> None:
+        """Seal a file that was read in chunks, of which `expected` blocks are not holes.
+
+        It is a defect if some of these blocks are missing.
+        """
+        digest_bytes = self.algorithm.size
+        # First block, number of blocks and offset of their digests.
+        parts: list[tuple[int, int, int]] = []
+        at = 0
+        while at < len(blocks):
+            first, count = PART.unpack_from(blocks, at)
+            at += PART.size
+            parts.append((first, count, at))
+            at += count * digest_bytes
+        block_count = sum(count for _, count, _ in parts)
+        require_that(block_count == expected, "blocks of a file are missing")
+        hasher = file_hasher(self.algorithm, size)
+        view = memoryview(blocks)
+        reached = 0
+        for first, count, at in sorted(parts):
+            require_that(first >= reached, "blocks of a file came twice")
+            self._add_holes(hasher, first - reached)
+            hasher.update(view[at : at + count * digest_bytes])
+            reached = first + count
+        tail, tail_bytes = divmod(size - reached * BLOCK_BYTES, BLOCK_BYTES)
+        if tail >= 0:
+            self._add_holes(hasher, tail)
+            if tail_bytes:
+                hasher.update(self.algorithm.digest(bytes(tail_bytes)))
+        self.seal = b"f" + hasher.digest()
+
+    def _add_holes(self, hasher: Hasher, count: int) -> None:
+        """Add the digests of `count` zero blocks, possibly millions."""
+        zero = self._hasher.zero_digest
+        while count > 0:
+            batch = min(count, _HOLES_PER_UPDATE)
+            hasher.update(zero * batch)
+            count -= batch
+
+    def _seal_file(self, size: int, blocks: bytes) -> None:
+        self.seal = b"f" + file_digest(self.algorithm, size, blocks)
+
+    def seal_link(self, text: bytes) -> None:
+        """Seal a symbolic link."""
+        self.seal = b"l" + link_digest(self.algorithm, text)
+
+    def seal_node(self, mode: int, rdev: int) -> None:
+        """Seal a FIFO, a socket or a device."""
+        self.seal = kind_byte(mode) + node_digest(self.algorithm, mode, rdev)
+
+    def read_file(self, fd: int, stop: Callable[[], bool]) -> None:
+        """Read and seal an open file. OSError; InterruptedError if `stop` returns true."""
+        self.begin()
+        at = 0
+        while count := os.readv(fd, [self._piece]):
+            self.tap(at, self._piece[:count])
+            at += count
+            if stop():
+                raise InterruptedError("the job was stopped")
+        self.end_file(at)
+
+    # ---- entries ---------------------------------------------------------------
+
+    def add_entry(self, name: bytes) -> None:
+        """Add an entry with this name and the last seal."""
+        self._entries.append(pack_entry(name, self.seal[:1], self.seal[1:] + self.trailer))
+
+    def pack_small_files(
+        self, names: Sequence[bytes], sizes: Sequence[int], contents: bytes
+    ) -> list[bytes]:
+        """Pack the entries of files of at most one block.
+
+        `contents` has their data without separators. A file with a negative size gets an empty
+        entry.
+        """
+        digest, head_of, view, at = self.algorithm.digest, _FILE.pack, memoryview(contents), 0
+        packed: list[bytes] = []
+        for name, size in zip(names, sizes, strict=False):
+            if size > 0:
+                end = at + size
+                digest_value = digest(head_of(b"file\0", size) + digest(view[at:end]))
+                at = end
+            elif size:
+                packed.append(b"")
+                continue
+            else:
+                digest_value = digest(head_of(b"file\0", 0))
+            packed.append(LENGTHS[len(name)] + name + b"f" + digest_value)
+        return packed
+
+    def add_entries(self, entries: Iterable[bytes]) -> None:
+        """Add entries that `pack_small_files` or `pack_small_directories` returned."""
+        self._entries += filter(None, entries)
+
+    def add_entry_or_root(self, root: int, path: bytes, name: bytes) -> None:
+        """Add an entry, or a root under its number."""
+        self.add_entry(b"%d" % root if path == self._root_holder else name)
+
+    def take_new_entries(self) -> bytes:
+        """Return the packed entries that were added since the last call."""
+        batch = b"".join(self._entries[self._returned_count :])
+        self._returned_count = len(self._entries)
+        return batch
+
+    def restore_entries(self, entries: bytes, names: Callable[[list[bytes]], bool]) -> None:
+        """Add entries that a previous run computed, after `names` has accepted their names.
+
+        ValueError if `names` rejects them. StoppedEarly if they cannot be stored.
+        """
+        found = list(iter_entries(entries, self.algorithm.size))
+        if not names([name for name, _ in found]):
+            raise ValueError("the entries are not those of the names")
+        self._restored = self._add(self._restored, Runs((entries,)))
+        self._restored_count += len(found)
+
+    def clear(self) -> None:
+        """Start a new item."""
+        self._entries.clear()
+        self._returned_count = 0
+        self._restored, self._restored_count = Runs(), 0
+        self.blocks = b""
+
+    def attach_to(self, done: D) -> D:
+        """Return the item's result with the entries and blocks added since `clear`."""
+        count = len(self._entries)
+        if not count and not self._restored_count and not self.blocks:
+            return done
+        added = self._add(self._restored, Runs((b"".join(self._entries),) if count else ()))
+        runs = self._add(Runs(done.runs, done.spilled), added)
+        signed = done.signed + count + self._restored_count
+        blocks = done.blocks + self.blocks
+        self.clear()
+        return _with(done, runs, signed, blocks)
+
+    def merge_results(self, done: D, a: D, b: D) -> D:
+        """Return `done` with the entries and blocks of two results.
+
+        StoppedEarly if they cannot be stored.
+        """
+        runs = self._add(Runs(a.runs, a.spilled), Runs(b.runs, b.spilled))
+        return _with(done, runs, a.signed + b.signed, a.blocks + b.blocks)
+
+    def make_portable(self, done: D) -> D:
+        """Return a result for another rank, with the spilled entries in memory.
+
+        StoppedEarly if they cannot be read.
+        """
+        if not done.spilled:
+            return done
+        try:
+            runs = self._store.load(Runs(done.runs, done.spilled))
+        except OSError as error:
+            raise StoppedEarly(_SPACE.format("read", error.strerror)) from error
+        return _with(done, runs, done.signed, done.blocks)
+
+    def _add(self, a: Runs, b: Runs) -> Runs:
+        try:
+            return self._store.add(a, b)
+        except OSError as error:
+            raise StoppedEarly(_SPACE.format("kept", error.strerror)) from error
+
+    def finish_directory(
+        self, root: int, path: bytes, done: D, merged: D, visit: EntriesCallback | None = None
+    ) -> D:
+        """Return `done` as the result of a directory with the contents of `merged`.
+
+        `visit` receives the entries in order. ValueError if a name occurs twice.
+        StoppedEarly if entries cannot be read.
+        """
+        try:
+            digest, _ = self._store.digest(Runs(merged.runs, merged.spilled), visit)
+        except OSError as error:
+            raise StoppedEarly(_SPACE.format("read", error.strerror)) from error
+        runs = Runs((self.pack_directory(root, path, digest),))
+        return _with(done, runs, merged.signed + 1, b"")
+
+    def pack_directory(self, root: int, path: bytes, digest: bytes) -> bytes:
+        """Pack a directory as an entry of its parent."""
+        name = path.rpartition(b"/")[2] if path else b"%d" % root
+        return pack_entry(name, b"d", digest + self.trailer)
+
+    def pack_small_directories(
+        self,
+        names: Sequence[bytes],
+        ranges: Sequence[tuple[int, int]],
+        inside: Sequence[bytes],
+        entries: Sequence[bytes],
+    ) -> list[bytes]:
+        """Pack the entries of directories below a root, each of which has a range of `inside`.
+
+        The names in a range are sorted. A directory gets an empty entry if an entry in it is empty
+        or missing, or if a name occurs twice, which `finish_directory` reports.
+        """
+        digest, trailer = self.algorithm.digest, self.trailer
+        packed: list[bytes] = []
+        for name, (begin, end) in zip(names, ranges, strict=True):
+            own, count = entries[begin:end], end - begin
+            if len(own) < count or not all(own) or len(set(inside[begin:end])) < count:
+                packed.append(b"")
+                continue
+            digest_value = digest(b"dir\0%b%b" % (b"".join(own), COUNT.pack(count)))
+            packed.append(LENGTHS[len(name)] + name + b"d" + digest_value + trailer)
+        return packed
+
+    def is_digest(self, digest: bytes) -> bool:
+        """Return whether the length is that of a digest; a journal may contain anything."""
+        return len(digest) == self.algorithm.size
+
+    def digest_of(self, done: SignedResult) -> bytes:
+        """Return the digest of the only entry of a result."""
+        end = len(done.runs[0]) - len(self.trailer)
+        return done.runs[0][end - self.algorithm.size : end]
+
+    def seal_of(self, done: SignedResult) -> bytes:
+        """Return the seal of the only entry of a result, or an empty value if it has none."""
+        if not done.runs:
+            return b""
+        return done.runs[0][-1 - self.algorithm.size :]
+
+
+def _with(done: D, runs: Runs, signed: int, blocks: bytes) -> D:
+    changed: D = msgspec.structs.replace(  # type: ignore[type-var]
+        done, runs=runs.in_memory, spilled=runs.spilled, signed=signed, blocks=blocks
+    )
+    return changed
