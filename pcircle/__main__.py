@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pcircle.entry import enter
+from pcircle.cli.startup import enter
 
 _HELP = """\
 usage: pcircle
@@ -25,7 +25,7 @@ def _run() -> int:
     except PcircleError as error:
         return _refused(str(error), error.exit_code)
     if arguments[:1] == ["doctor"]:
-        from pcircle.commands import doctor
+        from pcircle.tools.commands import doctor
 
         return doctor(arguments[1:])
     return _answer(arguments)
@@ -34,9 +34,9 @@ def _run() -> int:
 def _answer(arguments: list[str]) -> int:
     """Without a command: list them, or refuse. Of many ranks the first one speaks."""
     from pcircle import __version__
-    from pcircle.commands import COMMANDS
     from pcircle.core.errors import EntriesFailed, UsageError
     from pcircle.core.writing import is_left, write_stream
+    from pcircle.tools.commands import COMMANDS
     from pcircle.transport.launch import launched
 
     speaks = not launched().rank

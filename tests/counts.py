@@ -87,14 +87,14 @@ def steady(tool: str) -> list[str]:
     """
     program = f"""
 import itertools, sys, types
-from pcircle.ffind.evaluating import ahead
+from pcircle.tools.ffind.evaluating import ahead
 from pcircle.fs import scan, stats
 from pcircle.walk import walker
 ticks = itertools.count()
 tick = lambda: next(ticks) * 1e-6
 clock = types.SimpleNamespace(monotonic=tick, perf_counter=tick, monotonic_ns=lambda: 1 << 61)
 ahead.time = scan.time = stats.time = walker.time = clock
-from pcircle.{tool}.cli import main
+from pcircle.tools.{tool}.cli import main
 sys.exit(main())
 """
     return [sys.executable, "-c", program]

@@ -34,7 +34,7 @@ def run_killing(
 ) -> tuple[Finished, int]:
     """Run a tool whose ranks, but the first, are killed one by one: how it ended, and the kills."""
     killed: set[int] = set()
-    run = Run(Launcher(jobs=jobs), *arguments, program=(f"pcircle.{program}",), cwd=cwd)
+    run = Run(Launcher(jobs=jobs), *arguments, program=(f"pcircle.tools.{program}",), cwd=cwd)
     with run:
         for _ in range(kills):
             others: Sequence[int] = ()

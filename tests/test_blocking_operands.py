@@ -30,7 +30,9 @@ CODES = {"-c p p": 0, "fbcast p": 2, "fsum p": 0, "fsum tree": 0, "fsum against"
 
 
 def run(words: list[str], *prefix: str) -> Finished:
-    with Run(None, "-j1", *words[1:], program=(f"pcircle.{words[0]}",), prefix=prefix) as started:
+    with Run(
+        None, "-j1", *words[1:], program=(f"pcircle.tools.{words[0]}",), prefix=prefix
+    ) as started:
         return started.finish()
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.commands import COMMANDS
+from pcircle.tools.commands import COMMANDS
 from tests.fcp.running import clean_environment
 
 _TOOLS = {each.name for each in COMMANDS} - {"fchgrp", "fchown", "pcircle-doctor", "pcircle-scale"}
-_HELPS = [f"-m pcircle.{each} --help" for each in sorted(_TOOLS)]
+_HELPS = [f"-m pcircle.tools.{each} --help" for each in sorted(_TOOLS)]
 _RESULTS = [
     "-m pcircle",
     "-m pcircle --version",
@@ -25,14 +25,14 @@ _RESULTS = [
     "-m pcircle.scale --help",
     "-m pcircle doctor --no-trials {tree}",
     "-m pcircle doctor --no-trials --json - {tree}",
-    "-m pcircle.fdiff -j1 {tree} {other}",
-    "-m pcircle.ffind -j1 {tree}",
-    "-m pcircle.ffind -j1 {tree} -printf %p",
-    "-m pcircle.fls -j1 {tree}",
-    "-m pcircle.fls -j1 -lR {tree}",
-    "-m pcircle.fprof -j1 {tree}",
-    "-m pcircle.fprof -j1 -q --json - {tree}",
-    "-m pcircle.fsum -j1 {tree}",
+    "-m pcircle.tools.fdiff -j1 {tree} {other}",
+    "-m pcircle.tools.ffind -j1 {tree}",
+    "-m pcircle.tools.ffind -j1 {tree} -printf %p",
+    "-m pcircle.tools.fls -j1 {tree}",
+    "-m pcircle.tools.fls -j1 -lR {tree}",
+    "-m pcircle.tools.fprof -j1 {tree}",
+    "-m pcircle.tools.fprof -j1 -q --json - {tree}",
+    "-m pcircle.tools.fsum -j1 {tree}",
     "-m pcircle.scale --ranks 2 --files 100",
     "-m pcircle.scale --ranks 2 --files 100 --json -",
 ]

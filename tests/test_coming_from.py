@@ -10,8 +10,8 @@ import shutil
 
 import pytest
 
-from pcircle.commands import COMMANDS
-from pcircle.ffind.language import words
+from pcircle.tools.commands import COMMANDS
+from pcircle.tools.ffind.language import words
 from tests.conftest import ROOT, Run
 
 TOOLS = {

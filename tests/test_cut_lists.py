@@ -10,11 +10,20 @@ from pathlib import Path
 import pytest
 
 TOOLS = {
-    "frm": ("pcircle.frm", "-q", "-r", "{0}", "--files-from", "{1}", "t"),
-    "fchmod": ("pcircle.fchmod", "-q", "-R", "{0}", "--files-from", "{1}", "o-rx", "t"),
-    "fchgrp": ("pcircle.fchmod.fchgrp", "-q", "-R", "{0}", "--files-from", "{1}", "1234", "t"),
-    "fmirror": ("pcircle.fmirror", "-q", "{0}", "--files-from", "{1}", "t", "u"),
-    "patterns": ("pcircle.frm", "-q", "-r", "{0}", "--exclude-from", "{1}", "t"),
+    "frm": ("pcircle.tools.frm", "-q", "-r", "{0}", "--files-from", "{1}", "t"),
+    "fchmod": ("pcircle.tools.fchmod", "-q", "-R", "{0}", "--files-from", "{1}", "o-rx", "t"),
+    "fchgrp": (
+        "pcircle.tools.fchmod.fchgrp",
+        "-q",
+        "-R",
+        "{0}",
+        "--files-from",
+        "{1}",
+        "1234",
+        "t",
+    ),
+    "fmirror": ("pcircle.tools.fmirror", "-q", "{0}", "--files-from", "{1}", "t", "u"),
+    "patterns": ("pcircle.tools.frm", "-q", "-r", "{0}", "--exclude-from", "{1}", "t"),
 }
 ENDS = {"-0": b"\0", "": b"\n"}
 
@@ -66,7 +75,7 @@ def test_a_cut_list_is_refused(tree: Path, tool: str, option: str) -> None:
 @pytest.mark.parametrize("action", [("-delete",), ("-exec", "rm", "-r", "{}", ";")], ids=str)
 def test_a_cut_list_of_starting_points_is_refused(tree: Path, action: tuple[str, ...]) -> None:
     before = state()
-    words = ("-m", "pcircle.ffind", "-j1", "-files0-from", "-")
+    words = ("-m", "pcircle.tools.ffind", "-j1", "-files0-from", "-")
     for last, code in ((b"t/keep", 2), (b"t/keep\0", 0)):
         done = subprocess.run(
             [sys.executable, *words, *action], input=b"t/keep/a\0" + last, capture_output=True

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.fchmod.entries.state import check_mark
 from pcircle.tool.planned import read_plan
+from pcircle.tools.fchmod.entries.state import check_mark
 from tests.fchmod.running import run_tool, snapshot
 from tests.fcp.conftest import mount_tmpfs, place
 from tests.fcp.running import ONE, TWO, Finished, Launcher

@@ -36,7 +36,7 @@ every_tool = pytest.mark.parametrize("tool", TOOLS)
 
 
 def _parser(tool: str) -> Parser:
-    built: Parser = importlib.import_module(f"pcircle.{tool}.cli").parser()
+    built: Parser = importlib.import_module(f"pcircle.tools.{tool}.cli").parser()
     return built
 
 
@@ -203,7 +203,7 @@ def test_a_mistake_is_answered_by_what_is_wrong_and_what_is_possible(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tool, *words = shlex.split(arguments)
-    code = importlib.import_module(f"pcircle.{tool}.cli").main(words)
+    code = importlib.import_module(f"pcircle.tools.{tool}.cli").main(words)
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
     said, *hints = err.splitlines()

@@ -54,7 +54,7 @@ STOPPING = {
 
 
 def run(words: list[str | bytes], *, prefix: tuple[str, ...] = ()) -> Finished:
-    program = (f"pcircle.{os.fsdecode(words[0])}",)
+    program = (f"pcircle.tools.{os.fsdecode(words[0])}",)
     with Run(None, "-j1", *words[1:], program=program, prefix=prefix) as started:
         return started.finish()
 

@@ -16,7 +16,7 @@ import pytest
 from tests import fork_server
 from tests.fork_server import TAG, Forked, Server, start
 
-FCP: list[str | bytes] = [sys.executable, "-m", "pcircle.fcp", "-j1"]
+FCP: list[str | bytes] = [sys.executable, "-m", "pcircle.tools.fcp", "-j1"]
 DEADLINE_S = 240.0
 
 
@@ -59,7 +59,7 @@ def _input(process: subprocess.Popen[bytes]) -> IO[bytes]:
 
 
 def _ended(*words: str, **options: Any) -> tuple[int, bytes, bytes]:
-    command = [sys.executable, "-m", "pcircle.fls", *words]
+    command = [sys.executable, "-m", "pcircle.tools.fls", *words]
     with start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:
         out, err = process.communicate(timeout=DEADLINE_S)
     return process.returncode, out, err

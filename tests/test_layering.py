@@ -319,8 +319,12 @@ def test_imports_follow_the_table() -> None:
         ("circle/engine.py", "from pcircle import units", ["pcircle.core.units"]),
         ("circle/__init__.py", "from ..aio import x", ["pcircle.aio", "pcircle.aio.x"]),
         ("fs/walk.py", "def f():\n    import pcircle.ui.names", ["pcircle.ui.names"]),
-        ("fcp/cli.py", "import pcircle.fsum.cli", ["pcircle.fsum.cli"]),
-        ("ui/table.py", "if TYPE_CHECKING:\n    import pcircle.fcp.x", ["pcircle.fcp.x"]),
+        ("fcp/cli.py", "import pcircle.tools.fsum.cli", ["pcircle.tools.fsum.cli"]),
+        (
+            "ui/table.py",
+            "if TYPE_CHECKING:\n    import pcircle.tools.fcp.x",
+            ["pcircle.tools.fcp.x"],
+        ),
         ("transport/_local.py", "import pcircle.circle.engine", ["pcircle.circle.engine"]),
         ("units.py", "from . import errors", ["pcircle.core.errors"]),
         ("circle/engine.py", "from pcircle import __version__\nfrom . import queue", []),
@@ -466,7 +470,7 @@ def test_answers_at_once_load_nothing_slow(run: Run, arguments: list[str]) -> No
     """Help, version and usage errors of fcp import neither mpi4py, numpy nor rich."""
     program = (
         "import sys\n"
-        "from pcircle.fcp.cli import main\n"
+        "from pcircle.tools.fcp.cli import main\n"
         "sys.argv = ['fcp', *sys.argv[1:]]\n"
         "try:\n"
         "    code = main()\n"

@@ -31,7 +31,9 @@ def test_it_is_refused_with_the_remedy(
 ) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "file").write_bytes(b"content")
-    done = run([*mpirun(2), sys.executable, "-m", f"pcircle.{tool}", *LISTS[tool]], cwd=tmp_path)
+    done = run(
+        [*mpirun(2), sys.executable, "-m", f"pcircle.tools.{tool}", *LISTS[tool]], cwd=tmp_path
+    )
     option = "-files0-from" if tool == "ffind" else "--files-from"
     said = done.stderr.decode()
     assert done.returncode == 2, said

@@ -52,7 +52,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
 
 
 def _whole(tool: str, arguments: Sequence[str]) -> Finished:
-    with Run(Launcher(jobs=1), *arguments, program=(f"pcircle.{tool}",)) as run:
+    with Run(Launcher(jobs=1), *arguments, program=(f"pcircle.tools.{tool}",)) as run:
         return run.finish()
 
 
@@ -119,7 +119,9 @@ def test_files_that_are_written(seed: int, trees: Trees, tmp_path: Path) -> None
             started = "--error-log", "errors", *options, *places
             cwd = bytes(here)
             if jobs == 1:
-                with Run(Launcher(jobs=1), *started, program=(f"pcircle.{tool}",), cwd=cwd) as run:
+                with Run(
+                    Launcher(jobs=1), *started, program=(f"pcircle.tools.{tool}",), cwd=cwd
+                ) as run:
                     finished, kills = run.finish(), 0
             else:
                 finished, kills = run_killing(rng, tool, jobs, *started, cwd=cwd)

@@ -20,7 +20,7 @@ from tests.fcp.running import FCP, ONE, TWO, Finished, Launcher, Run, run_fcp
 from tests.programs import needs_mount_namespace
 
 OTHER = 65534
-FSUM, FPROF, FBENCH = ("pcircle.fsum",), ("pcircle.fprof",), ("pcircle.fbench",)
+FSUM, FPROF, FBENCH = ("pcircle.tools.fsum",), ("pcircle.tools.fprof",), ("pcircle.tools.fbench",)
 PRECIOUS = "precious\n"
 Case = tuple[tuple[str, ...], str, tuple[str, ...]]
 # What is written, and what is read: each tool with the option, TREE and NEW standing for paths.

@@ -59,7 +59,7 @@ def test_every_tool_works(tree: Path, tmp_path: Path, code: str, calls: tuple[st
     def run(tool: str, *arguments: str | Path) -> str:
         refusing = [sys.executable, "-m", "tests.system_calls", code, ",".join(calls)]
         done = subprocess.run(
-            [*refusing, sys.executable, "-m", f"pcircle.{tool}", "-j1", *map(str, arguments)],
+            [*refusing, sys.executable, "-m", f"pcircle.tools.{tool}", "-j1", *map(str, arguments)],
             check=False,
             env=ENVIRONMENT,
             capture_output=True,

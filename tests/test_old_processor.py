@@ -119,7 +119,7 @@ def test_every_extension_module_is_loaded(run: Run, old: list[str]) -> None:
 def test_fcp(run: Run, old: list[str], tree: Path, tmp_path: Path) -> None:
     for options in (["-j1"], ["-a", "-j2", "-s", "--verify"]):
         copied = tmp_path / "".join(options)
-        done = run([*old, "-m", "pcircle.fcp", *options, tree, copied])
+        done = run([*old, "-m", "pcircle.tools.fcp", *options, tree, copied])
         assert done.returncode == 0, done.stderr
         assert _same(tree, copied)
     assert done.stdout.decode().split()[0] == signature_of(bytes(copied))
@@ -130,7 +130,7 @@ def test_fcp_resumes(run: Run, old: list[str], tmp_path: Path) -> None:
     source = build_flat_tree(bytes(tmp_path / "flat"), 8, 250, 1000)
     copied = tmp_path / "copied"
     interrupt(ONE, bytes(tmp_path), source, bytes(copied))
-    done = run([*old, "-X", "importtime", "-m", "pcircle.fcp", "--resume", source, copied])
+    done = run([*old, "-X", "importtime", "-m", "pcircle.tools.fcp", "--resume", source, copied])
     assert done.returncode == 0, done.stderr
     assert re.search(rb"\| +numpy$", done.stderr, re.MULTILINE)
     assert _same(tmp_path / "flat", copied)
@@ -138,13 +138,15 @@ def test_fcp_resumes(run: Run, old: list[str], tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 def test_fcp_under_mpi(run: Run, old: list[str], tree: Path, tmp_path: Path) -> None:
-    done = run([*mpirun_prefix(), "-np", "2", *old, "-m", "pcircle.fcp", tree, tmp_path / "copied"])
+    done = run(
+        [*mpirun_prefix(), "-np", "2", *old, "-m", "pcircle.tools.fcp", tree, tmp_path / "copied"]
+    )
     assert done.returncode == 0, done.stderr
     assert _same(tree, tmp_path / "copied")
 
 
 def test_fsum(run: Run, old: list[str], tree: Path, tmp_path: Path) -> None:
-    fsum = [*old, "-m", "pcircle.fsum", "-j2"]
+    fsum = [*old, "-m", "pcircle.tools.fsum", "-j2"]
     done = run([*fsum, "-o", tmp_path / "manifest", tree])
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode().split()[0] == signature_of(bytes(tree))
@@ -155,7 +157,7 @@ def test_fsum(run: Run, old: list[str], tree: Path, tmp_path: Path) -> None:
 def test_fprof(run: Run, old: list[str], tree: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     options = ["-j2", "--by=age,owner,ext", "--compress", f"--html={page}"]
-    done = run([*old, "-m", "pcircle.fprof", *options, tree])
+    done = run([*old, "-m", "pcircle.tools.fprof", *options, tree])
     assert done.returncode == 0, done.stderr
     assert b"</html>" in page.read_bytes()
 
@@ -163,13 +165,13 @@ def test_fprof(run: Run, old: list[str], tree: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_a_picture(run: Run, old: list[str], tree: Path, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
-    done = run([*old, "-m", "pcircle.fprof", "-j1", f"--plot={picture}", tree])
+    done = run([*old, "-m", "pcircle.tools.fprof", "-j1", f"--plot={picture}", tree])
     assert done.returncode == 0, done.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_fbench(run: Run, old: list[str], tmp_path: Path) -> None:
     size = ["--files=2", "--blocks=4", "--block-size=4k"]
-    done = run([*old, "-m", "pcircle.fbench", *size, tmp_path])
+    done = run([*old, "-m", "pcircle.tools.fbench", *size, tmp_path])
     assert done.returncode == 0, done.stderr
     assert b"operations on names" in done.stdout

@@ -23,10 +23,10 @@ WORKING = "import hashlib\nblake3 = hashlib.sha256\n"
 BROKEN = "raise ImportError('libfancy.so.7: cannot open shared object file')\n"
 FATAL = "it ends its process with SIGILL"
 
-SIGN = ["pcircle.fsum", "-j2", "-a", "blake3", "tree"]
-COPY = ["pcircle.fcp", "-j2", "-s=blake3", "tree", "copy"]
-PROFILE = ["pcircle.fprof", "-j2", "--plot", "picture.png", "tree"]
-MEASURE = ["pcircle.fbench", "-j1", "--case", "blocking", "--plot", "picture.png", "."]
+SIGN = ["pcircle.tools.fsum", "-j2", "-a", "blake3", "tree"]
+COPY = ["pcircle.tools.fcp", "-j2", "-s=blake3", "tree", "copy"]
+PROFILE = ["pcircle.tools.fprof", "-j2", "--plot", "picture.png", "tree"]
+MEASURE = ["pcircle.tools.fbench", "-j1", "--case", "blocking", "--plot", "picture.png", "."]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_one_that_works_is_used(run: Run, folder: Path) -> None:
     environment = _environment(folder, "blake3", WORKING)
     digests = []
     for name in ("blake3", "sha256"):
-        command = [sys.executable, "-m", "pcircle.fsum", "-j2", "-a", name, "tree"]
+        command = [sys.executable, "-m", "pcircle.tools.fsum", "-j2", "-a", name, "tree"]
         done = run(command, env=environment, cwd=folder)
         assert done.returncode == 0, done.stderr
         digests.append(done.stdout.decode().split()[0].split(":"))
@@ -86,7 +86,7 @@ def test_what_is_not_asked_for_is_not_tried(run: Run, folder: Path) -> None:
     code = f"open({str(folder / 'imported')!r}, 'w').close()\n"
     _environment(folder, "matplotlib", code)
     environment = _environment(folder, "blake3", code)
-    for command in (["pcircle.fsum", "tree"], ["pcircle.fprof", "tree"]):
+    for command in (["pcircle.tools.fsum", "tree"], ["pcircle.tools.fprof", "tree"]):
         done = run([sys.executable, "-m", *command], env=environment, cwd=folder)
         assert done.returncode == 0, done.stderr
     assert not (folder / "imported").exists()

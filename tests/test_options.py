@@ -31,7 +31,7 @@ TYPED = frozenset({"typed"})
 
 
 def _parser(tool: str) -> Parser:
-    built: Parser = importlib.import_module(f"pcircle.{tool}.cli").parser()
+    built: Parser = importlib.import_module(f"pcircle.tools.{tool}.cli").parser()
     return built
 
 

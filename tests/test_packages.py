@@ -18,7 +18,7 @@ import yaml
 
 import pcircle
 from docs.generate.completions import PLACES
-from pcircle.commands import COMMANDS
+from pcircle.tools.commands import COMMANDS
 from tests.conftest import ROOT, Run
 
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -90,7 +90,7 @@ def test_it_is_refused_with_one_line(
 
 @pytest.mark.parametrize("start", ["bin", "module"])
 def test_a_python_without_any_is_told_all_names(run: Run, place: Path, start: str) -> None:
-    begin = [str(ROOT / "bin" / "fls")] if start == "bin" else ["-m", "pcircle.fls"]
+    begin = [str(ROOT / "bin" / "fls")] if start == "bin" else ["-m", "pcircle.tools.fls"]
     environ = without(place, *REQUIRED_PACKAGES)
     done = run([sys.executable, *begin, "tree"], env=environ, cwd=place)
     names = " ".join(REQUIRED_PACKAGES)
@@ -122,7 +122,14 @@ def test_rich_is_named_where_the_bar_is_drawn(
     (place / "tree" / "large").write_bytes(bytes(3 << 20))
     environ = with_broken(place, "rich") if broken else without(place, "rich")
     problem = f"rich {REASON}" if broken else "rich is not installed: pip install rich"
-    command = ["pcircle.fcp", f"-j{jobs}", "--progress=always", "--bwlimit=1M", "tree", "copy"]
+    command = [
+        "pcircle.tools.fcp",
+        f"-j{jobs}",
+        "--progress=always",
+        "--bwlimit=1M",
+        "tree",
+        "copy",
+    ]
     done = run([sys.executable, "-m", *command], env=environ, cwd=place)
     said = done.stderr.decode()
     assert done.returncode == 4, said

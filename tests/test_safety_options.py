@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.fchmod import change
-from pcircle.ffind import find
-from pcircle.fls import listing
-from pcircle.frm import remove
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.safe_open import Untrusted, named, place_of
+from pcircle.tools.fchmod import change
+from pcircle.tools.ffind import find
+from pcircle.tools.fls import listing
+from pcircle.tools.frm import remove
 from pcircle.transfer.plan import Plan as CopyPlan
 from pcircle.transfer.plan import Root as CopyRoot
 from pcircle.transfer.plan import open_sides
@@ -75,7 +75,7 @@ def _run(top: Path, tool: str, operand: str, *options: str) -> tuple[int, str]:
     words, _ = TOOLS[tool]
     copy = top / "copy"
     known = {"OPERAND": operand, "PAIR": str(top / "pair" / "inner"), "COPY": str(copy)}
-    command = [sys.executable, "-m", f"pcircle.{tool}", *options]
+    command = [sys.executable, "-m", f"pcircle.tools.{tool}", *options]
     command += [known.get(word, word) for word in words]
     done = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
@@ -156,7 +156,7 @@ def test_what_is_written_is_an_operand(top: Path, tool: str, where: str) -> None
     if where.startswith("shared"):
         target = str(top / where)
     words = ["-T"] if tool == "fcp" else []
-    command = [sys.executable, "-m", f"pcircle.{tool}", *words, "-j2", operand, target]
+    command = [sys.executable, "-m", f"pcircle.tools.{tool}", *words, "-j2", operand, target]
     before = sorted(os.listdir(top / "pair")), sorted(os.listdir(top / "pair" / "inner"))
     done = subprocess.run(
         [*command, "--strict-operands"], cwd=top, capture_output=True, text=True, check=False
@@ -208,7 +208,14 @@ def _is_refused(ways: dict[str, bytes], side: int, *, strict: bool = True) -> bo
 
 @pytest.mark.parametrize("option", ["--apply", "--trash", "--empty-trash"])
 def test_strict_operands_are_not_for_what_has_none(top: Path, option: str) -> None:
-    command = [sys.executable, "-m", "pcircle.frm", "--strict-operands", option, str(top / "x")]
+    command = [
+        sys.executable,
+        "-m",
+        "pcircle.tools.frm",
+        "--strict-operands",
+        option,
+        str(top / "x"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"--strict-operands cannot be combined with {option}" in done.stderr
@@ -266,13 +273,13 @@ def test_more_files_of_options_along_any_link(top: Path, words: list[str]) -> No
     (top / "copy" / "surplus").mkdir(parents=True)
     run = partial(subprocess.run, cwd=top, capture_output=True, text=True, check=False)
     python = [sys.executable, "-m"]
-    run([*python, "pcircle.fsum", "-o", top / "real" / "manifest", top / "tree"])
-    run([*python, "pcircle.fprof", "--save", top / "real" / "profile", top / "tree"])
-    run([*python, "pcircle.fcp", "--error-log", top / "real" / "errors", "tree", "other"])
+    run([*python, "pcircle.tools.fsum", "-o", top / "real" / "manifest", top / "tree"])
+    run([*python, "pcircle.tools.fprof", "--save", top / "real" / "profile", top / "tree"])
+    run([*python, "pcircle.tools.fcp", "--error-log", top / "real" / "errors", "tree", "other"])
     known = {"TREE": str(top / "tree"), "COPY": str(top / "copy")}
     way = _planted(top / "shared" / "way", top / "real")
     typed = [known.get(word, word).replace("WAY", way) for word in words[1:]]
-    command = [*python, f"pcircle.{words[0]}", "-j2", *typed]
+    command = [*python, f"pcircle.tools.{words[0]}", "-j2", *typed]
     before = {path: path.read_bytes() for path in (top / "real").iterdir()}
     done = run(command)
     assert done.returncode == 2, done.stderr
@@ -353,7 +360,7 @@ def test_functions_open_files_of_options_along_no_planted_link(
 def test_operands_are_no_files_of_options(top: Path) -> None:
     """fchmod follows a link of another user neither way."""
     link = _planted(top / "shared" / "link", top / "tree" / "inner" / "file")
-    command = [sys.executable, "-m", "pcircle.fchmod", "--insecure-links", "0600", link]
+    command = [sys.executable, "-m", "pcircle.tools.fchmod", "--insecure-links", "0600", link]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "another user could have created" in done.stderr

@@ -68,7 +68,7 @@ def test_no_error_of_a_file_system_is_a_defect(
         if not os.path.lexists(kept + b"/h/own"):
             write_file(kept + b"/h/own", b"own")
         mounted.rules(rule)
-        with Run(None, *arguments, "-j1", program=(f"pcircle.{tool}",)) as run:
+        with Run(None, *arguments, "-j1", program=(f"pcircle.tools.{tool}",)) as run:
             finished = run.finish()
         mounted.rules()
         assert finished.code in (0, 1, 2, 3 if tool == "fdiff" else 1), (rule, finished.said)

@@ -1,6 +1,6 @@
 """The primaries of ffind's expressions, each with its arguments and what it does.
 
-ffind's parser has them in tables of names alone (`pcircle.ffind.language.words`); a test holds
+ffind's parser has them in tables of names alone (`pcircle.tools.ffind.language.words`); a test holds
 these to those. What `find` has as well means the same.
 """
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.commands import COMMANDS
+from pcircle.tools.commands import COMMANDS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 EXIT_CODES = [0, 1, 2, 3, 4, 70, 130, 143]
@@ -28,42 +28,42 @@ ALGORITHMS = "xxh128|sha256|sha512|blake2b|blake3"
 # The documents of --json: the file, its title, the tools, the type, and that of the counters.
 _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fcp", "fcp --json", ["fcp"], "pcircle.transfer.reports.report:Report", ""),
-    ("fmirror", "fmirror --json", ["fmirror"], "pcircle.fmirror.report:MirrorReport", ""),
-    ("fsum", "fsum --json", ["fsum"], "pcircle.fsum.report:Report", ""),
-    ("fsum-diff", "fsum --diff --json", ["fsum"], "pcircle.fsum.report:Comparison", ""),
-    ("fprof", "fprof --json", ["fprof"], "pcircle.fprof.reports.report:Report", ""),
+    ("fmirror", "fmirror --json", ["fmirror"], "pcircle.tools.fmirror.report:MirrorReport", ""),
+    ("fsum", "fsum --json", ["fsum"], "pcircle.tools.fsum.report:Report", ""),
+    ("fsum-diff", "fsum --diff --json", ["fsum"], "pcircle.tools.fsum.report:Comparison", ""),
+    ("fprof", "fprof --json", ["fprof"], "pcircle.tools.fprof.reports.report:Report", ""),
     ("fprof-stopped", "fprof --json of a run that was stopped", ["fprof"],
-     "pcircle.fprof.reports.report:Stopped", ""),
+     "pcircle.tools.fprof.reports.report:Stopped", ""),
     ("fprof-diff", "fprof --diff --json", ["fprof"],
-     "pcircle.fprof.profile.diffing:Comparison", ""),
+     "pcircle.tools.fprof.profile.diffing:Comparison", ""),
     ("frm", "frm --json", ["frm"], "pcircle.tool.treetool:TreeReport",
      "pcircle.removing.remover:Counters"),
     ("ffind", "ffind --json", ["ffind"], "pcircle.tool.treetool:TreeReport",
-     "pcircle.ffind.task:Counters"),
-    ("fls", "fls --json", ["fls"], "pcircle.fls.export:ListReport", "pcircle.fls.visitor:Counters"),
+     "pcircle.tools.ffind.task:Counters"),
+    ("fls", "fls --json", ["fls"], "pcircle.tools.fls.export:ListReport", "pcircle.tools.fls.visitor:Counters"),
     ("fchmod", "fchmod, fchown and fchgrp --json", ["fchmod", "fchown", "fchgrp"],
-     "pcircle.tool.treetool:TreeReport", "pcircle.fchmod.task:Counters"),
+     "pcircle.tool.treetool:TreeReport", "pcircle.tools.fchmod.task:Counters"),
     ("fdiff", "fdiff --json", ["fdiff"], "pcircle.tool.treetool:TreeReport",
-     "pcircle.fdiff.work.task:Counters"),
-    ("fbcast", "fbcast --json", ["fbcast"], "pcircle.fbcast.report:Told", ""),
-    ("fbench", "fbench --json", [], "pcircle.fbench.report:Report", ""),
+     "pcircle.tools.fdiff.work.task:Counters"),
+    ("fbcast", "fbcast --json", ["fbcast"], "pcircle.tools.fbcast.report:Told", ""),
+    ("fbench", "fbench --json", [], "pcircle.tools.fbench.report:Report", ""),
     ("scale", "python -m pcircle.scale --json", [], "pcircle.scale.command:Document", ""),
-    ("doctor", "pcircle doctor --json", [], "pcircle.doctor.report:Report", ""),
+    ("doctor", "pcircle doctor --json", [], "pcircle.tools.doctor.report:Report", ""),
     ("action", "A line of --json-lines", [], "pcircle.tool.actions:Action", ""),
     ("error", "A line of --error-log", [], "pcircle.tool.failures:LogLine", ""),
     ("copy-error", "A line of --error-log of fcp and fmirror", [],
      "pcircle.transfer.reports.errorlog:Line", ""),
-    ("found", "A line of -json of ffind", [], "pcircle.ffind.evaluating.printing:Line", ""),
+    ("found", "A line of -json of ffind", [], "pcircle.tools.ffind.evaluating.printing:Line", ""),
 )  # fmt: skip
 
 # Names that modules have for type checkers alone.
 _FOR_TYPES = {
-    "pcircle.fprof.reports.report": {
-        "Sparse": "pcircle.fprof.profile.inspecting",
-        "Compression": "pcircle.fprof.profile.sampling",
-        "Blocks": "pcircle.fprof.profile.storage",
-        "InInode": "pcircle.fprof.profile.storage",
-        "Tree": "pcircle.fprof.profile.tree",
+    "pcircle.tools.fprof.reports.report": {
+        "Sparse": "pcircle.tools.fprof.profile.inspecting",
+        "Compression": "pcircle.tools.fprof.profile.sampling",
+        "Blocks": "pcircle.tools.fprof.profile.storage",
+        "InInode": "pcircle.tools.fprof.profile.storage",
+        "Tree": "pcircle.tools.fprof.profile.tree",
     }
 }
 

@@ -68,7 +68,7 @@ class Copied(NamedTuple):
     again: int
 
 
-def fcp_way(name: str, ranks: int, *more: str, module: str = "pcircle.fcp") -> Way:
+def fcp_way(name: str, ranks: int, *more: str, module: str = "pcircle.tools.fcp") -> Way:
     words = sys.executable, "-m", module, "-T", "--no-checkpoint", "-j", str(ranks), *more
     return Way(name, words)
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from zlib import crc32
 
 from pcircle.core.writing import write_at
-from pcircle.fcp.__main__ import main
 from pcircle.ops.copy.entry.content_hash import ExpectedContent, Rereader
+from pcircle.tools.fcp.__main__ import main
 
 ONE_IN = 16
 _done: set[tuple[int, int, bytes, int]] = set()  # of this rank: directory, name, offset

@@ -3,7 +3,7 @@
 PXFS gives programs asynchronous operations on a parallel file system; `pcircle.aio` follows it.
 The thesis measures one client and one server: its cases 1 to 3, a sweep of computations, operations
 on names, the time of submissions and the cost of continuations. The paper has two workloads by 1 to
-24 clients on 2 to 16 servers. All of these are cases of fbench (`pcircle.fbench.papers`), run here
+24 clients on 2 to 16 servers. All of these are cases of fbench (`pcircle.tools.fbench.papers`), run here
 on a FUSE file system that takes as long as theirs (`examples.papers.pxfs_mount`, which says what of
 it is fitted). Blocking calls stand for the papers' synchronous ones.
 

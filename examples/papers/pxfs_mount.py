@@ -103,7 +103,16 @@ def measured(place: bytes, options: Sequence[str], rounds: int) -> tuple[Values,
     In each round fbench measures blocking calls and the asynchronous layer next to each other.
     """
     found: list[Values] = []
-    command = [sys.executable, "-m", "pcircle.fbench", "papers", "-q", "--json", "-", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pcircle.tools.fbench",
+        "papers",
+        "-q",
+        "--json",
+        "-",
+        *options,
+    ]
     for _ in range(rounds):
         done = subprocess.run([*command, place], check=True, stdout=subprocess.PIPE)
         figures = json.loads(done.stdout)["figures"]

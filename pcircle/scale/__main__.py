@@ -1,10 +1,10 @@
-"""`python -m pcircle.scale`: see `pcircle.entry`."""
+"""`python -m pcircle.scale`: see `pcircle.cli.startup`."""
 
 from __future__ import annotations
 
 import sys
 
-from pcircle.entry import command
+from pcircle.cli.startup import command
 
 main = command("scale")
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
+from pcircle.cli.startup import enter
 from pcircle.core.errors import (
     Defect,
     EntriesFailed,
@@ -24,7 +25,6 @@ from pcircle.core.errors import (
     worst,
 )
 from pcircle.core.units import format_duration
-from pcircle.entry import enter
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
 from pcircle.runtime import Observer, Outcome, Task

@@ -61,7 +61,7 @@ def program_name() -> str:
     """Return the name of the command, or of the script that runs its own jobs."""
     path = sys.argv[0] if sys.argv else ""
     folder, name = os.path.split(path)
-    if name == "__main__.py":  # python -m pcircle.fcp
+    if name == "__main__.py":  # python -m pcircle.tools.fcp
         name = os.path.basename(folder)
     return name.removesuffix(".py") if name not in ("", "-c", "-m") else "pcircle"
 

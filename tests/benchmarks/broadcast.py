@@ -64,7 +64,7 @@ def _broadcast(hosts: SlowHosts, number: int, source: Path, place: Path) -> floa
     for name in hosts.names:
         shutil.rmtree(place / name, ignore_errors=True)
         (place / name).mkdir()
-    line = [*hosts.mpirun([1] * number), sys.executable, "-m", "pcircle.fbcast"]
+    line = [*hosts.mpirun([1] * number), sys.executable, "-m", "pcircle.tools.fbcast"]
     line += ["--record-dir", str(place / "records"), str(source), str(place / "{host}")]
     begun_s = time.perf_counter()
     subprocess.run(line, check=True, env=environment_of_ranks(os.environ))

@@ -20,7 +20,7 @@ _OWNERS = ["1", "2"]
 
 def rows(ours: str, peer: str, jobs: Sequence[int]) -> dict[str, list[str]]:
     """The commands, by what they are called; the word to set is to come, and the tree."""
-    module = "pcircle.fchmod" + ("" if ours == "fchmod" else f".{ours}")
+    module = "pcircle.tools.fchmod" + ("" if ours == "fchmod" else f".{ours}")
     command = [sys.executable, "-m", module, "-q", "-R"]
     found = {f"{peer} -R": [peer, "-R"]}
     return found | {f"{ours} -j {number}": [*command, "-j", str(number)] for number in jobs}

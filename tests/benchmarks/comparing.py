@@ -28,7 +28,7 @@ def rows(jobs: Sequence[int], top: str, *, contents: bool) -> dict[str, list[str
         found["diff -rq"] = ["diff", "-rq", *sides]
     if shutil.which("dcmp"):
         found["dcmp -n 2"] = ["mpirun", "-np", "2", "dcmp", *["-l"] * (not contents), *sides]
-    fdiff = [sys.executable, "-m", "pcircle.fdiff", *["-c"] * contents, *sides]
+    fdiff = [sys.executable, "-m", "pcircle.tools.fdiff", *["-c"] * contents, *sides]
     for number in jobs:
         found[f"fdiff -j {number}"] = [*fdiff, "-j", str(number)]
     return found

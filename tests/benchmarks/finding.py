@@ -39,7 +39,7 @@ def rows(search: Search, top: str, jobs: Sequence[int]) -> dict[str, list[str]]:
         found |= _bfs([top, *search.words])
     if shutil.which("dfind") and shutil.which("mpirun") and search.dfind:
         found["dfind -np 2"] = ["mpirun", "-np", "2", "dfind", *search.dfind, "--print", top]
-    ffind = [sys.executable, "-m", "pcircle.ffind", top]
+    ffind = [sys.executable, "-m", "pcircle.tools.ffind", top]
     return found | {f"ffind -j{n}": [*ffind, "-j", str(n), *search.words] for n in jobs}
 
 

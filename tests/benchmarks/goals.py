@@ -269,7 +269,7 @@ class _Bench:
 
     def _own(self, words: str, jobs: int) -> str:
         tool, rest = words.split(" ", 1)
-        where = f"{self._bin}/{tool}" if self._bin else f"{sys.executable} -m pcircle.{tool}"
+        where = f"{self._bin}/{tool}" if self._bin else f"{sys.executable} -m pcircle.tools.{tool}"
         return f"{where} -j {jobs} {rest}"
 
     def _mirrored(self, row: Row, tree: str, commands: dict[str, str]) -> None:

@@ -37,7 +37,7 @@ def _timed(command: list[str | bytes], before: Callable[[], None] = lambda: None
 
 
 def _tool(name: str) -> list[str | bytes]:
-    return [sys.executable, "-m", f"pcircle.{name}", "-q", "-j", "2"]
+    return [sys.executable, "-m", f"pcircle.tools.{name}", "-q", "-j", "2"]
 
 
 def _compare(

@@ -22,7 +22,7 @@ def rows(jobs: Sequence[int], top: str) -> dict[str, list[str]]:
     }
     if shutil.which("bfs"):
         found["bfs -ls"] = ["bfs", top, "-ls"]
-    fls = [sys.executable, "-m", "pcircle.fls", "-q", "-R", top]
+    fls = [sys.executable, "-m", "pcircle.tools.fls", "-q", "-R", top]
     for number in jobs:
         found[f"fls -lR -j {number}"] = [*fls, "-l", "-j", str(number)]
     found[f"fls -R -j {jobs[-1]}"] = [*fls, "-j", str(jobs[-1])]

@@ -30,7 +30,7 @@ def rows(jobs: Sequence[int]) -> dict[str, list[str]]:
     }
     if shutil.which("dsync"):
         found["dsync -n 2"] = ["mpirun", "-np", "2", "dsync", "-D", "-q"]
-    fmirror = [sys.executable, "-m", "pcircle.fmirror", "-q", "--delete"]
+    fmirror = [sys.executable, "-m", "pcircle.tools.fmirror", "-q", "--delete"]
     return found | {f"fmirror -j {number}": [*fmirror, "-j", str(number)] for number in jobs}
 
 

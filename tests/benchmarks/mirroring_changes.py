@@ -72,7 +72,7 @@ class Source:
 
 def rows(jobs: Sequence[int], mounted: str) -> dict[str, list[str]]:
     """The commands, by what they are called; the last word is the target, of each its own."""
-    fmirror = [sys.executable, "-m", "pcircle.fmirror", "-q", "--delete", "--changed=fs"]
+    fmirror = [sys.executable, "-m", "pcircle.tools.fmirror", "-q", "--delete", "--changed=fs"]
     found = {f"fmirror -j {number}": [*fmirror, "-j", str(number)] for number in jobs}
     found = {"rsync -a": ["rsync", "-a", "--delete"], **found}
     return {name: [*line, f"{mounted}/{name}"] for name, line in found.items()}

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 
 from pcircle.core.guards import require
-from pcircle.fmirror.earlier import state
+from pcircle.tools.fmirror.earlier import state
 
 from .waiting import Scratch, options, scratch, slow
 
@@ -52,7 +52,7 @@ def _run_an_hour_ago(command: Sequence[str | bytes], where: Scratch) -> None:
 def main() -> int:
     """Run it all; returns the exit code."""
     typed = options("mirroring_slow")
-    fmirror = [sys.executable, "-m", "pcircle.fmirror", "-q", "--delete"]
+    fmirror = [sys.executable, "-m", "pcircle.tools.fmirror", "-q", "--delete"]
     with scratch() as where:
         states = os.fsdecode(where.backing) + "/states"
         os.mkdir(states)

@@ -22,7 +22,7 @@ _COMPUTING = ["--case", "overlap", "--threads", "8"]
 
 def _measure(place: bytes, *options: str) -> dict[tuple[str, str, str], float]:
     """fbench's figures by case, what and backend, without the number of threads."""
-    command = [sys.executable, "-m", "pcircle.fbench", "-q", "--json", "-", *options]
+    command = [sys.executable, "-m", "pcircle.tools.fbench", "-q", "--json", "-", *options]
     done = subprocess.run([*command, place], check=True, stdout=subprocess.PIPE)
     figures = json.loads(done.stdout)["figures"]
     return {

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dwalk", default=shutil.which("dwalk"), help="mpiFileUtils' dwalk")
     parser.add_argument("--dcp", default=shutil.which("dcp"), help="its dcp, to find its mpirun")
     typed = parser.parse_args(arguments)
-    fprof = typed.fprof.split() if typed.fprof else [sys.executable, "-m", "pcircle.fprof"]
+    fprof = typed.fprof.split() if typed.fprof else [sys.executable, "-m", "pcircle.tools.fprof"]
     walk: list[str] | str = "not at hand"
     with tempfile.TemporaryDirectory(prefix="fprof-bench-", dir=typed.folder) as scratch:
         if typed.dwalk and typed.dcp:

@@ -23,7 +23,7 @@ def rows(jobs: Sequence[int]) -> dict[str, list[str]]:
         found["rmz"] = ["rmz"]
     if shutil.which("drm") and shutil.which("mpirun"):
         found["drm -np 2"] = ["mpirun", "-np", "2", "drm"]
-    frm = [sys.executable, "-m", "pcircle.frm", "-q", "-r"]
+    frm = [sys.executable, "-m", "pcircle.tools.frm", "-q", "-r"]
     return found | {f"frm -j {number}": [*frm, "-j", str(number)] for number in jobs}
 
 

@@ -72,7 +72,7 @@ def fcp_command(given: str | None) -> list[str] | None:
     if given:
         return _existing(given)
     if (REPOSITORY / "pcircle" / "fcp" / "cli.py").is_file():
-        return [sys.executable, "-m", "pcircle.fcp"]
+        return [sys.executable, "-m", "pcircle.tools.fcp"]
     found = _beside_python("fcp") or shutil.which("fcp")
     return [found] if found else None
 

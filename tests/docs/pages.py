@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pcircle.commands import COMMANDS
+from pcircle.tools.commands import COMMANDS
 from pcircle.ui.arguments import Bare
 from tests.conftest import ROOT
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from pcircle.commands import COMMANDS
+from pcircle.tools.commands import COMMANDS
 from tests.conftest import ROOT
 from tests.docs.pages import blocks
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.doctor.report import Report
+from pcircle.tools.doctor.report import Report
 from tests.conftest import ROOT, Run
 
 PROGRAM = [sys.executable, str(ROOT / "bin" / "pcircle"), "doctor"]

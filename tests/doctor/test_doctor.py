@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import pcircle
-from pcircle.commands import COMMANDS
 from pcircle.core.errors import REQUIRED_PACKAGES
-from pcircle.doctor import machine, places
-from pcircle.doctor.cli import parser
+from pcircle.tools.commands import COMMANDS
+from pcircle.tools.doctor import machine, places
+from pcircle.tools.doctor.cli import parser
 from tests.conftest import DEADLINE_S, ROOT, Run
 from tests.doctor.running import PROGRAM, document, environment, report, run_doctor
 from tests.fcp.running import without_rights
@@ -441,4 +441,6 @@ def test_the_list_of_commands_imports_little(run: Run) -> None:
     program = "import sys, pcircle.__main__ as m\nm._answer([])\nprint(sorted(sys.modules))"
     done = run([sys.executable, "-c", program], env=environment(), cwd=ROOT)
     loaded = set(ast.literal_eval(done.stdout.decode().splitlines()[-1]))
-    assert loaded.isdisjoint({"argparse", "numpy", "mpi4py", "rich", "msgspec", "pcircle.fcp"})
+    assert loaded.isdisjoint(
+        {"argparse", "numpy", "mpi4py", "rich", "msgspec", "pcircle.tools.fcp"}
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pcircle.collective import Op, Refused
-from pcircle.fbcast.messages import Plan, Ready, Way
+from pcircle.tools.fbcast.messages import Plan, Ready, Way
 
 
 class Crashed(OSError):

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pcircle.fbcast import loop, place
+from pcircle.tools.fbcast import loop, place
 
 _CALLS = ("join", "begin", "write", "complete", "prepare", "commit", "undo", "drop")
 
@@ -82,7 +82,7 @@ def main() -> int:
         _around(steps, place.Decisions, name)
     if "FBCAST_COUNTS" in os.environ:
         _count(os.environ["FBCAST_COUNTS"])
-    from pcircle.fbcast.__main__ import main as fbcast
+    from pcircle.tools.fbcast.__main__ import main as fbcast
 
     return fbcast()
 

@@ -16,9 +16,9 @@ from zlib import crc32
 import msgspec
 
 from pcircle.collective import Op
-from pcircle.fbcast.conductor import Conductor
-from pcircle.fbcast.messages import Chunk, Finish, Parts, Plan, Stop, Way
-from pcircle.fbcast.node import Node
+from pcircle.tools.fbcast.conductor import Conductor
+from pcircle.tools.fbcast.messages import Chunk, Finish, Parts, Plan, Stop, Way
+from pcircle.tools.fbcast.node import Node
 from pcircle.transport._sim import Conditions, Kill, Network, Program, SimTransport, Stall, Wait
 from pcircle.transport.contract import Delivery
 from tests.fbcast.disks import Crashed, Disk, Pieces

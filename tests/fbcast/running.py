@@ -10,7 +10,7 @@ import pytest
 from tests.fcp.running import Finished, Launcher, Run, launchers
 from tests.fcp.trees import make_directory
 
-FBCAST = ("pcircle.fbcast",)
+FBCAST = ("pcircle.tools.fbcast",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 5], [1, 3], True), ids=str)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fbcast.packing import Operand, Reader
-from pcircle.fbcast.unpacking import Comparison, Tree
+from pcircle.tools.fbcast.packing import Operand, Reader
+from pcircle.tools.fbcast.unpacking import Comparison, Tree
 from tests import strace
 from tests.fcp.judge import differences
 from tests.fcp.running import Launcher, without_rights
@@ -259,7 +259,7 @@ def test_what_may_not_be_written(place: bytes) -> None:
     tree = _build(place + b"/tree")
     nodes = targets(place, 2)
     os.chmod(nodes[1], 0o555)
-    program = [*prefix, sys.executable, "-m", "pcircle.fbcast", "-j2"]
+    program = [*prefix, sys.executable, "-m", "pcircle.tools.fbcast", "-j2"]
     line: list[str | bytes] = [*program, "--record-dir", place, tree]
     done = subprocess.run([*line, target(place)], capture_output=True, check=False)
     assert done.returncode == 2, done.stderr
@@ -352,7 +352,7 @@ def test_flushed_to_disk(place: bytes) -> None:
     """All of the file system, before the vote."""
     tree = _build(place + b"/tree")
     targets(place, 2)
-    line: list[str | bytes] = [sys.executable, "-m", "pcircle.fbcast", "-j2", "--fsync"]
+    line: list[str | bytes] = [sys.executable, "-m", "pcircle.tools.fbcast", "-j2", "--fsync"]
     line += ["--record-dir", place + b"/records", tree, target(place)]
     calls = strace.trace(line, place + b"/trace", ["-e", "trace=syncfs,renameat"])
     flushed = max(call.end for call in calls if call.name == "syncfs")
@@ -363,7 +363,7 @@ def test_the_source_is_opened_by_one_process(place: bytes) -> None:
     """Whatever their number."""
     tree = _build(place + b"/tree")
     targets(place, 4)
-    line: list[str | bytes] = [sys.executable, "-m", "pcircle.fbcast", "-j4"]
+    line: list[str | bytes] = [sys.executable, "-m", "pcircle.tools.fbcast", "-j4"]
     line += ["--record-dir", place + b"/records", tree, target(place)]
     opened = strace.trace(line, place + b"/trace", ["-e", "trace=openat,open,openat2"])
     of_source = [call for call in opened if '"large"' in call.text and "O_CREAT" not in call.text]

@@ -25,7 +25,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 def run_on(hosts: Hosts, ranks: Sequence[int], place: bytes, *arguments: str | bytes) -> Finished:
-    line = [*hosts.mpirun(ranks), sys.executable, "-m", "pcircle.fbcast"]
+    line = [*hosts.mpirun(ranks), sys.executable, "-m", "pcircle.tools.fbcast"]
     arguments = ("--record-dir", place + b"/records", *arguments)
     with Run(None, line=[*line, *arguments], environment=environment_of_ranks({})) as run:
         return run.finish()
@@ -67,7 +67,7 @@ def test_a_directory_of_records_of_each_host_is_refused(hosts: Hosts, place: byt
     write_file(
         program,
         b"#!/bin/sh\nmkdir -p %b/own\nmount -t tmpfs none %b/own\n" % (place, place)
-        + b'exec %b -m pcircle.fbcast "$@"\n' % os.fsencode(sys.executable),
+        + b'exec %b -m pcircle.tools.fbcast "$@"\n' % os.fsencode(sys.executable),
         0o755,
     )
     line: list[str | bytes] = [*hosts.mpirun((1, 1, 1)), "unshare", "--mount", program]

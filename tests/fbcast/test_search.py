@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from pcircle.core.errors import Defect
-from pcircle.fbcast.conductor import Conductor
-from pcircle.fbcast.messages import Chunk, Parts, Staged, Start, Way
-from pcircle.fbcast.node import READER, Node, Then
-from pcircle.fbcast.spread import Chain, Exchange
+from pcircle.tools.fbcast.conductor import Conductor
+from pcircle.tools.fbcast.messages import Chunk, Parts, Staged, Start, Way
+from pcircle.tools.fbcast.node import READER, Node, Then
+from pcircle.tools.fbcast.spread import Chain, Exchange
 from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.fbcast.playing import Play, Types, draw, moments, play, play_case, simple
 from tests.sim.seeds import ONE_IN

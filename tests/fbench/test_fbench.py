@@ -20,14 +20,14 @@ from typing import Any
 
 import pytest
 
-from pcircle.fbench import cases
-from pcircle.fbench.plan import BACKENDS, CASES, PAPER_CASES
+from pcircle.tools.fbench import cases
+from pcircle.tools.fbench.plan import BACKENDS, CASES, PAPER_CASES
 from tests.conftest import ROOT
 from tests.fcp.running import TWO, Finished, Launcher, Run, clean_environment, launchers
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 
-FBENCH = ("pcircle.fbench",)
+FBENCH = ("pcircle.tools.fbench",)
 SMALL = ("--files", "2", "--blocks", "8", "--block-size", "64k")
 
 
@@ -140,7 +140,7 @@ def test_a_result_that_cannot_be_written_is_a_failure(option: str, place: bytes)
     with open("/dev/full", "wb") as full:
         words: list[str | bytes] = [*SMALL, "--case", "metadata", *options, place]
         finished = subprocess.run(
-            [sys.executable, "-m", "pcircle.fbench", *words],
+            [sys.executable, "-m", "pcircle.tools.fbench", *words],
             stdout=None if options else full,
             stderr=subprocess.PIPE,
             check=False,
@@ -283,7 +283,7 @@ def test_computations_are_as_long_as_they_should_be(monkeypatch: pytest.MonkeyPa
 
 
 def test_rates_together_are_those_of_the_last_to_end() -> None:
-    from pcircle.fbench.figures import TOGETHER, Figure, together
+    from pcircle.tools.fbench.figures import TOGETHER, Figure, together
 
     rates = {"B/s": 12.0, TOGETHER: 6.0, "us": 4.0}
     values = [Figure("c", "w", "b", unit, value) for value in (2, 4, 6) for unit in rates]

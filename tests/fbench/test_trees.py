@@ -26,7 +26,9 @@ SHAPE = "files=120,directories=30,depth=6,size=256k,links=8,fifos=2,sockets=2,ha
 
 
 def run(tool: str, *words: str | bytes) -> Finished:
-    with Run(None if tool == "fbench" else ONE, *words, program=(f"pcircle.{tool}",)) as started:
+    with Run(
+        None if tool == "fbench" else ONE, *words, program=(f"pcircle.tools.{tool}",)
+    ) as started:
         return started.finish()
 
 
@@ -120,7 +122,7 @@ def test_nothing_is_corrupted_without_a_record(place: bytes, where: str) -> None
         words.insert(2, "--record=/dev/full")
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", f"pcircle.{words[0]}", *words[1:]],
+            [sys.executable, "-m", f"pcircle.tools.{words[0]}", *words[1:]],
             stdout=full if where == "output" else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             check=False,
@@ -247,6 +249,6 @@ def test_mistakes_are_refused(place: bytes, words: list[str], said: str) -> None
 @pytest.mark.mpi
 def test_a_launcher_makes_one_tree(place: bytes) -> None:
     words = ("make", place + b"/t")
-    with Run(Launcher(ranks=2), *words, program=("pcircle.fbench",)) as started:
+    with Run(Launcher(ranks=2), *words, program=("pcircle.tools.fbench",)) as started:
         assert started.finish().code == 0
     assert len(found(place + b"/t")) == 1000 + 100 + 20 + 20

@@ -53,8 +53,8 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 FOLLOWING = """
 import os
 from pcircle.fs import directories
-from pcircle.fchmod import changing
-from pcircle.fchmod.entries import quick
+from pcircle.tools.fchmod import changing
+from pcircle.tools.fchmod.entries import quick
 _init = directories.Directories.__init__
 def follow(self, *arguments, **options):
     options["follow"] = True
@@ -90,7 +90,7 @@ def _arguments(place: bytes, options: tuple[str, ...], launcher: Launcher) -> li
     return ["--apply", undo]
 
 
-_PROGRAM = ("pcircle.fchmod",)
+_PROGRAM = ("pcircle.tools.fchmod",)
 
 
 def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
@@ -101,7 +101,7 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     before = portrait(place + b"/victim")
     line = command(launcher, ["-q", *_arguments(place, options, launcher)], _PROGRAM)
     attack = Attack(seed, partial(pairs, place), 0.05, partial(_shut, place))
-    finished, swaps = fought(hooked(line, hook, "pcircle.fchmod.cli"), attack)
+    finished, swaps = fought(hooked(line, hook, "pcircle.tools.fchmod.cli"), attack)
     said = finished.stderr.decode(errors="replace")[-2000:]
     told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
     escapes = []

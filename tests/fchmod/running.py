@@ -17,9 +17,9 @@ from tests.frm.test_removal import ALL
 from tests.programs import required
 
 PROGRAMS = {
-    "fchmod": ("pcircle.fchmod",),
-    "fchown": ("pcircle.fchmod.fchown",),
-    "fchgrp": ("pcircle.fchmod.fchgrp",),
+    "fchmod": ("pcircle.tools.fchmod",),
+    "fchown": ("pcircle.tools.fchmod.fchown",),
+    "fchgrp": ("pcircle.tools.fchmod.fchgrp",),
 }
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
 _ENDS = ("files", "directories", "links", "special", "failed", "kept", "vanished", "linked")

@@ -33,14 +33,14 @@ def without(fds, names, mode, *more):
         return change_names(fds, names, mode, *more)
     return struct.pack("q", -1 - errno.ENOSYS) * len(names)
 native.change_names = without
-from pcircle.fchmod.cli import main
+from pcircle.tools.fchmod.cli import main
 sys.exit(main())
 """
 
 
 def traced(log: Path, *arguments: str | bytes) -> list[strace.Call]:
     """Return the calls of a run with one thread."""
-    tool = [sys.executable, "-m", "pcircle.fchmod", "-q", "-j1", "--threads=1", "-R"]
+    tool = [sys.executable, "-m", "pcircle.tools.fchmod", "-q", "-j1", "--threads=1", "-R"]
     return strace.trace([*tool, *arguments], log)
 
 
@@ -174,14 +174,14 @@ def test_a_link_that_comes_in_between_is_not_followed(run: Run, place: bytes) ->
     before = snapshot(place)
     hook = f"""
 import os, sys
-from pcircle.fchmod.entries import quick
+from pcircle.tools.fchmod.entries import quick
 change = quick.Quick.change
 def late(self, fd, names, odd):
     os.rename({place + b"/tree/file"!r}, {place + b"/tree/was"!r})
     os.symlink("../outside", {place + b"/tree/file"!r})
     return change(self, fd, names, odd)
 quick.Quick.change = late
-from pcircle.fchmod.cli import main
+from pcircle.tools.fchmod.cli import main
 sys.exit(main())
 """
     done = run([sys.executable, "-c", hook, "-q", "-j1", "-R", "--files", "0777", place + b"/tree"])
@@ -202,8 +202,8 @@ def test_the_owner_of_a_directory_gets_no_mode_onto_files_of_root(run: Run, plac
         os.chmod(tree + b"/good", 0o700)
     hook = """
 import os, sys
-from pcircle.fchmod import changing, visitor
-from pcircle.fchmod.entries import quick
+from pcircle.tools.fchmod import changing, visitor
+from pcircle.tools.fchmod.entries import quick
 def exchange(fd):
     for pair in (("evil", "was"), ("good", "evil"), ("was", "good")):
         os.rename(*pair, src_dir_fd=fd, dst_dir_fd=fd)
@@ -232,7 +232,7 @@ def later(self, where, name, path, mark, status, fd, *more):
         exchange(fd)
     return one(self, where, name, path, mark, status, fd, *more)
 quick.Quick.change, quick.Quick.change_held, visitor.Changer._one = late, exchanged, later
-from pcircle.fchmod.cli import main
+from pcircle.tools.fchmod.cli import main
 sys.exit(main())
 """
     files, all_of_it = ["--files", "g+w"], ["--mode", "g+w", "--owner", "0", "--no-setid"]

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.fchmod import change
-from pcircle.fchmod.cli import FCHGRP, FCHOWN
-from pcircle.fchmod.visitor import Changer
+from pcircle.tools.fchmod import change
+from pcircle.tools.fchmod.cli import FCHGRP, FCHOWN
+from pcircle.tools.fchmod.visitor import Changer
 from tests.fcp import trees
 from tests.fcp.running import ONE, TWO, Launcher, without_rights
 from tests.frm.running import grow, paths

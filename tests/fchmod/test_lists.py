@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.fchmod import change
 from pcircle.tool.plan_file import Checksums
+from pcircle.tools.fchmod import change
 from tests.fcp.access import drawn_seed
 from tests.fcp.running import ONE, TWO, Launcher, Run, without_rights
 from tests.frm.running import grow

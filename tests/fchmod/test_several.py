@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give fi
 # After names of several directories were looked up, one of these is another file.
 LATE = """
 import itertools, os, sys, types
-from pcircle.fchmod.entries import quick
+from pcircle.tools.fchmod.entries import quick
 from pcircle.walk import walker
 ticks = itertools.count()  # of a clock on which nothing is slow
 walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)
@@ -31,7 +31,7 @@ def late(self, fd, names, odd):
         os.symlink("../../outside", "f0", dir_fd=at)
     return change(self, fd, names, odd)
 quick.Quick.change = late
-from pcircle.fchmod.cli import main
+from pcircle.tools.fchmod.cli import main
 code = main()
 sys.exit(code or (0 if done else 9))
 """

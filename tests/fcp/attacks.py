@@ -179,7 +179,7 @@ class Tool(NamedTuple):
     told: Callable[[Sequence[str]], bytes] = lambda _: b""
 
 
-COPY = Tool("pcircle.fcp", OPTIONS, ("-T",))
+COPY = Tool("pcircle.tools.fcp", OPTIONS, ("-T",))
 
 
 def play(

@@ -7,4 +7,4 @@ import sys
 
 if __name__ == "__main__":
     os.closerange(0, 3)
-    os.execv(sys.executable, [sys.executable, "-m", "pcircle.fcp", *sys.argv[1:]])
+    os.execv(sys.executable, [sys.executable, "-m", "pcircle.tools.fcp", *sys.argv[1:]])

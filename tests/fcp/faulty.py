@@ -171,7 +171,7 @@ def main(arguments: list[str]) -> int:
         rules = [Rule(**rule) for rule in json.load(stream)]
     sys.argv[1:] = arguments[2:]
     with faults(rules):
-        from pcircle.fcp.__main__ import main as fcp
+        from pcircle.tools.fcp.__main__ import main as fcp
 
         return fcp()
 

@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
         mine = [deed for deed in deeds if deed.operation == name]
         setattr(os, name, _meddle(name, getattr(os, name), mine))
     with without_native():
-        main = importlib.import_module(f"pcircle.{tool}.__main__").main
+        main = importlib.import_module(f"pcircle.tools.{tool}.__main__").main
         return int(main())
 
 

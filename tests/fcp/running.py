@@ -31,7 +31,7 @@ from tests.mpi import LAUNCHER_VARIABLES, mpirun_prefix
 # on processors that are some times slower and are others' as well, that was seen to be over 60.
 HANG_S = 240.0
 KILL = signal.SIGKILL
-FCP = ("pcircle.fcp",)
+FCP = ("pcircle.tools.fcp",)
 # Of MPI: two seconds of two processors each time they are started.
 MANY_RANKS = 8
 OF_CHECKPOINTS = (b".fcp-checkpoint-", b".fcp-mark-")

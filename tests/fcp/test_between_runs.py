@@ -348,7 +348,13 @@ def test_a_rank_that_does_not_see_the_checkpoint(place: bytes) -> None:
         fi
         shift; exec "$@"
     """
-    fcp: list[str | bytes] = [sys.executable, "-m", "pcircle.fcp", "--checkpoint-dir", elsewhere]
+    fcp: list[str | bytes] = [
+        sys.executable,
+        "-m",
+        "pcircle.tools.fcp",
+        "--checkpoint-dir",
+        elsewhere,
+    ]
     finished = subprocess.run(
         [*prefix, "-np", "2", "sh", "-c", script, "sh", elsewhere, *fcp, source, place + b"/copy"],
         check=False,

@@ -24,7 +24,7 @@ def _end(script: str, place: bytes) -> subprocess.CompletedProcess[bytes]:
     """Run a shell's script in `place`, where `$fcp` and the like are the tools."""
     environment = {
         **clean_environment(),
-        **{tool: f"{sys.executable} -m pcircle.{tool}" for tool in TOOLS},
+        **{tool: f"{sys.executable} -m pcircle.tools.{tool}" for tool in TOOLS},
     }
     return subprocess.run(
         ["sh", "-c", script],
@@ -71,7 +71,7 @@ def test_every_rank_has_its_standard_descriptors(launcher: Launcher, place: byte
     program = ("tests.fcp.closing",)
     with Run(launcher, *options, "-T", "tree", "copy", cwd=place, program=program) as run:
         assert run.wait_for(place + b"/copy")
-        ranks = [pid for pid in run.processes() if b"pcircle.fcp" in _command_line(pid)]
+        ranks = [pid for pid in run.processes() if b"pcircle.tools.fcp" in _command_line(pid)]
         descriptors = [os.readlink(f"/proc/{pid}/fd/{fd}") for pid in ranks for fd in range(3)]
     assert descriptors == ["/dev/null"] * 3 * launcher.size
 

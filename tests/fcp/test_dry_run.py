@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from pcircle.core.errors import UsageError
-from pcircle.fcp.command import copy
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
+from pcircle.tools.fcp.command import copy
 from tests.fcp.running import document
 from tests.fcp.trees import write_file
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
-from pcircle.fcp.command import copy
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
+from pcircle.tools.fcp.command import copy
 
 from ..fusefs.rules import Rule
 from . import verdict

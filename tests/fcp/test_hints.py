@@ -32,7 +32,7 @@ def test_who_asks_for_deletions_is_told_of_the_tool_that_has_them() -> None:
 )
 def test_who_types_as_for_another_program_is_told_what_to_type_here(typed: str, said: str) -> None:
     tool, *words = typed.split()
-    with Run(None, *words, program=(f"pcircle.{tool}",)) as run:
+    with Run(None, *words, program=(f"pcircle.tools.{tool}",)) as run:
         finished = run.finish()
     assert finished.code == 2
     assert said in finished.said

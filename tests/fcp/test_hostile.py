@@ -43,7 +43,7 @@ def fcp(
     run: Run, *arguments: str | Path, cwd: Path, hook: str = ""
 ) -> subprocess.CompletedProcess[bytes]:
     """Run fcp in `cwd`, in one process, with a hook's source run before it."""
-    program = f"{WRAPPED}{hook}\nfrom pcircle.fcp.cli import main\nsys.exit(main())"
+    program = f"{WRAPPED}{hook}\nfrom pcircle.tools.fcp.cli import main\nsys.exit(main())"
     words = [str(word) for word in arguments]
     return run([sys.executable, "-c", program, "-q", "-j1", *words], cwd=cwd)
 
@@ -156,7 +156,7 @@ def telling(*arguments):
     real(*arguments)
     os.write(1, b"!")
 signal.signal = telling
-from pcircle.fcp.__main__ import main
+from pcircle.tools.fcp.__main__ import main
 sys.exit(main())
 """
     command = [sys.executable, "-c", program, "-q", "-j3", "x", "copy"]
@@ -190,7 +190,7 @@ def test_from_below_a_directory_that_can_only_be_searched(run: Run, tmp_path: Pa
     os.chown(tmp_path / "mine", 65534, 65534)
     home.chmod(0o711)
     program = """
-from pcircle.fcp.cli import main
+from pcircle.tools.fcp.cli import main
 assert main(["-q", "-j1", "../home/public", "d"]) == 0
 assert main(["-q", "-j1", "../home/file", "f"]) == 0
 assert main(["-q", "-j1", "../home", "refused"]) == 1
@@ -208,7 +208,7 @@ def test_without_privilege_directories_that_forbid_themselves(run: Run, tmp_path
     os.chown(tmp_path, 65534, 65534)
     program = """
 import os
-from pcircle.fcp.cli import main
+from pcircle.tools.fcp.cli import main
 os.makedirs("s/e")
 os.utime("s/e", ns=(1, 10**18 + 1))
 os.chmod("s/e", 0o444)
@@ -230,7 +230,7 @@ def test_without_privilege_a_replacement_gets_no_rights_of_others(run: Run, tmp_
         os.chown(tmp_path / name, 0 if name == "setuid" else 65534, group)
         (tmp_path / name).chmod(mode)
     program = """
-from pcircle.fcp.cli import main
+from pcircle.tools.fcp.cli import main
 assert main(["-q", "-j1", "x", "setuid"]) == 0
 assert main(["-q", "-j1", "x", "group"]) == 0
 """
@@ -247,7 +247,7 @@ def test_no_working_directory(run: Run, tmp_path: Path) -> None:
     program = (
         f"import os, sys; gone = {str(gone)!r}\n"
         "os.makedirs(gone, exist_ok=True); os.chdir(gone); os.rmdir(gone)\n"
-        "from pcircle.fcp.cli import main; sys.exit(main())"
+        "from pcircle.tools.fcp.cli import main; sys.exit(main())"
     )
     absolute = [
         sys.executable,
@@ -278,7 +278,7 @@ def test_a_refusal_that_nobody_hears_is_one(
         "sh",
         sys.executable,
         "-m",
-        "pcircle.fcp",
+        "pcircle.tools.fcp",
         *words,
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -301,7 +301,7 @@ def test_a_dry_run_foresees_what_can_not_be_read(run: Run, tmp_path: Path) -> No
     os.chown(tmp_path, 65534, 65534)
     program = """
 import os
-from pcircle.fcp.cli import main
+from pcircle.tools.fcp.cli import main
 os.makedirs("s/d")
 for name in ("s/a", "s/b"):
     open(name, "w").close()

@@ -34,7 +34,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 def start(hosts: Hosts, ranks: Sequence[int], *arguments: str | bytes) -> Run:
     """A copy with so many ranks on each host."""
-    line = [*hosts.mpirun(ranks), sys.executable, "-m", "pcircle.fcp", *arguments]
+    line = [*hosts.mpirun(ranks), sys.executable, "-m", "pcircle.tools.fcp", *arguments]
     return Run(None, line=line, environment=environment_of_ranks({}))
 
 
@@ -167,4 +167,4 @@ def _is_forked(pid: int) -> bool:
         lines = [Path(f"/proc/{each}/cmdline").read_bytes() for each in (pid, parent)]
     except OSError:
         return False
-    return b"pcircle.fcp" in lines[0] and lines[0] == lines[1] and b"mpirun" not in lines[0]
+    return b"pcircle.tools.fcp" in lines[0] and lines[0] == lines[1] and b"mpirun" not in lines[0]

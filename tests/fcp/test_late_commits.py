@@ -26,7 +26,7 @@ def noted(self):
     finish(self)
     finished.set()
 task.commit, task.finish = late, noted
-from pcircle.fcp.cli import main
+from pcircle.tools.fcp.cli import main
 sys.exit(main())
 """
 

@@ -13,8 +13,8 @@ import subprocess
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.fcp.command import copy
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
+from pcircle.tools.fcp.command import copy
 from tests.fcp.running import run_fcp
 from tests.fcp.trees import make_directory, write_file
 

@@ -15,10 +15,10 @@ from .trees import make_directory, write_file
 
 READER, FIRST, SECOND = 65534, 4001, 4002
 TOOLS = {
-    "fcp": ("pcircle.fcp", "-a", "-T"),
-    "in place": ("pcircle.fcp", "-p", "--inplace", "-T"),
-    "chunks in place": ("pcircle.fcp", "-p", "--inplace", "-T", "--chunksize", "4M"),
-    "fmirror": ("pcircle.fmirror", "-q"),
+    "fcp": ("pcircle.tools.fcp", "-a", "-T"),
+    "in place": ("pcircle.tools.fcp", "-p", "--inplace", "-T"),
+    "chunks in place": ("pcircle.tools.fcp", "-p", "--inplace", "-T", "--chunksize", "4M"),
+    "fmirror": ("pcircle.tools.fmirror", "-q"),
 }
 Side = tuple[int, int, int, bytes | None]  # owner, group, mode, access control list
 

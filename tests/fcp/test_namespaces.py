@@ -11,7 +11,10 @@ from ..fusefs.fixture import Mount
 from .running import ONE, TWO, Run, copy, document
 from .trees import MIB, make_directory, write_file
 
-TOOLS: tuple[tuple[str, ...], ...] = (("pcircle.fcp", "-a", "-T"), ("pcircle.fmirror", "-q"))
+TOOLS: tuple[tuple[str, ...], ...] = (
+    ("pcircle.tools.fcp", "-a", "-T"),
+    ("pcircle.tools.fmirror", "-q"),
+)
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool[0][8:])
@@ -34,7 +37,7 @@ def test_what_the_target_accepts_is_kept(
             names = [os.path.join(target, os.path.basename(path)) for path in paths]
             assert [os.getxattr(name, "btrfs.compression") for name in names] == [b"zstd"] * 2
             os.removexattr(names[1], "btrfs.compression")
-            with Run(ONE, "--fields=all", source, target, program=("pcircle.fdiff",)) as run:
+            with Run(ONE, "--fields=all", source, target, program=("pcircle.tools.fdiff",)) as run:
                 assert run.finish().code == 3
         else:
             assert document(place + b"/json")["not_kept"] == {"extended attributes": 2}
@@ -75,7 +78,7 @@ def test_more_names_than_the_kernel_lists(place: bytes) -> None:
             assert finished.code == 0, finished.said
             with open(target + b"/file", "rb") as stream:
                 assert stream.read() == b"content"
-            if tool == "pcircle.fcp":
+            if tool == "pcircle.tools.fcp":
                 assert document(place + b"/json")["not_kept"] == {"extended attributes": 1}
     with Run(ONE, "--preserve=xattr", "-T", source, place + b"/demanded") as run:
         assert run.finish().code == 1

@@ -34,7 +34,7 @@ def read_file(path: bytes) -> bytes:
 
 def run(tool: str, *arguments: str | bytes, launcher: Launcher = ONE, code: int = 0) -> Finished:
     """Run a tool to its end."""
-    with Run(launcher, *arguments, program=(f"pcircle.{tool}",)) as started:
+    with Run(launcher, *arguments, program=(f"pcircle.tools.{tool}",)) as started:
         finished = started.finish()
     assert finished.code == code, finished.said
     return finished

@@ -417,7 +417,7 @@ def test_a_full_disk_stops_and_resumes_after_space_is_made(
 MEASURE = """
 import sys
 from pcircle.ops.checkpoint import journal
-from pcircle.fcp import cli
+from pcircle.tools.fcp import cli
 kept = []
 begin = journal.Journal.__init__
 def beginning(self, *arguments):

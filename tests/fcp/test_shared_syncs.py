@@ -26,7 +26,7 @@ def noted(self, epoch, counts):
     os.write(notes, b"%d\\n" % epoch)
     commit(self, epoch, counts)
 Journal.commit = noted
-from pcircle.fcp.cli import main
+from pcircle.tools.fcp.cli import main
 sys.exit(main())
 """
 

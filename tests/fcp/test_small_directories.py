@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from pcircle.fcp.command import copy
 from pcircle.fs import native
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.ops.checkpoint.resume import CheckpointOptions
+from pcircle.tools.fcp.command import copy
 from pcircle.transfer.items import Part
 from pcircle.transfer.work import small
 from pcircle.transfer.work.small import Begun, SmallDirectories

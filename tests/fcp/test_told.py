@@ -251,7 +251,7 @@ def test_failures_beyond_the_first_are_in_the_log(place: bytes) -> None:
     # The command that is printed does it.
     words = command.partition("run: fcp ")[2]
     subprocess.run(
-        [*["sh", "-c"], f'"$0" -m pcircle.fcp {words}', sys.executable],
+        [*["sh", "-c"], f'"$0" -m pcircle.tools.fcp {words}', sys.executable],
         check=True,
         env=clean_environment(),
         capture_output=True,

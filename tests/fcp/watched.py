@@ -13,8 +13,8 @@ import os
 import sys
 import threading
 
-from pcircle.fcp.cli import main as fcp
-from pcircle.fmirror.cli import main as fmirror
+from pcircle.tools.fcp.cli import main as fcp
+from pcircle.tools.fmirror.cli import main as fmirror
 from tests.fcp.access import Access, access_of
 
 EVENTS = {

@@ -13,7 +13,7 @@ import pytest
 from tests.fcp.running import Finished, Launcher, Run, launchers
 from tests.programs import required
 
-FDIFF = ("pcircle.fdiff",)
+FDIFF = ("pcircle.tools.fdiff",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of others: needs root")
 

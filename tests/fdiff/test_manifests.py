@@ -9,11 +9,11 @@ import stat
 import pytest
 
 from pcircle.core.errors import StoppedEarly
-from pcircle.fdiff.plan import Counters, DiffPlan
-from pcircle.fdiff.telling import Telling
-from pcircle.fdiff.work.manifests import compare_manifests
 from pcircle.ops.compare.fields import SIZE
 from pcircle.ops.compare.manifests import open_verified
+from pcircle.tools.fdiff.plan import Counters, DiffPlan
+from pcircle.tools.fdiff.telling import Telling
+from pcircle.tools.fdiff.work.manifests import compare_manifests
 from tests.fcp import trees
 from tests.fcp.conftest import place
 from tests.fcp.running import ONE, TWO, Launcher, Run
@@ -29,7 +29,7 @@ _KNOWN = "--fields=kind,size,mtime,target,rdev"
 
 
 def _signed(tree: bytes, manifest: bytes, *options: str) -> bytes:
-    with Run(TWO, "-q", *options, "-o", manifest, tree, program=("pcircle.fsum",)) as run:
+    with Run(TWO, "-q", *options, "-o", manifest, tree, program=("pcircle.tools.fsum",)) as run:
         assert run.finish().code == 0
     return manifest
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-import pcircle.fdiff
+import pcircle.tools.fdiff
 from pcircle.core.errors import UsageError
 from tests.fcp import trees
 from tests.fcp.conftest import place
@@ -294,16 +294,16 @@ def test_a_time_that_is_over_is_refused(pair: tuple[bytes, bytes]) -> None:
 
 
 def test_from_a_program(pair: tuple[bytes, bytes], capfd: pytest.CaptureFixture[str]) -> None:
-    result = pcircle.fdiff.compare(*pair, contents=True, ignore="mode", jobs=1)
+    result = pcircle.tools.fdiff.compare(*pair, contents=True, ignore="mode", jobs=1)
     assert result is not None
     assert result.exit_code == 3
     assert result.counts["different_content"] == 2
     assert result.counts["only_a"] == 2
-    same = pcircle.fdiff.compare(pair[0], pair[0], jobs=1)
+    same = pcircle.tools.fdiff.compare(pair[0], pair[0], jobs=1)
     assert same is not None
     assert same.exit_code == 0
     with pytest.raises(UsageError, match="unknown field"):
-        pcircle.fdiff.compare(*pair, fields="colour")
+        pcircle.tools.fdiff.compare(*pair, fields="colour")
     assert capfd.readouterr().out == ""
 
 

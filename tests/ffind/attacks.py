@@ -45,7 +45,7 @@ def follow(self, *arguments, **options):
 directories.Directories.__init__ = follow
 """
 _ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link's when it is looked at
-_PROGRAM = ("pcircle.ffind",)
+_PROGRAM = ("pcircle.tools.ffind",)
 
 
 def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
@@ -58,7 +58,7 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     top = place + b"/area/top/tree"
     line = command(launcher, [*more, "-q", top, *expression], _PROGRAM)
     attack = Attack(seed, partial(all_pairs, place), 0.05, partial(restore, place))
-    finished, swaps = fought(hooked(line, hook, "pcircle.ffind.cli"), attack)
+    finished, swaps = fought(hooked(line, hook, "pcircle.tools.ffind.cli"), attack)
     said = finished.stderr.decode(errors="replace")[-2000:]
     told = f"seed {seed}, {launcher}, {' '.join(expression)}: {finished.returncode}, {said}"
     escapes = []

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fcp.running import ONE, Finished, Launcher, Run, launchers
 
-FFIND = ("pcircle.ffind",)
+FFIND = ("pcircle.tools.ffind",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.ffind import find
-from pcircle.frm import remove
+from pcircle.tools.ffind import find
+from pcircle.tools.frm import remove
 from tests.conftest import ROOT
 from tests.fcp.running import ONE, TWO, Launcher, Run, launchers, without_rights
 from tests.frm.running import run_frm
@@ -200,8 +200,8 @@ def test_a_list_feeds_the_other_tools(tmp_path: Path) -> None:
     (top / "new\nline.o").touch()
     (top / "#comment.o").touch()
     pipe = (
-        f"{sys.executable} -m pcircle.ffind -j2 tree -name '*.o' --list-out - -0"
-        f" | {sys.executable} -m pcircle.frm -q -j2 --files-from - -0 tree"
+        f"{sys.executable} -m pcircle.tools.ffind -j2 tree -name '*.o' --list-out - -0"
+        f" | {sys.executable} -m pcircle.tools.frm -q -j2 --files-from - -0 tree"
     )
     done = subprocess.run(pipe, shell=True, cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -328,7 +328,7 @@ def test_an_interrupted_search_says_so(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     command = ("sh", "-c", 'mkdir -p "$0"; sleep 0.1', str(begun))
     words = (".", "-type", "f", "-exec", *command, ";", "-print")
-    with Run(TWO, *words, cwd=bytes(tmp_path), program=("pcircle.ffind",)) as run:
+    with Run(TWO, *words, cwd=bytes(tmp_path), program=("pcircle.tools.ffind",)) as run:
         while not begun.exists():
             assert run.process.poll() is None
             time.sleep(0.01)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcircle.core.errors import UsageError
-from pcircle.ffind import find
+from pcircle.tools.ffind import find
 from tests.conftest import SOAK
 from tests.ffind.expressions import Answer, Words, answer, by_find, searches
 

@@ -15,9 +15,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pcircle.core.errors import UsageError
-from pcircle.ffind import find
-from pcircle.ffind.evaluating.bulk import bulk_of
 from pcircle.fs.stats import Stats
+from pcircle.tools.ffind import find
+from pcircle.tools.ffind.evaluating.bulk import bulk_of
 from pcircle.walk import index as form
 from tests.fcp.running import ONE, TWO, Launcher, without_rights
 from tests.ffind.expressions import Answer, Words, answer, searches
@@ -234,7 +234,7 @@ def test_no_call_is_made_on_the_tree(place: bytes) -> None:
     words = ["-empty", "-o", "-lname", "*", "-o", "-size", "+0", "-printf", "%p %s %u %l\n", "-ls"]
     command: list[str | bytes] = [required("strace"), "-f", "-o", calls]
     command += ["-e", "trace=file,desc", "-s", "999"]
-    ffind: list[str | bytes] = [sys.executable, "-m", "pcircle.ffind", "-j2", "--in", file]
+    ffind: list[str | bytes] = [sys.executable, "-m", "pcircle.tools.ffind", "-j2", "--in", file]
     done = subprocess.run([*command, *ffind, *words], capture_output=True, check=True)
     assert done.stdout.count(b"\n") > 1000
     on_tree = [call for call in read_calls(calls) if os.fsdecode(top) in call.text]
@@ -474,7 +474,7 @@ def test_a_stopped_run_leaves_nothing(place: bytes) -> None:
     with open(file + form.ENDING, "rb") as stream:
         before: bytes = stream.read()
     limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, 1 << 15))"
-    code = f"{limit}; from pcircle.fprof.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = f"{limit}; from pcircle.tools.fprof.cli import main; sys.exit(main(sys.argv[1:]))"
     command: list[str | bytes] = [sys.executable, "-c", code, "-q", "-j2", "--save", file]
     command += ["--entries", top]
     done = subprocess.run(command, capture_output=True, check=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.ffind import find
+from pcircle.tools.ffind import find
 from tests.fcp.running import TWO
 
 from .running import by_find, found, run_ffind

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.ffind import find
+from pcircle.tools.ffind import find
 from tests.conftest import SOAK
 
 Unit = tuple[str, ...]

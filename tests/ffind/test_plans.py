@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.ffind import find
+from pcircle.tools.ffind import find
 from tests.fcp.running import ONE, TWO, Launcher
 
 from .running import run_ffind

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.ffind import find
+from pcircle.tools.ffind import find
 from tests.conftest import ROOT, Run
 from tests.fcp.running import without_rights
 from tests.ffind.running import run_ffind
@@ -101,7 +101,7 @@ def test_the_command_says_so_too(tmp_path: Path) -> None:
 
 def test_a_mistake_is_found_before_anything_slow_is_loaded(run: Run) -> None:
     program = (
-        "import sys; from pcircle.ffind.cli import main; code = main(['.', '-nmae']);"
+        "import sys; from pcircle.tools.ffind.cli import main; code = main(['.', '-nmae']);"
         "slow = {'numpy', 'mpi4py', 'rich', 'msgspec'} & set(sys.modules); print(code, slow or 0)"
     )
     done = run([sys.executable, "-c", program], cwd=ROOT)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.ffind import find
+from pcircle.tools.ffind import find
 from tests.fcp.running import ONE, TWO, Launcher, Run, launchers, without_rights
 
 from .running import FFIND, by_find, found
@@ -39,7 +39,7 @@ LIMITED = """
 import resource, sys
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv.pop(1)), hard))
-from pcircle.ffind.cli import main
+from pcircle.tools.ffind.cli import main
 sys.exit(main())
 """
 

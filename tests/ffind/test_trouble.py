@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.ffind import find
-from pcircle.ffind.evaluating import ahead
 from pcircle.fs import stats
+from pcircle.tools.ffind import find
+from pcircle.tools.ffind.evaluating import ahead
 from tests.fcp.running import ONE, TWO, Launcher, Run
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule

@@ -13,12 +13,12 @@ import pytest
 
 from tests.fcp.running import Finished, Launcher, Run, launchers
 
-FLS = ("pcircle.fls",)
+FLS = ("pcircle.tools.fls",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
 # A start for each would take most of the time: so many command lines in one process.
 _MANY = """
 import json, os, sys
-from pcircle.fls.cli import main
+from pcircle.tools.fls.cli import main
 for number, words in enumerate(json.loads(sys.argv[1])):
     fd = os.open(f"{sys.argv[2]}/{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(fd, 1)

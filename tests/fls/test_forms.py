@@ -23,8 +23,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcircle.fls.keys import Keys, turned
-from pcircle.fls.shapes import in_columns
+from pcircle.tools.fls.keys import Keys, turned
+from pcircle.tools.fls.shapes import in_columns
 from tests.conftest import SOAK
 from tests.disk_usage import sizes_du_leaves_out
 from tests.fcp import trees
@@ -66,7 +66,7 @@ def test_columns_are_those_of_ls(place: bytes) -> None:
     for number in range(90):
         trees.write_file(b"%b/%d%b" % (place, number, b"x" * dice.randrange(1, 30)), b"")
     os.mkdir(place + b"/d")
-    fls = [sys.executable, "-m", "pcircle.fls", "-j1"]
+    fls = [sys.executable, "-m", "pcircle.tools.fls", "-j1"]
     for width, options in ((80, "-F"), (33, "-is"), (200, "-R"), (7, "-C")):
         ours = [each for each in shlex.split(options) if each != "-C"]
         peer = ["ls", "-C", "-T0", *shlex.split(options), f"-w{width}", "--quoting-style=literal"]
@@ -75,7 +75,7 @@ def test_columns_are_those_of_ls(place: bytes) -> None:
 
 
 def test_a_terminal_gets_no_control_characters(odd: bytes) -> None:
-    fls = [sys.executable, "-m", "pcircle.fls", "-j1"]
+    fls = [sys.executable, "-m", "pcircle.tools.fls", "-j1"]
     for options in (["-R"], ["-lR"]):
         text = on_a_terminal(80, *fls, *options, cwd=odd)
         assert all(each.isprintable() or each == "\n" for each in text.decode())

@@ -196,7 +196,7 @@ def test_a_listing_ends_as_it_should(place: bytes) -> None:
     assert "cannot list '" in missing.said
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "pcircle.fls", "-a", place], stdout=full, stderr=-1
+            [sys.executable, "-m", "pcircle.tools.fls", "-a", place], stdout=full, stderr=-1
         )
     assert done.returncode == 1
     assert b"cannot write standard output: No space left" in done.stderr

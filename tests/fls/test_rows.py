@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.fls import listing
-from pcircle.fls.rows import NAMES, layout_of
 from pcircle.fs.attributes import lustre
+from pcircle.tools.fls import listing
+from pcircle.tools.fls.rows import NAMES, layout_of
 from tests.conftest import ROOT
 from tests.fcp import trees
 from tests.fcp.running import ONE, TWO, Launcher
@@ -119,7 +119,7 @@ def test_parquet_says_the_same(odd: bytes, place: bytes) -> None:
 
 def test_parquet_without_pyarrow_is_refused(place: bytes) -> None:
     """Before anything is written, and the cure is named."""
-    code = "import sys; sys.modules['pyarrow'] = None\nfrom pcircle.fls.cli import main\n"
+    code = "import sys; sys.modules['pyarrow'] = None\nfrom pcircle.tools.fls.cli import main\n"
     code += "sys.exit(main(sys.argv[1:]))"
     written = place + b"/rows.parquet"
     command: list[str | bytes] = [sys.executable, "-c", code, "--parquet", written, place]
@@ -236,7 +236,7 @@ REFUSED = [
 def test_what_makes_no_sense_is_refused(
     place: bytes, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pcircle.fls.cli import main
+    from pcircle.tools.fls.cli import main
 
     assert main([*options, os.fsdecode(place)]) == 2
     assert said in capsys.readouterr().err

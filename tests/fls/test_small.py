@@ -160,7 +160,7 @@ CHANGES = {
 }
 stats.Stats.look = late
 stats.Stats.is_slow = property(lambda self: True)  # look-ups overlap
-from pcircle.fls.cli import main
+from pcircle.tools.fls.cli import main
 code = main()
 sys.exit(code or (0 if done else 9))
 """

@@ -77,8 +77,8 @@ def _make_manifest(place: bytes) -> None:
     """As after a complete run, when the source was changed in some places."""
     source, target, manifest = (place + b"/" + name for name in (b"source", b"copy", b"manifest"))
     lines: tuple[list[str | bytes], ...] = (
-        command(None, ["-q", "--allow-foreign", source, target], ("pcircle.fmirror",)),
-        command(None, ["-q", "-o", manifest, target], ("pcircle.fsum",)),
+        command(None, ["-q", "--allow-foreign", source, target], ("pcircle.tools.fmirror",)),
+        command(None, ["-q", "-o", manifest, target], ("pcircle.tools.fsum",)),
     )
     for line in lines:
         subprocess.run(line, check=True, capture_output=True, env=clean_environment())
@@ -116,7 +116,7 @@ def _told(options: Sequence[str]) -> bytes:
     return b"the target is not read:" if "@/manifest" in " ".join(options) else b""
 
 
-MIRROR = Tool("pcircle.fmirror", OPTIONS, ("--allow-foreign",), prepare, (0, 1, 2, 3), _told)
+MIRROR = Tool("pcircle.tools.fmirror", OPTIONS, ("--allow-foreign",), prepare, (0, 1, 2, 3), _told)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def has_ordinary() -> bool:
     if os.geteuid() or shutil.which("setpriv") is None:
         return False
     # Through a shell: setpriv itself may still reach a directory that the user cannot enter.
-    probe = [*_SETUID_TO, "sh", "-c", '"$0" -c "import pcircle.fmirror.cli"', sys.executable]
+    probe = [*_SETUID_TO, "sh", "-c", '"$0" -c "import pcircle.tools.fmirror.cli"', sys.executable]
     return not subprocess.run(probe, check=False, capture_output=True).returncode
 
 

@@ -14,7 +14,7 @@ from tests.conftest import SOAK
 from tests.fcp.running import Finished, Launcher, Run, launchers
 from tests.programs import required
 
-FMIRROR = ("pcircle.fmirror",)
+FMIRROR = ("pcircle.tools.fmirror",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
 needs_rsync = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -1,4 +1,4 @@
-"""`pcircle.fmirror.mirror` in a program, also in one with threads, whose ranks begin anew."""
+"""`pcircle.tools.fmirror.mirror` in a program, also in one with threads, whose ranks begin anew."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pcircle.fmirror import apply, mirror
+from pcircle.tools.fmirror import apply, mirror
 from tests.fcp.trees import write_file
 from tests.fsum.running import run_fsum
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pcircle.fmirror import mirror
+from pcircle.tools.fmirror import mirror
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.trees import write_file
 from tests.programs import required

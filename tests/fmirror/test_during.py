@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fmirror import mirror
+from pcircle.tools.fmirror import mirror
 from tests.fcp.running import TWO, Launcher, clean_environment, command
 from tests.fcp.trees import make_directory, write_file
 from tests.strace import Call, read_calls

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fmirror import mirror
+from pcircle.tools.fmirror import mirror
 from tests.fcp.running import ONE, TWO, Launcher
 from tests.strace import read_calls
 

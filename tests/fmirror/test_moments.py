@@ -74,7 +74,7 @@ sys.addaudithook(audited)
 # At call number AT of those that rename the process is killed, or the call fails with ERROR.
 _SWAP = """
 import os, sys
-from pcircle.fmirror.work.backup import Backup
+from pcircle.tools.fmirror.work.backup import Backup
 from pcircle.fs import naming
 at, error, rename = int(sys.argv[1]), int(sys.argv[2]), naming._rename
 def renamed(*arguments):
@@ -267,7 +267,7 @@ def hooked_run(
     fixed = f"AT, ERROR, LOG, EVENTS = {at}, {error}, {str(log)!r}, {{"
     fixed += ", ".join(f"'os.{event}'" for event in _EVENTS) + "}"
     arguments: list[str | bytes] = ["-q", "-j1", "--delete", "--resume", *words, *pair]
-    line = hooked(command(None, arguments, FMIRROR), fixed + _HOOK, "pcircle.fmirror.cli")
+    line = hooked(command(None, arguments, FMIRROR), fixed + _HOOK, "pcircle.tools.fmirror.cli")
     return subprocess.run(
         line, capture_output=True, env=clean_environment(), timeout=240
     ).returncode

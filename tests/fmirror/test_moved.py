@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fmirror import mirror
+from pcircle.tools.fmirror import mirror
 from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO, Launcher
 from tests.fcp.trees import remove_tree, write_file
@@ -110,7 +110,7 @@ def test_temporary_files_are_closed(
     place: bytes, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
     """Also those of surplus that may have moved: any directory may have changed since the begin."""
-    monkeypatch.setattr("pcircle.fmirror.program.clock_ns", lambda: 0)
+    monkeypatch.setattr("pcircle.tools.fmirror.program.clock_ns", lambda: 0)
     source, target = place + b"/a", place + b"/b"
     files_below(source + b"/old", 1)
     files_below(target, 2)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fmirror import apply, mirror
+from pcircle.tools.fmirror import apply, mirror
 from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO, Finished, Launcher, Run
 from tests.fcp.trees import remove_tree, write_file

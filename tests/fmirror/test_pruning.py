@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fmirror.cli import bare, parser
-from pcircle.fmirror.command import called
-from pcircle.fmirror.report import MirrorReport
+from pcircle.tools.fmirror.cli import bare, parser
+from pcircle.tools.fmirror.command import called
+from pcircle.tools.fmirror.report import MirrorReport
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.trees import make_directory, write_file
 

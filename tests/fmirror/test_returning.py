@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fmirror.work.listing import UNSTEADY_NS, KnownTimes, packed_times
+from pcircle.tools.fmirror.work.listing import UNSTEADY_NS, KnownTimes, packed_times
 from tests.fcp.running import ONE, TWO, Finished, Launcher, Run
 from tests.fcp.trees import write_file
 from tests.fusefs.fixture import Mount

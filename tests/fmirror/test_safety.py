@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fmirror.earlier.lock import place_of
 from pcircle.fs.status import birth_ns
+from pcircle.tools.fmirror.earlier.lock import place_of
 from tests.fcp.running import TWO, Launcher, Run
 from tests.fcp.trees import make_directory, write_file
 from tests.fusefs.mounting import Mounted

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.fmirror.snapshots import UNFINISHED, date_of, expired, rules_of
+from pcircle.tools.fmirror.snapshots import UNFINISHED, date_of, expired, rules_of
 from tests.fcp.running import TWO, Launcher, without_rights
 from tests.fcp.trees import write_file
 

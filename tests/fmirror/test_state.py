@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.fmirror import mirror
+from pcircle.tools.fmirror import mirror
 from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO, Launcher
 from tests.fcp.trees import make_directory, write_file

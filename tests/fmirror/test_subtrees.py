@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from pcircle.fmirror import mirror
-from pcircle.fmirror.work import subtrees
-from pcircle.fmirror.work.subtrees import Subtrees
+from pcircle.tools.fmirror import mirror
+from pcircle.tools.fmirror.work import subtrees
+from pcircle.tools.fmirror.work.subtrees import Subtrees
 
 from .running import as_root
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fcp.running import Finished, Launcher, Run, launchers
 
-FPROF = ("pcircle.fprof",)
+FPROF = ("pcircle.tools.fprof",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [1, 4]), ids=str)
 some_launchers = pytest.mark.parametrize("launcher", launchers([1, 3], [2]), ids=str)
 

@@ -20,7 +20,7 @@ SLOW = {"mpi4py", "numpy", "rich", "matplotlib", "ctypes", "sqlite3"}
 def test_answers_at_once_load_nothing_slow(run: Run, arguments: list[str]) -> None:
     program = (
         "import sys\n"
-        "from pcircle.fprof.cli import main\n"
+        "from pcircle.tools.fprof.cli import main\n"
         "sys.argv = ['fprof', *sys.argv[1:]]\n"
         "code = main()\n"
         "print('LOADED', *{name.partition('.')[0] for name in sys.modules})\n"
@@ -36,7 +36,7 @@ def test_answers_at_once_load_nothing_slow(run: Run, arguments: list[str]) -> No
 def test_a_plain_walk_loads_nothing_that_it_does_not_need(run: Run, place: bytes) -> None:
     program = (
         "import sys\n"
-        "from pcircle.fprof.cli import main\n"
+        "from pcircle.tools.fprof.cli import main\n"
         "code = main(['-j', '1', '-q', sys.argv[1]])\n"
         "print('LOADED', *sys.modules)\n"
         "sys.exit(code)\n"
@@ -44,7 +44,15 @@ def test_a_plain_walk_loads_nothing_that_it_does_not_need(run: Run, place: bytes
     done = run([sys.executable, "-c", program, place])
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.decode().split())
-    unneeded = {"numpy", "rich", "mpi4py", "sqlite3", "csv", "xxhash", "pcircle.fprof.reports.page"}
+    unneeded = {
+        "numpy",
+        "rich",
+        "mpi4py",
+        "sqlite3",
+        "csv",
+        "xxhash",
+        "pcircle.tools.fprof.reports.page",
+    }
     assert loaded & unneeded == set()
 
 
@@ -54,7 +62,7 @@ def test_the_api_profiles(run: Run, place: bytes) -> None:
     out = os.fsdecode(place) + ".json"
     program = (
         "import sys\n"
-        "from pcircle.fprof.command import profile\n"
+        "from pcircle.tools.fprof.command import profile\n"
         "sys.exit(profile([sys.argv[1]], jobs=2, quiet=True, json=sys.argv[2]))\n"
     )
     done = run([sys.executable, "-c", program, place, out])

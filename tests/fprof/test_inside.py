@@ -10,9 +10,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from pcircle.fprof.profile.inspecting import NO_LAYOUT, describe
-from pcircle.fprof.profile.sampling import PIECE_BYTES, _drawn
 from pcircle.fs.attributes.lustre import Component, Composite, Stripes
+from pcircle.tools.fprof.profile.inspecting import NO_LAYOUT, describe
+from pcircle.tools.fprof.profile.sampling import PIECE_BYTES, _drawn
 from tests.fcp.running import ONE, TWO, Launcher, without_rights
 from tests.fprof.running import profiled, run_fprof, some_launchers
 from tests.fusefs.fixture import Mount

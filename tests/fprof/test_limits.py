@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fprof.items import narrow, wide
-from pcircle.fprof.profile.packing import pack, unpack
+from pcircle.tools.fprof.items import narrow, wide
+from pcircle.tools.fprof.profile.packing import pack, unpack
 from tests.fcp.running import ONE, TWO, Launcher
 from tests.fprof.running import profiled, run_fprof, some_launchers
 from tests.fprof.test_saved import empty

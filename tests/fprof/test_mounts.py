@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pcircle.fprof.plan import Plan, resolve
-from pcircle.fprof.profile.packing import unpack
-from pcircle.fprof.task import ProfileTask
 from pcircle.runtime import Context
+from pcircle.tools.fprof.plan import Plan, resolve
+from pcircle.tools.fprof.profile.packing import unpack
+from pcircle.tools.fprof.task import ProfileTask
 from pcircle.walk.globs import Rule
 from tests.fcp.running import ONE
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fprof.profile import model as profiles
-from pcircle.fprof.profile.bins import (
+from pcircle.tools.fprof.profile import model as profiles
+from pcircle.tools.fprof.profile.bins import (
     RELATIVE_ERROR,
     bin_of,
     edge_of,
@@ -22,9 +22,9 @@ from pcircle.fprof.profile.bins import (
     rebin,
     standard_edges,
 )
-from pcircle.fprof.profile.collect import FACETS, Collector, Files, extension_of
-from pcircle.fprof.profile.model import DirectoryRow, Profile, merge
-from pcircle.fprof.profile.tables import Best, Sums, by_number, by_sense
+from pcircle.tools.fprof.profile.collect import FACETS, Collector, Files, extension_of
+from pcircle.tools.fprof.profile.model import DirectoryRow, Profile, merge
+from pcircle.tools.fprof.profile.tables import Best, Sums, by_number, by_sense
 
 sizes = st.one_of(
     st.integers(0, 300),
@@ -192,14 +192,14 @@ def test_merging_profiles_is_profiling_all_at_once(
     """In any order and any grouping, with tables so small that they overflow."""
     with pytest.MonkeyPatch.context() as patch:
         for name, most in (("MAX_OWNERS", 4), ("MAX_EXTENSIONS", 3)):
-            patch.setattr(f"pcircle.fprof.profile.collect.{name}", most)
+            patch.setattr(f"pcircle.tools.fprof.profile.collect.{name}", most)
         bounded = tuple((name, min(most, 4 if name != "extensions" else 3), rank)
                         for name, most, rank in profiles._BOUNDED)  # fmt: skip
         patch.setattr(profiles, "_BOUNDED", bounded)
         lists = {name: (order, most and 3) for name, (order, most) in
                  profiles.DIRECTORY_LISTS.items()}  # fmt: skip
         patch.setattr(profiles, "DIRECTORY_LISTS", lists)
-        patch.setattr("pcircle.fprof.profile.collect.DIRECTORY_LISTS", lists)
+        patch.setattr("pcircle.tools.fprof.profile.collect.DIRECTORY_LISTS", lists)
         whole = known(collected(directories))
         parts = [
             collected([d for d, owner in zip(directories, owners, strict=False) if owner == part])

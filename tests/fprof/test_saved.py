@@ -14,10 +14,10 @@ import pytest
 import xxhash
 
 from pcircle.core.errors import UsageError
-from pcircle.fprof.cli import main
-from pcircle.fprof.profile import saved
-from pcircle.fprof.profile.model import Profile, merge
-from pcircle.fprof.profile.packing import _with_extensions
+from pcircle.tools.fprof.cli import main
+from pcircle.tools.fprof.profile import saved
+from pcircle.tools.fprof.profile.model import Profile, merge
+from pcircle.tools.fprof.profile.packing import _with_extensions
 from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO
 from tests.fprof.running import profiled, run_fprof

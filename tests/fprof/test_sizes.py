@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fprof.profile.bins import bin_of
-from pcircle.fprof.profile.sizes import _EXACT_BYTES, Sizes
+from pcircle.tools.fprof.profile.bins import bin_of
+from pcircle.tools.fprof.profile.sizes import _EXACT_BYTES, Sizes
 
 near_powers = st.builds(
     lambda bits, off: max(0, (1 << bits) + off), st.integers(0, 63), st.integers(-2, 2)
@@ -32,7 +32,7 @@ def expected(blocks: list[list[int]]) -> dict[int, list[int]]:
 def test_bins_are_exact(blocks: list[list[int]], at_a_time: int) -> None:
     counted = Sizes()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pcircle.fprof.profile.sizes._BLOCK_FILES", at_a_time)
+        patch.setattr("pcircle.tools.fprof.profile.sizes._BLOCK_FILES", at_a_time)
         for block in blocks:
             counted.add(block)
         assert counted.in_bins() == expected(blocks)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pcircle.fprof.profile.collect import Collector
-from pcircle.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, by_bytes, merge
-from pcircle.fprof.reports.tree import FEWEST_ROWS, Terminal, lines_of, render, terminal_of
+from pcircle.tools.fprof.profile.collect import Collector
+from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, by_bytes, merge
+from pcircle.tools.fprof.reports.tree import FEWEST_ROWS, Terminal, lines_of, render, terminal_of
 from pcircle.ui.names import show
 from pcircle.ui.table import cell_width
 from tests import terminal
@@ -322,7 +322,7 @@ def test_the_manual_shows_what_a_terminal_does(place: bytes) -> None:
     shown = text.partition("    $ fprof tree\n")[2].partition("\n\n")[0]
     commands = re.findall(r"^    \$ (fbench make .* tree)$", text, re.MULTILINE)
     assert len(commands) == 1
-    with Run(None, *commands[0].split()[1:], program=("pcircle.fbench",), cwd=place) as run:
+    with Run(None, *commands[0].split()[1:], program=("pcircle.tools.fbench",), cwd=place) as run:
         assert run.finish().code == 0
     with terminal.Terminal(80, 42) as window:
         words = ["sh", "-c", 'cd "$0"; exec "$@"', place, *fprof("--progress=never", "tree")]

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from pcircle.fprof import plan
-from pcircle.fprof.cli import main
+from pcircle.tools.fprof import plan
+from pcircle.tools.fprof.cli import main
 from tests.fcp.running import ONE, TWO, Launcher, Run, clean_environment, command, without_rights
 from tests.fprof.judge import judged, told
 from tests.fprof.running import FPROF, profiled, run_fprof, some_launchers
@@ -148,7 +148,14 @@ def test_an_interrupt_ends_it(fuse: Mount, number: signal.Signals) -> None:
 
 def test_a_full_output_is_a_failure_that_is_said(place: bytes) -> None:
     build(place + b"/tree")
-    command = [sys.executable, "-m", "pcircle.fprof", "-j", "1", os.fsdecode(place + b"/tree")]
+    command = [
+        sys.executable,
+        "-m",
+        "pcircle.tools.fprof",
+        "-j",
+        "1",
+        os.fsdecode(place + b"/tree"),
+    ]
     with open("/dev/full", "wb") as full:
         finished = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, env=clean_environment(), check=False
@@ -161,7 +168,7 @@ def test_progress_is_shown_on_a_terminal_and_leaves_no_trace(fuse: Mount) -> Non
     mounted = slow(fuse, 300, 0.01)
     master, terminal = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "pcircle.fprof", "-j", "1", "--threads", "2", mounted.path],
+        [sys.executable, "-m", "pcircle.tools.fprof", "-j", "1", "--threads", "2", mounted.path],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=terminal,
@@ -391,7 +398,7 @@ def test_paths_that_vanish_before_they_are_looked_at(
             os.mkdir(goes)
         return found
 
-    monkeypatch.setattr("pcircle.fprof.command.resolve", resolve_and_remove)
+    monkeypatch.setattr("pcircle.tools.fprof.command.resolve", resolve_and_remove)
     arguments: list[str | bytes] = ["-q", "-j", str(jobs), "--json", document, stays, goes]
     code = main(list(map(os.fsdecode, arguments)))
     with open(document, "rb") as file:

@@ -75,9 +75,9 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     before = portrait(place + b"/victim")
     top = place + b"/area/top/"
     operands = [top + b"tree"] if "--keep-root" in options else [top + b"tree", top + b"loose"]
-    line = command(launcher, [*options, "-q", *operands], ("pcircle.frm",))
+    line = command(launcher, [*options, "-q", *operands], ("pcircle.tools.frm",))
     attack = Attack(seed, partial(pairs, place), 0.05, partial(restore, place))
-    finished, swaps = fought(hooked(line, hook, "pcircle.frm.cli"), attack)
+    finished, swaps = fought(hooked(line, hook, "pcircle.tools.frm.cli"), attack)
     said = finished.stderr.decode(errors="replace")[-2000:]
     told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
     escapes = []

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fcp.running import Finished, Launcher, Run, launchers
 
-FRM = ("pcircle.frm",)
+FRM = ("pcircle.tools.frm",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
 
 

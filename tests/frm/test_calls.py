@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.core.errors import StoppedEarly, UsageError
-from pcircle.frm import remove
+from pcircle.tools.frm import remove
 from tests.conftest import Run
 from tests.fcp.running import ONE, TWO
 from tests.fcp.running import Run as Started
@@ -72,7 +72,7 @@ def test_a_call_that_is_refused_raises(place: bytes, capfd: pytest.CaptureFixtur
 
 CALLER = """
 import sys, threading
-from pcircle.frm import remove
+from pcircle.tools.frm import remove
 if __name__ == "__main__":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     result = remove(sys.argv[1], recursive=True, jobs=2)

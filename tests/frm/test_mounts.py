@@ -21,7 +21,7 @@ HEAD = """
 set -e
 mount --make-rprivate /
 cd "$1"
-frm() { "$PYTHON" -m pcircle.frm -j 2 "$@" && code=0 || code=$?; echo "code $code"; }
+frm() { "$PYTHON" -m pcircle.tools.frm -j 2 "$@" && code=0 || code=$?; echo "code $code"; }
 """
 
 
@@ -122,7 +122,7 @@ mount --bind other tree/a/inner
 import sys
 from pcircle.fs import openat2 as beneath
 beneath._OPENAT2 = 10**6
-from pcircle.frm.cli import main
+from pcircle.tools.frm.cli import main
 sys.exit(main(["-q", "-j1", "-r", "tree"]))' || echo "code $?"
 find tree | sort
 """

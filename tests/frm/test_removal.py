@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pcircle.frm import remove
 from pcircle.fs import native, scan
+from pcircle.tools.frm import remove
 from tests.fcp import trees
 from tests.fcp.running import ONE, TWO, Launcher
 

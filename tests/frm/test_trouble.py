@@ -94,7 +94,7 @@ def late(name, *, dir_fd):
         made.append(name)
     rmdir(name, dir_fd=dir_fd)
 os.rmdir = late
-from pcircle.frm.cli import main
+from pcircle.tools.frm.cli import main
 sys.exit(main())
 """
 
@@ -185,7 +185,7 @@ def swapping(**options):
         return real(name, fd)
     return opened
 beneath.opener = swapping
-from pcircle.frm.cli import main
+from pcircle.tools.frm.cli import main
 sys.exit(main())
 """
     done = run([sys.executable, "-c", program, "-j1", "-q", "-r", place + b"/tree"])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fcp.running import Finished, Launcher, Run, launchers
 
-FSUM = ("pcircle.fsum",)
+FSUM = ("pcircle.tools.fsum",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 5], [1, 3, 8], True), ids=str)
 some_launchers = pytest.mark.parametrize("launcher", launchers([1, 3], [2]), ids=str)
 

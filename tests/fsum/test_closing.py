@@ -25,7 +25,9 @@ def test_a_file_that_does_not_close_well_was_read_all_the_same(
     said = []
     for rules in ((), (Rule(("flush",), "tree*", errno="EIO"),)):
         mount.rules(*rules)
-        with Run(Launcher(jobs=1), *words, mount.path + b"/tree", program=("pcircle.fsum",)) as run:
+        with Run(
+            Launcher(jobs=1), *words, mount.path + b"/tree", program=("pcircle.tools.fsum",)
+        ) as run:
             done = run.finish()
         assert done.code == 0, done.said
         said.append(done.out)

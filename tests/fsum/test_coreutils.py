@@ -250,7 +250,7 @@ def test_bad_lines_are_counted_named_and_fail(tree: Path) -> None:
     many = run_fsum(ONE, "--check", str(name), str(tree))
     assert (many.code, many.said.count("not a checksum line")) == (1, 10)
     assert "fsum: 1,000 lines are improperly formatted" in many.said
-    line = [sys.executable, "-m", "pcircle.fsum", "--check", "/dev/stdin", str(tree)]
+    line = [sys.executable, "-m", "pcircle.tools.fsum", "--check", "/dev/stdin", str(tree)]
     piped = subprocess.run(line, input=good, check=False, env=clean_environment())
     assert piped.returncode == 0
     name.write_bytes(b"# only\n" + bad)

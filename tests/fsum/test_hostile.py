@@ -307,7 +307,7 @@ def test_a_file_that_vanishes_before_the_job_begins(tmp_path: Path) -> None:
     """It was there when the arguments were looked at: a failure like any other."""
     (tmp_path / "file").write_text("text")
     program = (
-        "import os, sys; from pcircle.fsum import task, cli\n"
+        "import os, sys; from pcircle.tools.fsum import task, cli\n"
         "seed = task.SumTask.seed\n"
         "def vanished(self):\n"
         "    os.unlink(sys.argv[-1]); return seed(self)\n"

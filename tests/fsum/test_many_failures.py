@@ -42,7 +42,7 @@ def failed(launcher: Launcher, place: bytes, tree: bytes) -> dict[str, Any]:
     result, log = place + b"/result", place + b"/log"
     words = ("--json", result, "--error-log", log, tree)
     prefix = without_rights("dac_override", "dac_read_search")
-    with Run(launcher, *words, prefix=prefix, program=("pcircle.fsum",)) as run:
+    with Run(launcher, *words, prefix=prefix, program=("pcircle.tools.fsum",)) as run:
         finished = run.finish(600.0)
     assert finished.code == 1, finished.said
     report = document(result)

@@ -49,7 +49,7 @@ def _wide(place: bytes) -> bytes:
 
 
 def _signature(tree: bytes) -> bytes:
-    with Run(ONE, "-q", tree, program=("pcircle.fsum",)) as run:
+    with Run(ONE, "-q", tree, program=("pcircle.tools.fsum",)) as run:
         return run.finish().out.split()[0]
 
 

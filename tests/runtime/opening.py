@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from pcircle.entry import command
+from pcircle.cli.startup import command
 from pcircle.runtime import Program, job
 from pcircle.runtime.signals import Signals
 from pcircle.transport.contract import Delivery, LostRank, Transport

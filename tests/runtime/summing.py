@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pcircle.circle import EngineSettings
-from pcircle.entry import command
+from pcircle.cli.startup import command
 from pcircle.runtime import Observer, Program, Task
 
 _usual = Program.settings

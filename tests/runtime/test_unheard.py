@@ -28,7 +28,7 @@ def dying(self, signals):
         os.kill(os.getpid(), signal.SIGKILL)
     return loop(self, signals)
 LocalTransport.turn, Rank._loop = deaf, dying
-from pcircle.{tool}.cli import main
+from pcircle.tools.{tool}.cli import main
 sys.exit(main())
 """
 

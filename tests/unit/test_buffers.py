@@ -17,8 +17,8 @@ import pytest
 
 from pcircle.aio.composite import copy_file
 from pcircle.core.buffers import Pool, aligned
-from pcircle.fcp.cli import main as fcp
-from pcircle.fsum.cli import main as fsum
+from pcircle.tools.fcp.cli import main as fcp
+from pcircle.tools.fsum.cli import main as fsum
 from tests.fcp.faulty import without_native
 
 KIB = 1 << 10

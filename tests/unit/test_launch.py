@@ -241,7 +241,7 @@ def test_a_command_ends_without_looking_for_garbage(run: Run, launched: bool) ->
     """Without a launcher at once; under one as MPI libraries want it."""
     program = (
         "import atexit, gc\n"
-        "from pcircle.entry import enter\n"
+        "from pcircle.cli.startup import enter\n"
         "atexit.register(lambda: print(len(gc.get_objects()) < 1000 < gc.get_freeze_count()))\n"
         "raise SystemExit(enter(lambda: 7))\n"
     )

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pcircle.fmirror.work import subtrees
-from pcircle.fmirror.work.quick import Equal
-from pcircle.fmirror.work.subtrees import Subtrees
+from pcircle.tools.fmirror.work import subtrees
+from pcircle.tools.fmirror.work.quick import Equal
+from pcircle.tools.fmirror.work.subtrees import Subtrees
 
 Tree = dict[bytes, Any]
 """Directories by name; one without an entry of its own has three files."""

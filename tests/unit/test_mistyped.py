@@ -33,7 +33,7 @@ from pcircle.transfer.arguments import BARE
 def test_what_is_near_in_spelling_is_suggested_and_nothing_else(
     capfd: pytest.CaptureFixture[str], typed: str, named: list[str]
 ) -> None:
-    code = importlib.import_module("pcircle.fcp.cli").main([typed, "a", "b"])
+    code = importlib.import_module("pcircle.tools.fcp.cli").main([typed, "a", "b"])
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
     said = err.splitlines()[0]
@@ -43,14 +43,14 @@ def test_what_is_near_in_spelling_is_suggested_and_nothing_else(
 
 @pytest.mark.parametrize("tool", ["fbcast", "fbench", "fcp", "fprof", "fsum"])
 def test_help_has_no_words_of_argparse(tool: str) -> None:
-    said = importlib.import_module(f"pcircle.{tool}.cli").parser().format_help()
+    said = importlib.import_module(f"pcircle.tools.{tool}.cli").parser().format_help()
     assert "help message" not in said
     assert "program's version" not in said
 
 
 def test_a_signature_is_asked_for_among_other_letters() -> None:
     """`-as` is `-a -s`: what follows is SRC and no algorithm."""
-    cli = importlib.import_module("pcircle.fcp.cli")
+    cli = importlib.import_module("pcircle.tools.fcp.cli")
     for words in (["-as", "a", "b"], ["-vas", "a", "b"], ["-a", "-s", "a", "b"]):
         typed = cli.parser().parse(words, BARE)
         assert (typed.operands, typed.signature, typed.archive) == (["a", "b"], "xxh128", True)

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from pcircle.ffind.language.formats import ends_of
-from pcircle.ffind.language.grammar import parse
-from pcircle.ffind.language.words import split
 from pcircle.outliving.output_log import OutputLog
+from pcircle.tools.ffind.language.formats import ends_of
+from pcircle.tools.ffind.language.grammar import parse
+from pcircle.tools.ffind.language.words import split
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\0"])

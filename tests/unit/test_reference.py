@@ -9,9 +9,9 @@ import pytest
 
 from docs.generate.primaries import PRIMARIES
 from docs.generate.reference import Reference, reference, references
-from pcircle.commands import COMMANDS, Command
 from pcircle.core import errors
-from pcircle.ffind.language import words
+from pcircle.tools.commands import COMMANDS, Command
+from pcircle.tools.ffind.language import words
 from tests.conftest import ROOT
 
 every_command = pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
@@ -118,7 +118,7 @@ def test_primaries_are_those_of_the_language() -> None:
 
 
 def test_choices_of_primaries_are_those_of_the_language() -> None:
-    from pcircle.ffind.language import reading, regexes
+    from pcircle.tools.ffind.language import reading, regexes
 
     by_flag = {flag: each for each in PRIMARIES for flag in each.flags}
     assert set(by_flag["-regextype"].choices) == set(regexes.SYNTAXES)

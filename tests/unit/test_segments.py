@@ -101,8 +101,8 @@ def test_every_bisection_ends_where_it_should(paths: list[list[bytes]]) -> None:
 _PROGRAM = """
 import os, resource, sys
 from pcircle.walk.roots import Root
-from pcircle.fsum.plan import Plan
-from pcircle.fsum.publishing import publish
+from pcircle.tools.fsum.plan import Plan
+from pcircle.tools.fsum.publishing import publish
 from pcircle.ops.digest.manifest import ManifestEntry, SectionWriter
 from pcircle.walk.segments import Part, cut, merged, present, write_range
 

@@ -13,13 +13,13 @@ import pytest
 from pcircle.fs import native
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN
-from pcircle.fsum.counters import Counters
-from pcircle.fsum.items import Part
-from pcircle.fsum.plan import Plan
-from pcircle.fsum.reader import Reader
-from pcircle.fsum.visitor import SumVisitor
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
+from pcircle.tools.fsum.counters import Counters
+from pcircle.tools.fsum.items import Part
+from pcircle.tools.fsum.plan import Plan
+from pcircle.tools.fsum.reader import Reader
+from pcircle.tools.fsum.visitor import SumVisitor
 from pcircle.walk import opened as module
 from pcircle.walk.items import Batch, Place
 from pcircle.walk.opened import Gathering

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pcircle.circle.messages import GATHER, FinalAccount, TreeReduction
 from pcircle.circle.rounds import MAX_REASONS, MAX_SILENT, merge_accounts
 from pcircle.circle.topology import TreePosition
-from pcircle.fprof.counters import Totals
 from pcircle.runtime import RankReport
 from pcircle.runtime.summary import (
     LIMIT,
@@ -25,6 +24,7 @@ from pcircle.runtime.summary import (
     merged,
     unpacked,
 )
+from pcircle.tools.fprof.counters import Totals
 from tests.conftest import SOAK
 
 NAMES = ("entries", "bytes", "cpu_us")

@@ -18,9 +18,9 @@ NOBODY = 65534
 # What is imported comes first: the checkout may be closed to others.
 _BEGIN = """
 import errno, os, stat, sys
-import json, locale, pcircle.fcp.command, pcircle.transport._single
+import json, locale, pcircle.tools.fcp.command, pcircle.transport._single
 from pcircle.ops.copy.entry import target
-from pcircle.fcp import cli
+from pcircle.tools.fcp import cli
 from pcircle.fs import directories, scan
 from pcircle.fs.attributes import metadata
 if os.geteuid() == 0:

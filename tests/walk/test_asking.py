@@ -20,15 +20,15 @@ from tests.fusefs.rules import Rule
 LINE = r"~?[\d.]+% after \S+: .*entries"
 PAUSE_S = 3.0
 COMMANDS: dict[str, tuple[str, list[str]]] = {
-    "fcp": ("pcircle.fcp", ["T", "D"]),
-    "fsum": ("pcircle.fsum", ["T"]),
-    "fprof": ("pcircle.fprof", ["T"]),
-    "ffind": ("pcircle.ffind", ["T"]),
-    "fls": ("pcircle.fls", ["-lR", "T"]),
-    "fdiff": ("pcircle.fdiff", ["T", "B"]),
-    "fmirror": ("pcircle.fmirror", ["T", "D"]),
-    "frm": ("pcircle.frm", ["-r", "T"]),
-    "fchmod": ("pcircle.fchmod", ["-R", "u+x", "T"]),
+    "fcp": ("pcircle.tools.fcp", ["T", "D"]),
+    "fsum": ("pcircle.tools.fsum", ["T"]),
+    "fprof": ("pcircle.tools.fprof", ["T"]),
+    "ffind": ("pcircle.tools.ffind", ["T"]),
+    "fls": ("pcircle.tools.fls", ["-lR", "T"]),
+    "fdiff": ("pcircle.tools.fdiff", ["T", "B"]),
+    "fmirror": ("pcircle.tools.fmirror", ["T", "D"]),
+    "frm": ("pcircle.tools.frm", ["-r", "T"]),
+    "fchmod": ("pcircle.tools.fchmod", ["-R", "u+x", "T"]),
 }
 some_launchers = pytest.mark.parametrize("launcher", launchers([1, 2], [2]), ids=str)
 
@@ -100,7 +100,7 @@ def test_each_tool_says_how_far_it_is(tool: str, mount: Mounted, place: bytes) -
 def test_all_ranks_may_be_asked(launcher: Launcher, mount: Mounted, place: bytes) -> None:
     """As by a batch system, which knows no first one: the first one speaks."""
     mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/7", delay_s=3600.0))
-    with Asked(place, launcher, "pcircle.fprof", mount.path + b"/t") as asked:
+    with Asked(place, launcher, "pcircle.tools.fprof", mount.path + b"/t") as asked:
         wait(lambda: mount.state().delayed > 0)
         asked.ask()
         wait(lambda: bool(re.search(f"fprof: {LINE}", asked.said())))
@@ -114,7 +114,7 @@ def test_it_never_ends_a_command(place: bytes) -> None:
     """Before the job, and while it ends."""
     os.makedirs(place + b"/t/a")
     for number in range(8):
-        with Run(ONE, "-q", place + b"/t", program=("pcircle.ffind",)) as run:
+        with Run(ONE, "-q", place + b"/t", program=("pcircle.tools.ffind",)) as run:
             wait(lambda run=run: is_heard(run.process.pid))  # type: ignore[misc]
             time.sleep(0.02 * number)
             while run.process.poll() is None:

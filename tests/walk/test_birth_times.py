@@ -38,7 +38,7 @@ def born(tmp_path: Path) -> tuple[Path, list[int]]:
 
 def _tool(tool: str, *arguments: str | Path, code: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", f"pcircle.{tool}", *map(str, arguments)],
+        [sys.executable, "-m", f"pcircle.tools.{tool}", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -154,7 +154,7 @@ def test_a_path_without_birth_times_is_refused(tmp_path: Path, tool: str) -> Non
     more = {"frm": ["-r"], "fchmod": ["-R", "0600"]}.get(tool, [])
     paths = ["ageless/full", *(["other"] if tool in ("fcp", "fmirror", "fdiff") else [])]
     about = ["-j1", "--by-time=btime", "--older-than", "0s"]
-    done = _with_ramfs(tmp_path, "ageless", "-m", f"pcircle.{tool}", *about, *more, *paths)
+    done = _with_ramfs(tmp_path, "ageless", "-m", f"pcircle.tools.{tool}", *about, *more, *paths)
     text = "--by-time=btime: 'ageless/full': its file system keeps no birth times"
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"{tool}: {text}")
 
@@ -174,7 +174,9 @@ def test_a_mount_without_birth_times_fails_and_is_left_alone(
         "fcp": ["tree", "copy"],
     }.get(tool, ["tree"])
     about = [jobs, "--by-time=btime", "--older-than", "0s"]
-    done = _with_ramfs(tmp_path, "tree/ageless", "-c", LOOK, f"pcircle.{tool}", *about, *operands)
+    done = _with_ramfs(
+        tmp_path, "tree/ageless", "-c", LOOK, f"pcircle.tools.{tool}", *about, *operands
+    )
     assert done.returncode == 1, done.stderr
     assert "keeps no birth times" in done.stderr
     kept = done.stdout.splitlines()[-1]

@@ -39,7 +39,7 @@ def found(top: bytes, form: str) -> list[bytes]:
 
 
 def run(tool: str, launcher: Launcher, *words: str | bytes) -> bytes:
-    with Run(launcher, *words, program=(f"pcircle.{tool}",)) as started:
+    with Run(launcher, *words, program=(f"pcircle.tools.{tool}",)) as started:
         done = started.finish()
     assert done.code == 0, done.said[-500:]
     return done.out

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.fchmod import change
-from pcircle.fchmod.cli import FCHMOD
-from pcircle.ffind import find
-from pcircle.ffind.cli import parser as ffind_parser
-from pcircle.fls import listing
-from pcircle.fls.cli import parser as fls_parser
-from pcircle.frm import remove
-from pcircle.frm.cli import parser as frm_parser
+from pcircle.tools.fchmod import change
+from pcircle.tools.fchmod.cli import FCHMOD
+from pcircle.tools.ffind import find
+from pcircle.tools.ffind.cli import parser as ffind_parser
+from pcircle.tools.fls import listing
+from pcircle.tools.fls.cli import parser as fls_parser
+from pcircle.tools.frm import remove
+from pcircle.tools.frm.cli import parser as frm_parser
 from pcircle.ui.arguments import Parser
 from tests.conftest import Run
 from tests.fcp.running import TWO, Launcher
@@ -45,10 +45,10 @@ CALLS = {
 }  # fmt: skip
 CALLER = """
 import os, sys, threading
-from pcircle.fchmod import change
-from pcircle.ffind import find
-from pcircle.fls import listing
-from pcircle.frm import remove
+from pcircle.tools.fchmod import change
+from pcircle.tools.ffind import find
+from pcircle.tools.fls import listing
+from pcircle.tools.frm import remove
 from pcircle.ui.jsonout import encode
 if __name__ == "__main__":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
@@ -83,7 +83,7 @@ def test_a_function_returns_what_the_command_writes(run: Run, place: bytes, tmp_
         typed = ["tree" if word == "TOP" else word for word in words]
         options = ["--json", f"../{tool}", *(() if tool == "fls" else ("-q",))]
         with Started(
-            TWO, *options, *typed, cwd=place + b"/commanded", program=(f"pcircle.{tool}",)
+            TWO, *options, *typed, cwd=place + b"/commanded", program=(f"pcircle.tools.{tool}",)
         ) as started:
             ended = started.finish()
         assert ended.code == 0, ended.said
@@ -167,7 +167,7 @@ def test_a_dry_run_has_the_lines_of_a_run(place: bytes, tool: str, launcher: Lau
         lines = place + b"/" + state.encode()
         typed = [place + b"/tree" if word == "TOP" else word for word in words]
         given = ["-q", *options, "--json-lines", lines, *typed]
-        with Started(launcher, *given, program=(f"pcircle.{tool}",)) as started:
+        with Started(launcher, *given, program=(f"pcircle.tools.{tool}",)) as started:
             ended = started.finish()
         assert ended.code == 0, ended.said
         with open(lines, "rb") as file:

@@ -51,7 +51,7 @@ def test_nothing_is_left_out(tool: str, fuse: Mount, place: bytes) -> None:
     }
     if tool == "fmirror":
         os.mkdir(copied)
-    with Run(Launcher(jobs=1), *all_words[tool], program=(f"pcircle.{tool}",)) as started:
+    with Run(Launcher(jobs=1), *all_words[tool], program=(f"pcircle.tools.{tool}",)) as started:
         done = started.finish()
     assert done.code == 0, done.said
     if tool in ("fcp", "fmirror"):
@@ -83,7 +83,7 @@ def test_a_long_name_that_is_surplus_goes(fuse: Mount) -> None:
     given: tuple[list[str], ...] = ([], ["--delete-excluded", "--exclude=before"])
     for more in given:
         with Run(
-            Launcher(jobs=1), "--delete", *more, source, target, program=("pcircle.fmirror",)
+            Launcher(jobs=1), "--delete", *more, source, target, program=("pcircle.tools.fmirror",)
         ) as started:
             done = started.finish()
         assert done.code == 0, done.said

@@ -28,15 +28,15 @@ _MILLION = int(os.environ.get("MEMORY_ENTRIES", "1000000"))
 SIZES = (_MILLION, 3 * _MILLION)
 SHAPES = ("flat", "long names", "directories", "tree")
 COMMANDS = {
-    "ffind": (["pcircle.ffind"], ["{}", "-size", "-9", "-fprint", "/dev/null"]),
-    "ffind --sort": (["pcircle.ffind"], ["{}", "--sort"]),
-    "ffind --top": (["pcircle.ffind"], ["{}", "--top", "100", "--by", "mtime"]),
-    "fls -R": (["pcircle.fls"], ["-R", "{}"]),
-    "fls -RU": (["pcircle.fls"], ["-RUl", "{}"]),
-    "fls -lR": (["pcircle.fls"], ["-lR", "--sort=-size,name", "{}"]),
-    "fchmod": (["pcircle.fchmod"], ["-R", "u+x", "{}"]),
-    "fchmod -c": (["pcircle.fchmod"], ["-R", "-c", "g+w", "{}"]),
-    "frm": (["pcircle.frm"], ["-r", "{}"]),
+    "ffind": (["pcircle.tools.ffind"], ["{}", "-size", "-9", "-fprint", "/dev/null"]),
+    "ffind --sort": (["pcircle.tools.ffind"], ["{}", "--sort"]),
+    "ffind --top": (["pcircle.tools.ffind"], ["{}", "--top", "100", "--by", "mtime"]),
+    "fls -R": (["pcircle.tools.fls"], ["-R", "{}"]),
+    "fls -RU": (["pcircle.tools.fls"], ["-RUl", "{}"]),
+    "fls -lR": (["pcircle.tools.fls"], ["-lR", "--sort=-size,name", "{}"]),
+    "fchmod": (["pcircle.tools.fchmod"], ["-R", "u+x", "{}"]),
+    "fchmod -c": (["pcircle.tools.fchmod"], ["-R", "-c", "g+w", "{}"]),
+    "frm": (["pcircle.tools.frm"], ["-r", "{}"]),
 }
 
 
@@ -89,7 +89,7 @@ def _peaks(words: tuple[list[str], list[str]], top: bytes) -> float:
     program, arguments = words
     typed: list[str | bytes] = [top if word == "{}" else word for word in arguments]
     told = top + b".json"
-    is_list = program == ["pcircle.fls"]  # whose JSON has rows
+    is_list = program == ["pcircle.tools.fls"]  # whose JSON has rows
     with Run(
         TWO,
         *(["-vv"] if is_list else ["-q", "--json", told]),

@@ -22,7 +22,7 @@ from pcircle.tool import treetool
 prepare = treetool.TreeProgram.prepare
 if APART:
     treetool.TreeProgram.prepare = lambda self, nodes: prepare(self, range(len(nodes)))
-from pcircle.{tool}.cli import main
+from pcircle.tools.{tool}.cli import main
 sys.exit(main())
 """
 

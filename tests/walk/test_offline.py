@@ -39,7 +39,7 @@ every_tool = pytest.mark.parametrize("tool", TOOLS)
 
 def _run(tool: str, tree: bytes, copy: bytes, *options: str) -> tuple[int, bytes, bytes]:
     words = {"TREE": tree, "COPY": copy}
-    command = [sys.executable, "-m", f"pcircle.{tool}", "-j2", *options]
+    command = [sys.executable, "-m", f"pcircle.tools.{tool}", "-j2", *options]
     named = [words.get(word, word) for word in TOOLS[tool]]
     done = subprocess.run([*command, *named], capture_output=True, check=False)
     return done.returncode, done.stdout, done.stderr
@@ -117,7 +117,7 @@ def test_of_files_that_are_fetched_one_is_named_before(
     tool, *more = words
     paths = {"TREE": top, "COPY": os.fsencode(tmp_path / "copy")}
     told = tmp_path / "told"
-    command = [sys.executable, "-m", f"pcircle.{tool}", "-j2", "--progress=never"]
+    command = [sys.executable, "-m", f"pcircle.tools.{tool}", "-j2", "--progress=never"]
     given = [paths.get(word, word) for word in more]
     done = subprocess.run([*command, "--json", told, *given], capture_output=True, check=True)
     assert done.stderr.count(b"is offline, and is fetched from its archive") == 1
@@ -148,7 +148,7 @@ def test_offline_files_that_are_compared(
         done = subprocess.run(["sha256sum", path], capture_output=True, check=True)
         listed.write_bytes(done.stdout)
         given = [option, os.fsencode(listed)]
-    command = [sys.executable, "-m", f"pcircle.{tool}", "-j2", "--progress=never"]
+    command = [sys.executable, "-m", f"pcircle.tools.{tool}", "-j2", "--progress=never"]
     done = subprocess.run([*command, *given], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     (line,) = [each for each in done.stderr.split(b"\n") if b"is offline" in each]
@@ -163,7 +163,7 @@ def test_nothing_is_said_of_files_that_are_left_out(
     tool, *more = words
     paths = {"TREE": tree[0], "COPY": os.fsencode(tmp_path / "copy")}
     told = tmp_path / "told"
-    command = [sys.executable, "-m", f"pcircle.{tool}", "-j2", "--progress=never"]
+    command = [sys.executable, "-m", f"pcircle.tools.{tool}", "-j2", "--progress=never"]
     command += ["--json", os.fspath(told)]
     given = [paths.get(word, word) for word in more]
     done = subprocess.run([*command, "--skip-offline", *given], capture_output=True, check=True)
@@ -184,7 +184,7 @@ def test_a_warning_is_no_result(
     for option, top in (("-q", tree[0]), ("-v", os.fsencode(tmp_path / "here"))):
         tool, *more = words
         paths = {"TREE": top, "COPY": os.fsencode(tmp_path / f"copy{option}")}
-        command = [sys.executable, "-m", f"pcircle.{tool}", "-j1", option, "--progress=never"]
+        command = [sys.executable, "-m", f"pcircle.tools.{tool}", "-j1", option, "--progress=never"]
         given = [paths.get(word, word) for word in more]
         done = subprocess.run([*command, *given], capture_output=True, check=True)
         assert b"offline" not in done.stderr
@@ -201,7 +201,7 @@ def test_a_hole_is_no_archived_file_where_there_is_no_archive(tmp_path: Path) ->
     with open(tmp_path / "hole", "wb") as file:
         file.truncate(SIZE)
     said = subprocess.run(
-        [sys.executable, "-m", "pcircle.fls", "-j1", "-R", "--skip-offline", tmp_path],
+        [sys.executable, "-m", "pcircle.tools.fls", "-j1", "-R", "--skip-offline", tmp_path],
         capture_output=True,
         check=True,
     )

@@ -49,7 +49,7 @@ def run(tool: str, launcher: Launcher | None, mount: Mounted, *more: str | bytes
     """Run a tool on the tree with a limit; that it ends at all is what `finish` is for."""
     paths = [mount.path + b"/t", mount.backing + b"/t"][: 2 if tool == "fdiff" else 1]
     arguments = [*TOOLS[tool], "--op-timeout", LIMIT, "--progress=never", *more, *paths]
-    with Run(launcher, *arguments, program=(f"pcircle.{tool}",)) as started:
+    with Run(launcher, *arguments, program=(f"pcircle.tools.{tool}",)) as started:
         return started.finish()
 
 
@@ -62,7 +62,7 @@ def late(*arguments):
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     return begin(*arguments)
 program._run = late
-from pcircle.ffind.cli import main
+from pcircle.tools.ffind.cli import main
 sys.exit(main())
 """
 
@@ -82,7 +82,7 @@ def noted(party):
     supervised.RANK = transport.rank
     return transport
 _mpi._join = noted
-from pcircle.ffind.cli import main
+from pcircle.tools.ffind.cli import main
 sys.exit(main())
 """
 
@@ -161,7 +161,7 @@ def test_what_answers_in_time_is_the_same(tool: str, mount: Mounted) -> None:
     arguments: list[str | bytes] = [*TOOLS[tool], "--progress=never", mount.path + b"/t"]
     if tool == "fdiff":
         arguments.append(mount.backing + b"/t")
-    with Run(Launcher(jobs=2), *arguments, program=(f"pcircle.{tool}",)) as started:
+    with Run(Launcher(jobs=2), *arguments, program=(f"pcircle.tools.{tool}",)) as started:
         plain = started.finish()
     assert (limited.code, sorted(limited.out.splitlines())) == (
         plain.code,
@@ -178,7 +178,7 @@ def test_too_many_that_hang_stop_the_job(mount: Mounted) -> None:
         os.mkdir(mount.backing + b"/t/z/%d" % number)
     mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/z/[0-9]*", delay_s=FOREVER_S))
     words = ("--op-timeout", "0.5", "--progress=never", "--threads=16", mount.path + b"/t")
-    with Run(Launcher(jobs=1), *words, program=("pcircle.fprof",)) as started:
+    with Run(Launcher(jobs=1), *words, program=("pcircle.tools.fprof",)) as started:
         done = started.finish()
     assert done.code == 4, done.said[-500:]
     assert f"{MAX_LOST_CALLS} operations do not return (--op-timeout)" in done.said
@@ -193,7 +193,7 @@ def test_a_system_that_times_out_itself_has_answered(mount: Mounted) -> None:
             file.write(b"content")
     mount.rules(Rule(("read",), "t/z/[0-9]*", errno="ETIMEDOUT"))
     words = ("--op-timeout", "60", "--progress=never", "--threads=4", mount.path + b"/t")
-    with Run(Launcher(jobs=1), *words, program=("pcircle.fsum",)) as started:
+    with Run(Launcher(jobs=1), *words, program=("pcircle.tools.fsum",)) as started:
         done = started.finish()
     assert done.code == 1, done.said[-500:]
     assert "do not return" not in done.said
@@ -201,7 +201,7 @@ def test_a_system_that_times_out_itself_has_answered(mount: Mounted) -> None:
 
 def test_a_limit_can_not_be_combined_with_removal(mount: Mounted) -> None:
     with Run(
-        Launcher(jobs=1), "--op-timeout=2", mount.path, "-delete", program=("pcircle.ffind",)
+        Launcher(jobs=1), "--op-timeout=2", mount.path, "-delete", program=("pcircle.tools.ffind",)
     ) as run_:
         done = run_.finish()
     assert done.code == 2
@@ -220,7 +220,9 @@ def test_no_process_goes_without_its_limit(place: bytes, run: Script) -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1", "x", "inf"])
 def test_other_limits_are_refused(place: bytes, value: str) -> None:
-    with Run(Launcher(jobs=1), f"--op-timeout={value}", place, program=("pcircle.fprof",)) as run_:
+    with Run(
+        Launcher(jobs=1), f"--op-timeout={value}", place, program=("pcircle.tools.fprof",)
+    ) as run_:
         done = run_.finish()
     assert done.code == 2
     assert "--op-timeout: invalid" in done.said
@@ -229,8 +231,8 @@ def test_other_limits_are_refused(place: bytes, value: str) -> None:
 def test_programs_have_no_limit(place: bytes) -> None:
     """What hangs would stay in their process."""
     from pcircle.core.errors import UsageError
-    from pcircle.ffind import find
-    from pcircle.fprof.command import profile
+    from pcircle.tools.ffind import find
+    from pcircle.tools.fprof.command import profile
 
     with pytest.raises(UsageError, match="op_timeout is for the command"):
         find(os.fsdecode(place), op_timeout="3")

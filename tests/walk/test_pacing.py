@@ -34,7 +34,7 @@ def _run(tool: str, top: bytes, *options: str) -> None:
         words = [*TOOLS[tool][:-1], *options, TOOLS[tool][-1], top]
     else:
         words = [*TOOLS[tool], *options, top]
-    with Run(ONE, *words, program=(f"pcircle.{tool}",)) as started:
+    with Run(ONE, *words, program=(f"pcircle.tools.{tool}",)) as started:
         ended = started.finish()
     assert ended.code == 0, ended.said
 
@@ -79,7 +79,7 @@ def test_without_it_there_is_a_queue(place: bytes, fuse: Mount, tool: str) -> No
 
 @pytest.mark.parametrize("value", ["0", "101", "-1", "x", "50%%", "nan"])
 def test_a_level_is_a_percentage(place: bytes, value: str) -> None:
-    with Run(ONE, "-r", f"--polite={value}", place, program=("pcircle.frm",)) as started:
+    with Run(ONE, "-r", f"--polite={value}", place, program=("pcircle.tools.frm",)) as started:
         ended = started.finish()
     assert ended.code == 2
     assert "--polite: invalid value" in ended.said

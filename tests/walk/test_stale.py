@@ -29,7 +29,7 @@ def failed(tool: str, top: bytes, at: list[bytes], log: Path, what: str) -> bool
     prefix = ["strace", "-f", "-o", str(log), *places, "-e", f"inject={what}"]
     words: list[str | bytes] = [*TOOLS[tool]]
     words.insert(0 if tool == "ffind" else len(words), top)
-    with Run(ONE, *words, prefix=prefix, program=(f"pcircle.{tool}",)) as run:
+    with Run(ONE, *words, prefix=prefix, program=(f"pcircle.tools.{tool}",)) as run:
         finished = run.finish()
     assert finished.code in (0, 1, 2), (what, finished.said)
     assert finished.code == 0 or "Stale file handle" in finished.said, (what, finished.said)

@@ -101,7 +101,7 @@ def run(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def typed(tool: str, *words: str) -> list[str]:
     # The option behind the tool: what follows may be an expression.
-    return [sys.executable, "-m", f"pcircle.{tool}", "--syslog", "-j1", *words]
+    return [sys.executable, "-m", f"pcircle.tools.{tool}", "--syslog", "-j1", *words]
 
 
 def test_each_command_is_one_line(place: Path) -> None:

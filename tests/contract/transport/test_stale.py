@@ -60,7 +60,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def listing(*options: str) -> list[str]:
-    return [sys.executable, "-m", "pcircle.fls", *options]
+    return [sys.executable, "-m", "pcircle.tools.fls", *options]
 
 
 @pytest.mark.parametrize("name", STALE)
@@ -85,7 +85,7 @@ def test_each_tool_reports_it(run: Run, tree: Path, stale: Stale, tool: str) -> 
         "fbcast": [tree / "file", tree],
     }
     words = list(map(str, operands.get(tool, [tree])))
-    command = [sys.executable, "-m", f"pcircle.{tool}", "-j2", *words]
+    command = [sys.executable, "-m", f"pcircle.tools.{tool}", "-j2", *words]
     done = run(command, env=stale("both"))
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if REMARK in line] == [

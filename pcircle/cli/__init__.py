@@ -1,0 +1,1 @@
+"""What every command has: start-up, options, console, progress, results."""

@@ -1,0 +1,80 @@
+"""The commands: what each is called, where its parser is, and what it is for in one line.
+
+Nothing of a command is imported here: this is for lists of all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Callable
+
+
+class Command(NamedTuple):
+    """A command: `name` as files are named for it, `typed` as it is started.
+
+    `page` is its manual in docs/, without the suffix.
+    """
+
+    name: str
+    typed: str
+    module: str
+    parser: str
+    page: str
+    summary: str
+
+    def built(self) -> ArgumentParser:
+        """Its parser."""
+        module = __import__(self.module, fromlist=[self.parser])
+        build: Callable[[], ArgumentParser] = getattr(module, self.parser)
+        return build()
+
+
+def _tool(name: str, summary: str, page: str = "") -> Command:
+    return Command(name, name, f"pcircle.tools.{name}.cli", "parser", page or name, summary)
+
+
+def _chmod(name: str, summary: str) -> Command:
+    return Command(name, name, "pcircle.tools.fchmod.cli", f"{name}_parser", "fchmod", summary)
+
+
+COMMANDS = (
+    _tool("fbcast", "copy files and trees to every node of a job"),
+    _tool("fbench", "measure how fast a file system is"),
+    _chmod("fchgrp", "change the group of files and trees"),
+    _tool("fchmod", "change modes, owners and access control lists of files and trees"),
+    _chmod("fchown", "change the owner and group of files and trees"),
+    _tool("fcp", "copy files and directory trees"),
+    _tool("fdiff", "compare two files or trees"),
+    _tool("ffind", "find entries of trees by an expression, as find does"),
+    _tool("fls", "list files and directories, as ls does"),
+    _tool("fmirror", "make one directory what another is"),
+    _tool("fprof", "profile file systems: counts, sizes, ages, owners"),
+    _tool("frm", "remove files and directory trees"),
+    _tool("fsum", "sign and verify files and trees"),
+    Command(
+        "pcircle-doctor",
+        "pcircle doctor",
+        "pcircle.tools.doctor.cli",
+        "parser",
+        "doctor",
+        "report MPI, limits, versions and what file systems can do",
+    ),
+    Command(
+        "pcircle-scale",
+        "python -m pcircle.scale",
+        "pcircle.scale.cli",
+        "parser",
+        "scale",
+        "predict how a task scales to many processes",
+    ),
+)
+"""All of them, by name."""
+
+
+def doctor(arguments: list[str]) -> int:
+    """Run the command that reports; returns the exit code."""
+    code: int = __import__("pcircle.tools.doctor.cli", fromlist=["main"]).main(arguments)
+    return code

@@ -1,0 +1,53 @@
+"""The command line of the report: what was typed. `pcircle.tools.doctor.command` says what it means."""
+
+from __future__ import annotations
+
+import argparse
+
+from pcircle.tool.shell import Shell
+from pcircle.ui.arguments import Parser, add_version
+
+USAGE = "pcircle doctor [OPTION]... [PATH]..."
+
+DESCRIPTION = """\
+Report what a support person asks first: versions, MPI and launcher, cores,
+memory, limits, control groups, and of each PATH what its file system can do.
+
+Each PATH is a directory: the working directory and the one for temporary files
+by default. What has to be tried is tried in a directory below PATH, which is
+removed. What could not be found out is listed with the reason."""
+
+EPILOG = """\
+Durations: 30, 0.5s, 5m, 2h.
+
+Under mpirun or srun MPI is started and ended, and the first rank reports.
+
+Exit codes: 0 success; 1 something keeps the tools from working; 2 refused;
+70 internal error; 130 and 143 interrupted.
+
+Examples:
+  pcircle doctor
+  pcircle doctor --no-trials /archive
+  pcircle doctor --json doctor.json /data /scratch
+  mpirun -np 8 pcircle doctor /scratch"""
+
+
+def _add(p: Parser) -> None:
+    add = p.add_argument_group("Examination").add_argument
+    add("--no-trials", action="store_true", help="write nothing below PATH: tell what is known")
+    add("--timeout", metavar="T", default="30", help="give up on a PATH after T (default: 30 s)")
+    output = p.add_argument_group("Output")
+    output.add_argument(
+        "--json", metavar="FILE", help="write the report as JSON (-: standard output)"
+    )
+    add_version(output, p.prog)
+
+
+def _carry_out(typed: argparse.Namespace) -> int:
+    from pcircle.tools.doctor.command import doctor_typed
+
+    return doctor_typed(typed)
+
+
+_SHELL = Shell("pcircle doctor", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+parser, main = _SHELL.parser, _SHELL.main

@@ -1,0 +1,62 @@
+"""The report from what was typed to the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+
+from pcircle.core.errors import EntriesFailed, UsageError, worst
+from pcircle.core.units import parse_duration
+from pcircle.core.values import invalid, number
+from pcircle.tool.results import Results
+from pcircle.tools.doctor import machine
+from pcircle.tools.doctor.advice import advice, broken
+from pcircle.tools.doctor.apart import examined
+from pcircle.tools.doctor.launching import launching
+from pcircle.tools.doctor.report import SCHEMA, Report, text
+from pcircle.transport.launch import launched
+from pcircle.transport.start import warn_stale_launcher
+from pcircle.ui import jsonout
+from pcircle.ui.names import show
+from pcircle.ui.output import Output
+
+
+def doctor_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    timeout_s = number("--timeout", typed.timeout, parse_duration)
+    if not timeout_s > 0:
+        raise invalid("--timeout", typed.timeout, "must be greater than 0")
+    given = [os.fsencode(operand) for operand in typed.operands]
+    for path in given:
+        if not path:
+            raise UsageError("empty file name")
+    if typed.json is not None:
+        jsonout.check(typed.json)
+    warn_stale_launcher("pcircle doctor")
+    found, trouble = launching(os.environ)
+    if launched().rank:
+        return 0  # the first one reports
+    paths = given or list(dict.fromkeys((b".", os.fsencode(tempfile.gettempdir()))))
+    sections = {
+        "software": machine.software(),
+        "launching": found,
+        "cores": machine.cores(),
+        "memory": machine.memory(),
+        "limits": machine.limits(),
+        "control_groups": machine.control_groups(),
+    }
+    places = {
+        show(path): examined(path, trials=not typed.no_trials, deadline_s=timeout_s)
+        for path in paths
+    }
+    wrong = list(broken(sections, places, trouble))
+    report = Report(
+        SCHEMA, **sections, paths=places, broken=wrong, advice=list(advice(sections, places))
+    )
+    results = Results("pcircle doctor", typed.json, Output(sys.stderr).line)
+    results.document(report)
+    if typed.json != "-":
+        results.text([text(report).encode()])
+    return worst((EntriesFailed.exit_code if wrong else 0, results.code))

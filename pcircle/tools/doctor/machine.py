@@ -1,0 +1,209 @@
+"""This machine and this process: versions, cores, limits, control groups."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+from pcircle import __version__
+from pcircle.core.errors import REQUIRED_PACKAGES
+from pcircle.core.optional_packages import try_out
+from pcircle.fs.directories import affordable, affordable_threads
+from pcircle.tools.doctor.facts import Fact, Facts, Value, asked
+from pcircle.transport.launch import NOT_LAUNCHED, choose
+
+_TRIED_ELSEWHERE = "-"  # with the MPI library
+OPTIONAL = {
+    "blake3": "blake3",
+    "cloudpickle": "cloudpickle",
+    "matplotlib": "matplotlib",
+    "pyarrow": "pyarrow",
+}
+_LIMITS = {
+    "open_files": (resource.RLIMIT_NOFILE, ""),
+    "processes": (resource.RLIMIT_NPROC, ""),
+    "address_space": (resource.RLIMIT_AS, "_bytes"),
+    "file_size": (resource.RLIMIT_FSIZE, "_bytes"),
+}
+_GROUPS = "/sys/fs/cgroup"
+_NO_LIMIT = 1 << 62  # what version 1 of control groups has for none
+
+
+def software() -> Facts:
+    """Versions, and whether what is installed can be used."""
+    found = {
+        "pcircle": Fact(__version__),
+        "python": Fact(f"{platform.python_implementation()} {platform.python_version()}"),
+        "interpreter": Fact(sys.executable) if sys.executable else Fact(None, "it has no name"),
+        "system": asked(_system),
+        "kernel": Fact(f"{os.uname().sysname} {os.uname().release}"),
+        "machine": Fact(os.uname().machine),
+        "libc": Fact(" ".join(platform.libc_ver()).strip() or "not glibc"),
+    }
+    found["file_operations"] = asked(_file_operations)
+    for name, module in REQUIRED_PACKAGES.items():
+        found[name] = _version(name, module)
+    for name, module in OPTIONAL.items():
+        version = _version(name, module)
+        # That it is not there is an answer, and no gap in what is known.
+        is_missing = version.value is None and version.why == _MISSING
+        found[name] = Fact("not installed (optional)") if is_missing else version
+    return found
+
+
+_MISSING = "not installed"
+
+
+def _version(name: str, module: str) -> Fact:
+    try:
+        version = metadata.version(name)
+        if "mpi" not in module:  # which is tried with its library
+            try_out(module, f"import {module}")
+    except (metadata.PackageNotFoundError, ModuleNotFoundError):
+        return Fact(None, _MISSING)
+    except ImportError as error:
+        return Fact(None, str(error))
+    return Fact(version)
+
+
+def _file_operations() -> Value:
+    """Return whether system calls of small files are made in C, and why if they are not."""
+    from pcircle.fs import native  # after the packages were tried
+
+    return "in C" if native.is_native else f"in Python, which takes longer: {native.reason}"
+
+
+def _system() -> Value:
+    return platform.freedesktop_os_release()["PRETTY_NAME"]
+
+
+def cores() -> Facts:
+    """Processors, and how many processes the tools start by themselves."""
+    return {
+        "online": asked(os.cpu_count),
+        "usable": asked(lambda: len(os.sched_getaffinity(0))),
+        "default_jobs": asked(lambda: choose("auto", None, NOT_LAUNCHED).size),
+        "load": asked(lambda: " ".join(f"{load:.1f}" for load in os.getloadavg())),
+    }
+
+
+def memory() -> Facts:
+    """Of the whole machine."""
+    return {
+        "total_bytes": asked(lambda: _meminfo("MemTotal")),
+        "available_bytes": asked(lambda: _meminfo("MemAvailable")),
+    }
+
+
+def _meminfo(name: str) -> int:
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        for line in lines:
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) << 10
+    raise LookupError(f"/proc/meminfo has no {name}")
+
+
+def limits() -> Facts:
+    """Those of this process, soft and hard, and what they suffice for."""
+    found = {}
+    for name, (number, unit) in _LIMITS.items():
+        soft, hard = resource.getrlimit(number)
+        found[name + unit] = Fact(_limit(soft))
+        found[f"{name}_hard{unit}"] = Fact(_limit(hard))
+    found["directories_kept_open"] = asked(affordable)
+    found["threads_with_descriptors"] = asked(affordable_threads)
+    return found
+
+
+def _limit(value: int) -> int | str:
+    return "unlimited" if value == resource.RLIM_INFINITY else value
+
+
+def control_groups(root: str = _GROUPS, of: str = "/proc/self/cgroup") -> Facts:
+    """What the control groups of this process allow: the least of each and of all above it."""
+    try:
+        with open(of, encoding="utf-8", errors="surrogateescape") as lines:
+            groups = [line.rstrip("\n").split(":", 2) for line in lines]
+    except OSError as error:
+        return {"cores": Fact(None, f"{of}: {error.strerror}")}
+    if not groups:
+        return {"cores": Fact("unlimited"), "memory_bytes": Fact("unlimited")}
+    folders = {kind: list(_folders(root, kind, path)) for _, kind, path in groups}
+    unified = folders.get("", [])
+    return {
+        "version": Fact(2 if len(groups) == 1 and "" in folders else 1),
+        "cores": asked(lambda: _cores(unified, _of(folders, "cpu"))),
+        "memory_bytes": asked(
+            lambda: _least(unified, "memory.max", _of(folders, "memory"), "memory.limit_in_bytes")
+        ),
+        "memory_used_bytes": asked(
+            lambda: _used(unified, "memory.current", _of(folders, "memory"))
+        ),
+        "processes": asked(lambda: _least(unified, "pids.max", _of(folders, "pids"), "pids.max")),
+    }
+
+
+def _folders(root: str, kind: str, path: str) -> Iterator[str]:
+    """The directories of a group and of those above it, as far as they are mounted here."""
+    top = os.path.join(root, kind.removeprefix("name=")) if kind else root
+    parts = path.strip("/").split("/") if path.strip("/") else []
+    # In a container the group's own path is often not to be seen, and is the root.
+    for count in range(len(parts), -1, -1):
+        folder = os.path.join(top, *parts[:count])
+        if ".." not in parts and os.path.isdir(folder):
+            yield folder
+
+
+def _of(folders: dict[str, list[str]], controller: str) -> list[str]:
+    return next((found for kind, found in folders.items() if controller in kind.split(",")), [])
+
+
+def _least(unified: list[str], name: str, others: list[str], other_name: str) -> Value:
+    found = [*_numbers(unified, name), *_numbers(others, other_name)]
+    if not found and not any(map(os.listdir, [*unified, *others])):
+        raise LookupError("no control groups are mounted here")
+    return min(found) if found else "unlimited"
+
+
+def _numbers(folders: list[str], name: str) -> Iterator[int]:
+    for folder in folders:
+        text = _read(os.path.join(folder, name))
+        if text.isdecimal() and int(text) < _NO_LIMIT:
+            yield int(text)
+
+
+def _used(unified: list[str], name: str, others: list[str]) -> Value:
+    for folder, each in [
+        *((f, name) for f in unified),
+        *((f, "memory.usage_in_bytes") for f in others),
+    ]:
+        text = _read(os.path.join(folder, each))
+        if text.isdecimal():
+            return int(text)
+    raise LookupError("the control group does not count it")
+
+
+def _cores(unified: list[str], others: list[str]) -> Value:
+    shares = []
+    for folder in unified:
+        quota, _, period = _read(os.path.join(folder, "cpu.max")).partition(" ")
+        if quota.isdecimal() and period.isdecimal():
+            shares.append(int(quota) / int(period))
+    for folder in others:
+        quota = _read(os.path.join(folder, "cpu.cfs_quota_us"))
+        period = _read(os.path.join(folder, "cpu.cfs_period_us"))
+        if quota.isdecimal() and period.isdecimal():
+            shares.append(int(quota) / int(period))
+    return min(shares) if shares else "unlimited"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,265 @@
+"""What the file system under a path is and can do, by the calls with which the tools use it.
+
+What has to be tried is tried in a directory of its own, which is removed; where none can be made,
+only that is known which needs no trial.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+
+from pcircle.core.writing import write_at
+from pcircle.fs.attributes.acls import ACCESS, packed, read_list
+from pcircle.fs.attributes.btrfs import subvolume_of
+from pcircle.fs.attributes.lustre import is_lustre
+from pcircle.fs.attributes.mounts import type_of_device, type_of_mount
+from pcircle.fs.attributes.xattrs import give_attribute
+from pcircle.fs.data import (
+    Mover,
+    Tiers,
+    Way,
+    copy_range,
+    data_ranges,
+    may_have_holes,
+    send_range,
+)
+from pcircle.fs.naming import exchange, rename_to_free, sync_directory
+from pcircle.fs.scan import Steadiness
+from pcircle.fs.status import birth_ns
+from pcircle.ops.copy.entry.collisions import folds_name
+from pcircle.ops.copy.entry.precision import measure_unit_ns
+from pcircle.tools.doctor.facts import Fact, Facts, Value, asked, tried
+from pcircle.tools.doctor.pace import paid
+
+PREFIX = b".pcircle-doctor-"
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_OWN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MEMORY = frozenset({b"tmpfs", b"devtmpfs"})  # of types
+_FILE_BYTES = 64 << 10
+_HOLE_BYTES = 1 << 20
+_STEPS = 5  # of change times
+_MOST_CHANGES = 20_000
+
+
+def known(path: bytes) -> Facts:
+    """What is known without a trial. OSError if the path can't be examined."""
+    status = os.stat(path)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        space = os.fstatvfs(fd)
+        subvolume = asked(lambda: subvolume_of(fd) is not None)
+        type_ = type_of_mount(fd)
+    finally:
+        os.close(fd)
+    device = status.st_dev
+    unlisted = "the list of mounts does not have it"
+    return {
+        "type": Fact(type_.decode(errors="replace")) if type_ else Fact(None, unlisted),
+        "size_bytes": Fact(space.f_blocks * space.f_frsize),
+        "free_bytes": Fact(space.f_bavail * space.f_frsize),
+        "free_inodes": Fact(space.f_favail)
+        if space.f_files
+        else Fact(None, "the file system does not count them"),
+        "read_only": Fact(bool(space.f_flag & os.ST_RDONLY)),
+        "look_ups_may_wait": Fact(type_of_device(device) not in _MEMORY),
+        "listings_are_steady": Fact(Steadiness().of(device)),
+        "archive_possible": Fact(Tiers().may_have(device)),
+        "birth_times": asked(lambda: birth_ns(path, None, follow=True) is not None),
+        "lustre": asked(lambda: is_lustre(path)),
+        "btrfs_subvolume": subvolume,
+        "change_detection": Fact(
+            "snapshots of btrfs, change times" if subvolume.value else "change times"
+        ),
+    }
+
+
+def possible(path: bytes, tell: Callable[[bytes], None]) -> Facts:
+    """What a trial shows; `tell` gets the path of its directory. OSError if there can be none."""
+    with _own_directory(path, tell) as (place, fd):
+        return {
+            **_moving(fd),
+            **_attributes(fd),
+            **_names(place, fd),
+            "change_time_step_us": asked(lambda: _step_us(fd)),
+            **asked_pace(place),
+        }
+
+
+def asked_pace(place: bytes) -> Facts:
+    """How many threads paid."""
+    try:
+        return {name: Fact(value) for name, value in paid(place).items()}
+    except OSError as error:
+        return {"threads_that_paid": Fact(None, error.strerror or str(error))}
+
+
+@contextmanager
+def _own_directory(path: bytes, tell: Callable[[bytes], None]) -> Iterator[tuple[bytes, int]]:
+    """A new directory, open, and a path to it that leads nowhere else.
+
+    Whoever owns PATH may put something else in the place of its name at any moment.
+    """
+    place = tempfile.mkdtemp(prefix=PREFIX, dir=os.path.realpath(path))
+    try:
+        tell(place)
+        fd = os.open(place, _OWN)
+        try:
+            if os.listdir(fd):
+                raise OSError(errno.ENOTEMPTY, "another directory is in the place of the new one")
+            try:
+                yield b"/proc/self/fd/%d" % fd, fd
+            finally:
+                _empty(fd)
+        finally:
+            os.close(fd)
+    finally:
+        os.rmdir(place)
+
+
+def remove(place: bytes) -> None:
+    """Remove such a directory, in which there are no others. OSError."""
+    fd = os.open(place, _OWN)
+    try:
+        _empty(fd)
+    finally:
+        os.close(fd)
+    os.rmdir(place)
+
+
+def _empty(fd: int) -> None:
+    # Opened anew: btrfs lists what was there when a directory was opened.
+    anew = os.open(b".", _OWN, dir_fd=fd)
+    try:
+        for name in os.listdir(anew):
+            os.unlink(name, dir_fd=anew)
+    finally:
+        os.close(anew)
+
+
+@contextmanager
+def _files(fd: int, *names: bytes) -> Iterator[list[int]]:
+    """New files of these names, of which the first one has content."""
+    fds: list[int] = []
+    try:
+        for name in names:
+            fds.append(os.open(name, _NEW, 0o600, dir_fd=fd))
+        write_at(fds[0], memoryview(bytes(range(256)) * (_FILE_BYTES // 256)), 0)
+        os.fsync(fds[0])
+        yield fds
+    finally:
+        for each in fds:
+            os.close(each)
+        for name in names:
+            if os.access(name, os.F_OK, dir_fd=fd, follow_symlinks=False):
+                os.unlink(name, dir_fd=fd)
+
+
+def _moving(fd: int) -> Facts:
+    found: Facts = {}
+    with _files(fd, b"source", b"target") as (source, target):
+        found["reflink"] = tried(lambda: Mover("always").clone(source, target))
+    for name, way in (("copy_file_range", copy_range), ("sendfile", send_range)):
+        with _files(fd, b"source", b"target") as (source, target):
+            found[name] = tried(partial(_moved, way, source, target))
+    with _files(fd, b"holes") as (file,):
+        os.ftruncate(file, 0)
+        write_at(file, memoryview(b"end"), _HOLE_BYTES)
+        ranges = list(data_ranges(file, 0, _HOLE_BYTES + 3))
+        found["holes"] = Fact(may_have_holes(os.fstat(file)))
+        found["holes_are_told"] = Fact(ranges[0][0] > 0)
+    return found
+
+
+def _moved(way: Way, source: int, target: int) -> None:
+    if way(source, target, 0, _FILE_BYTES) != _FILE_BYTES:
+        raise OSError(0, "it does not move all")
+
+
+def _attributes(fd: int) -> Facts:
+    found: Facts = {}
+    with _files(fd, b"attributes") as (file,):
+        found["xattr"] = tried(lambda: give_attribute(file, "user.pcircle", b"1"))
+        # Another user beside the owner: (tag, rights, number).
+        entries = (
+            (1, 6, 0xFFFFFFFF),
+            (2, 4, 0),
+            (4, 0, 0xFFFFFFFF),
+            (16, 4, 0xFFFFFFFF),
+            (32, 0, 0xFFFFFFFF),
+        )
+        found["acl"] = tried(lambda: _given(file, packed(entries)))
+        found["locks"] = tried(lambda: _locked(file))
+    found["time_unit_ns"] = asked(lambda: _unit_ns(fd))
+    return found
+
+
+def _given(file: int, access: bytes) -> None:
+    give_attribute(file, ACCESS, access)
+    if read_list(file) is None:
+        raise OSError(0, "it is accepted and not kept")
+
+
+def _locked(file: int) -> None:
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _unit_ns(fd: int) -> Value:
+    unit_ns = measure_unit_ns(b"times", os.fstat(fd).st_dev, fd)
+    if not unit_ns:
+        raise OSError(0, "no time could be set")
+    return unit_ns
+
+
+def _names(place: bytes, fd: int) -> Facts:
+    found: Facts = {}
+    with _files(fd, b"Name", b"m\xc3\xa4rz") as _:
+        found["case_folding"] = asked(lambda: bool(folds_name(fd, b"Name", form=False)))
+        found["unicode_folding"] = asked(lambda: bool(folds_name(fd, b"m\xc3\xa4rz", form=True)))
+    with _files(fd, b"linked"):
+        found["hard_links"] = tried(lambda: _linked(fd))
+    with _files(fd, b"here", b"there"):
+        found["rename_exchange"] = tried(lambda: exchange(b"here", b"there", fd))
+    with _files(fd, b"there"):
+        os.close(os.open(b"free", _NEW, 0o600, dir_fd=fd))
+        found["rename_noreplace"] = tried(lambda: rename_to_free(b"free", b"taken", fd))
+    found["symbolic_links"] = tried(lambda: os.symlink(b"x", b"link", dir_fd=fd))
+    found["fifos"] = tried(lambda: os.mkfifo(b"fifo", dir_fd=fd))
+    found["o_tmpfile"] = tried(lambda: _nameless(place))
+    found["directory_fsync"] = tried(lambda: sync_directory(fd, searched=False))
+    found["bytes_in_names"] = tried(lambda: os.close(os.open(b"\xff", _NEW, 0o600, dir_fd=fd)))
+    return found
+
+
+def _linked(fd: int) -> None:
+    os.link(b"linked", b"other", src_dir_fd=fd, dst_dir_fd=fd)
+    os.unlink(b"other", dir_fd=fd)
+
+
+def _nameless(place: bytes) -> None:
+    os.close(os.open(place, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
+def _step_us(fd: int) -> Value:
+    """How far apart change times are of changes that follow each other: what two may share."""
+    times: list[int] = []
+    with _files(fd, b"changed") as (file,):
+        for count in range(_MOST_CHANGES):
+            os.fchmod(file, 0o600 if count % 2 else 0o640)
+            changed_ns = os.fstat(file).st_ctime_ns
+            if not times or changed_ns != times[-1]:
+                times.append(changed_ns)
+            if len(times) > _STEPS:
+                break
+    if len(times) < 3:
+        raise LookupError(f"{_MOST_CHANGES:,} changes had the same time")
+    # The first one began in the middle of a step.
+    steps = sorted(after - before for before, after in pairwise(times[1:]))
+    return round(steps[len(steps) // 2] / 1000, 1)

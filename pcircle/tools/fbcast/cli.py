@@ -1,0 +1,79 @@
+"""The command line of fbcast: what was typed. What it means decides `pcircle.tools.fbcast.command`."""
+
+from __future__ import annotations
+
+import argparse
+
+from pcircle.tool.shell import Shell
+from pcircle.ui.arguments import LAUNCH, Parser, add_syslog, add_transport, add_version
+
+USAGE = "fbcast [OPTION]... SRC... DST"
+
+DESCRIPTION = """\
+Copy files and trees to the directory DST of every node, such as /dev/shm or a
+local disk. SRC is read once, by the first process, and sent from node to node.
+Each SRC appears under its name on all nodes, or on none. Modes, owners, times,
+symbolic and hard links are kept; a SRC that is a symbolic link is followed."""
+
+EPILOG = f"""\
+One process of each node acts for it; there may be any number. {{host}} in DST is
+the name of the node. With {{rank}} in DST, each process acts for itself, and
+that is its number: /disk{{rank}} are local disks, for example.
+
+The record of the decision to show what was copied is kept in a directory that
+all nodes share. If a job is lost, run the same command again: it finishes or
+removes what was left, on all nodes.
+
+Sizes: 4096, 64k, 1M, 1MiB, 2GB. Durations: 30, 0.5s, 5m, 2h.
+
+{LAUNCH.format(tool="fbcast")}
+
+Exit codes: 0 success; 1 some nodes failed, each one named; 2 refused;
+3 a node differs; 4 stopped early, shown nowhere; 70 internal error;
+130 and 143 interrupted.
+
+Examples:
+  mpirun -np 8 fbcast env /dev/shm
+  mpirun -np 8 fbcast --update --partial env /dev/shm
+  mpirun -np 8 fbcast --check env /dev/shm
+  mpirun -np 8 fbcast --remove env /dev/shm"""
+
+
+def _add(p: Parser) -> None:
+    add = p.add_argument_group("What to do").add_argument
+    add("--check", action="store_true", help="compare all nodes with SRC by signature")
+    add("--remove", action="store_true", help="remove the names of SRC from DST on all nodes")
+    add("-u", "--update", action="store_true", help="change what exists; send what differs")
+    add("-f", "--force", action="store_true", help="replace directories that exist")
+    add("-n", "--no-clobber", action="store_true", help="refuse names that exist")
+    add("--partial", action="store_true", help="go on without nodes that fail")
+    add = p.add_argument_group("Safety").add_argument
+    add("--fsync", action="store_true", help="flush to disk before it is shown")
+    add("--record-dir", metavar="DIR", help="for the decision (default: ~/.local/state/fbcast)")
+    add("--timeout", metavar="T", default="60", help="wait T for a node (default: 60 s)")
+    add = p.add_argument_group("Performance").add_argument
+    add(
+        "-j",
+        "--jobs",
+        metavar="N",
+        help="processes, or for each of mpirun's (default: cores, <= 8)",
+    )
+    add_transport(add)
+    add("--bwlimit", metavar="RATE", help="bytes per second that a node sends")
+    output = p.add_argument_group("Output")
+    add = output.add_argument
+    add("-q", "--quiet", action="store_true", help="report failures only")
+    add("-v", "--verbose", action="store_true", help="report each node")
+    add("--json", metavar="FILE", help="write the result as JSON (-: standard output)")
+    add_syslog(add)
+    add_version(output, p.prog)
+
+
+def _carry_out(typed: argparse.Namespace) -> int:
+    from pcircle.tools.fbcast.command import broadcast_typed
+
+    return broadcast_typed(typed)
+
+
+_SHELL = Shell("fbcast", "SRC... DST", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+parser, main = _SHELL.parser, _SHELL.main

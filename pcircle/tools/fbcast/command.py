@@ -1,0 +1,272 @@
+"""fbcast from what was typed to the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeAlias
+
+import msgspec
+
+from pcircle.core.errors import Defect, PcircleError, UsageError
+from pcircle.core.units import parse_size
+from pcircle.core.values import interval_s, invalid, number, number_of_jobs
+from pcircle.fs.safe_open import make_directory
+from pcircle.runtime.crash_report import write_report
+from pcircle.runtime.signals import Signals
+from pcircle.threads.throttle import TokenBucket
+from pcircle.tools.fbcast.conductor import Conductor
+from pcircle.tools.fbcast.loop import Loop, host_name, nodes_of
+from pcircle.tools.fbcast.messages import Message, Plan, Verb
+from pcircle.tools.fbcast.node import Node, Work
+from pcircle.tools.fbcast.packing import Operand, Reader
+from pcircle.tools.fbcast.place import Decisions, Place
+from pcircle.tools.fbcast.report import Report, state_directory
+from pcircle.tools.fbcast.signing import digest
+from pcircle.transport.contract import Transport
+from pcircle.transport.launch import TransportOption, choose, launched
+from pcircle.transport.start import start, warn_stale_launcher
+from pcircle.ui import jsonout
+from pcircle.ui.names import show
+
+_BURST_S = 0.1
+Send: TypeAlias = "Callable[[int, Message], None]"
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What is asked for."""
+
+    sources: tuple[bytes, ...]
+    target: bytes
+    verb: Verb
+    update: bool
+    force: bool
+    keep: bool
+    partial: bool
+    sync: bool
+    records: bytes
+    patience_s: float
+    rate: float | None
+    jobs: int | None
+    transport: TransportOption
+    quiet: bool
+    verbose: bool
+    json: str | None
+    words: tuple[str, ...]
+
+
+def broadcast_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    options = _options(typed)
+    choice = choose(options.transport, options.jobs, launched())
+    if choice.kind != "mpi":
+        warn_stale_launcher("fbcast")
+    return start(choice, lambda transport: _Job(options, transport).run())
+
+
+def _options(typed: argparse.Namespace) -> Options:
+    operands = [os.fsencode(each) for each in typed.operands]
+    if not operands:
+        raise UsageError("missing operands SRC and DST")
+    if len(operands) == 1:
+        raise UsageError(f"missing destination after '{show(operands[0])}'")
+    if not all(operands):
+        raise UsageError("empty file name")
+    _refuse_together(typed)
+    verb: Verb = "check" if typed.check else "remove" if typed.remove else "copy"
+    rate = None
+    if typed.bwlimit is not None:
+        rate = number("--bwlimit", typed.bwlimit, parse_size)
+        if not 0 < rate < math.inf:
+            raise invalid("--bwlimit", typed.bwlimit, "rate must be positive and finite")
+    records = state_directory() if typed.record_dir is None else os.fsencode(typed.record_dir)
+    if not records:
+        raise UsageError("empty file name")
+    return Options(
+        sources=tuple(operands[:-1]),
+        target=os.path.abspath(operands[-1]),
+        verb=verb,
+        update=typed.update,
+        force=typed.force,
+        keep=typed.no_clobber,
+        partial=typed.partial,
+        sync=typed.fsync,
+        records=os.path.abspath(records),
+        patience_s=interval_s("--timeout", typed.timeout),
+        rate=rate,
+        jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
+        transport=typed.transport,
+        quiet=typed.quiet,
+        verbose=typed.verbose,
+        json=typed.json,
+        words=typed.words,
+    )
+
+
+def _refuse_together(typed: argparse.Namespace) -> None:
+    for one, *others in (
+        ("check", "remove", "update", "force", "no_clobber", "partial", "fsync", "bwlimit"),
+        ("remove", "update", "force", "no_clobber", "fsync", "bwlimit"),
+        ("no_clobber", "update", "force"),
+    ):
+        for other in others:
+            if getattr(typed, one) and getattr(typed, other):
+                first, second = (f"--{name.replace('_', '-')}" for name in (one, other))
+                raise UsageError(f"{first} cannot be combined with {second}")
+
+
+def _operands(options: Options) -> list[Operand]:
+    """What is to be read, each with its name. UsageError if it is not there, or has no name."""
+    found: list[Operand] = []
+    for path in options.sources:
+        name = os.path.basename(path.rstrip(b"/"))
+        shown = show(path)
+        if name in (b"", b".", b".."):
+            raise UsageError(f"'{shown}' has no base name; name the directory itself")
+        if name.startswith(b".fbcast-"):
+            raise UsageError(f"'{shown}': names that begin with .fbcast- are those of fbcast")
+        if any(each.name == name for each in found):
+            raise UsageError(f"two SRC have the name '{show(name)}'")
+        found.append(Operand(os.path.abspath(path), name))
+    return found
+
+
+def _folders(operands: list[Operand]) -> tuple[bool, ...]:
+    """Which are directories. UsageError if one can't be read at all."""
+    folders = []
+    for path, _ in operands:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise UsageError(f"{show(path)}: {error.strerror}") from None
+        if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+            raise UsageError(f"{show(path)}: not a regular file or directory")
+        folders.append(stat.S_ISDIR(status.st_mode))
+    return tuple(folders)
+
+
+def _refuse_inside(operands: list[Operand], folders: tuple[bool, ...], target: bytes) -> None:
+    """UsageError if DST is in a directory that is to be read: what is written would be, too."""
+    fixed = min(target.partition(b"{host}")[0], target.partition(b"{rank}")[0], key=len)
+    if fixed != target:
+        fixed = os.path.dirname(fixed)
+    inside = os.path.join(os.path.realpath(fixed), b"")
+    for (path, _), folder in zip(operands, folders, strict=True):
+        if folder and inside.startswith(os.path.join(os.path.realpath(path), b"")):
+            raise UsageError(f"cannot copy '{show(path)}' into itself: {show(target)}")
+
+
+class _Job:
+    """A rank's part of a job."""
+
+    def __init__(self, options: Options, transport: Transport) -> None:
+        self._options = options
+        self._transport = transport
+        self._begun_s = time.monotonic()
+
+    def run(self) -> int:
+        """The exit code. What nobody expects is reported in a file, and a Defect."""
+        try:
+            return self._run()
+        except PcircleError:
+            raise
+        except Exception as error:
+            raise Defect(f"internal error: {write_report(error, 'broadcasting')}") from error
+
+    def _run(self) -> int:
+        transport, options = self._transport, self._options
+        with Signals(transport.wake) as signals:
+            nodes = nodes_of(transport.nodes, each=b"{rank}" in options.target)
+            decisions = Decisions()
+            acts = transport.rank in nodes
+            place = Place(host_name(), transport.rank, decisions) if acts else None
+            loop = Loop(transport, place, decisions)
+            if transport.rank:
+                return loop.run(signals)
+            return self._conduct(loop, nodes, signals)
+
+    def _conduct(self, loop: Loop, nodes: tuple[int, ...], signals: Signals) -> int:
+        options = self._options
+        report = Report(
+            quiet=options.quiet, verbose=options.verbose, json=options.json, words=options.words
+        )
+        plan, reader, refusal = self._prepare()
+
+        def make(node: Node, send: Send, read: Work) -> Conductor:
+            bucket = None
+            if options.rate is not None:
+                bucket = TokenBucket(options.rate, options.rate * _BURST_S, time.monotonic())
+            ranks = self._transport.size
+            about = (node, plan, nodes, ranks, reader, send, read, digest)
+            return Conductor(*about, partial=options.partial, bucket=bucket)
+
+        conductor = loop.conduct(make)
+
+        def told() -> None:
+            elapsed_s = time.monotonic() - self._begun_s
+            report.status(options.verb, reader.totals, elapsed_s)
+
+        loop.asked = told
+        if refusal is not None:
+            conductor.refuse(refusal.exit_code)
+        try:
+            code = loop.run(signals)
+        finally:
+            with suppress(OSError):
+                os.unlink(os.path.join(plan.records, plan.proof))
+        if refusal is not None:
+            report.refuse(str(refusal))
+            return code
+        elapsed_s = time.monotonic() - self._begun_s
+        return report.tell(options.verb, options.target, conductor, reader.totals, elapsed_s)
+
+    def _prepare(self) -> tuple[Plan, Reader, PcircleError | None]:
+        """What all are told; or why the job is refused before it begins."""
+        options = self._options
+        job = os.urandom(8).hex()
+        proof = b"proof-" + job.encode()
+        reader = Reader(())
+        plan = Plan(job, options.verb, options.target, ())
+        try:
+            if options.json is not None:
+                jsonout.check(options.json)
+            operands = _operands(options)
+            folders = () if options.verb == "remove" else _folders(operands)
+            if options.verb == "copy":
+                _refuse_inside(operands, folders, options.target)
+            if options.verb != "check":
+                _prove(options.records, proof)
+        except PcircleError as error:
+            return plan, reader, error
+        plan = Plan(
+            job=job,
+            verb=options.verb,
+            target=options.target,
+            names=tuple(operand.name for operand in operands),
+            folders=folders,
+            records=options.records,
+            proof=proof,
+            update=options.update,
+            force=options.force,
+            keep=options.keep,
+            sync=options.sync,
+            patience_s=options.patience_s,
+        )
+        return plan, Reader(operands), None
+
+
+def _prove(records: bytes, proof: bytes) -> None:
+    """Have the directory of records, with a file by which nodes know it. UsageError."""
+    try:
+        make_directory(records)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(os.path.join(records, proof), flags, 0o600))
+    except OSError as error:
+        why = error.strerror or str(error)
+        text = f"{show(records)}: {why}; name a directory that all nodes share with --record-dir"
+        raise UsageError(text) from None

@@ -1,0 +1,425 @@
+"""The reader's other half: it asks the nodes, reads, has the stream sent, and has all show it.
+
+Pure as `pcircle.tools.fbcast.node` is. `bad` are the nodes that have dropped out, each with the reason;
+without `partial` the first of them ends the job, and nothing is shown anywhere. What a node was
+lost in the midst of is sent again, to those that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, Protocol
+
+from pcircle.collective import Answer, Op, Request
+from pcircle.collective.gathering import LOST
+from pcircle.core.errors import (
+    EXIT_OK,
+    EntriesFailed,
+    IntegrityError,
+    StoppedEarly,
+    UsageError,
+    worst,
+)
+from pcircle.core.guards import require
+from pcircle.threads.throttle import TokenBucket
+from pcircle.tools.fbcast.messages import (
+    Alive,
+    Begin,
+    Chunk,
+    Finish,
+    Message,
+    Plan,
+    Ready,
+    Staged,
+    Start,
+    Stop,
+    Way,
+)
+from pcircle.tools.fbcast.node import READER, Node, Work, explain
+
+_LOST = "the process was lost"
+JOINING, LISTING, SENDING, CHECKING, SHOWING, OVER = range(6)
+
+
+class Source(Protocol):
+    """What is read. All may take long; OSError says why something can't be read."""
+
+    def begin(self, nodes: int, files: bool, needed: bytes | None) -> Way:
+        """Read from the beginning: files, of the list those that are `needed`, or the list."""
+
+    def read(self) -> tuple[bytes, bool]:
+        """The next chunk, and whether it is the last."""
+
+    def sign(self) -> bytes:
+        """The signature of each name, one after the other."""
+
+
+class Conductor:
+    """What the reader does beside being a node. `outcome` is for the user, once it is over."""
+
+    def __init__(
+        self,
+        node: Node,
+        plan: Plan,
+        nodes: Sequence[int],
+        ranks: int,
+        source: Source,
+        send: Callable[[int, Message], None],
+        read: Work,
+        digest: Callable[[bytes], bytes],
+        *,
+        partial: bool = False,
+        bucket: TokenBucket | None = None,
+    ) -> None:
+        self.bad: dict[int, str] = {}
+        self.hosts: dict[int, str] = {}
+        self.reason = ""
+        self.code = EXIT_OK
+        self.phase = JOINING
+        self.decided: bool | None = False
+        self.completed = False
+        self.sent_bytes = 0
+        self.chunks = 0
+        self.way: Way = "chain"
+        self._node = node
+        self._plan = plan
+        self._nodes = tuple(nodes)
+        self._ranks = ranks
+        self._source = source
+        self._send = send
+        self._read_on = read
+        self._digest = digest
+        self._partial = partial
+        self._bucket = bucket
+        self._ready: dict[int, Ready] = {}
+        self._staged: dict[int, bytes] = {}
+        self._heard_s: dict[int, float] = {}
+        self._attempt = 0
+        self._route: tuple[int, ...] = ()
+        self._files = True
+        self._needed: bytes | None = None
+        self._number = 0
+        self._is_open = False  # the source, for this attempt
+        self._is_reading = False
+        self._held: Chunk | None = None
+        self._held_until_s = -inf
+        self._op: Op | None = None
+        self._shows = 0
+        self._lost_showing = False  # a node was lost meanwhile
+        self._signed: bytes | None = None
+        self.now_s = 0.0
+        self._stopped: int | None = None
+
+    # ---- events ----------------------------------------------------------------
+
+    def begin(self, now_s: float) -> None:
+        """Ask all nodes."""
+        self.now_s = now_s
+        if self.phase == OVER:
+            self._finish()
+            return
+        self._heard_s = dict.fromkeys(self._nodes, now_s)
+        for rank in self._nodes:
+            self._send(rank, Begin(self._plan))
+        if self._plan.verb == "check":
+            self._read(self._source.sign, self._source_signed)
+
+    def refuse(self, code: int) -> None:
+        """Before it begins: it will only be ended."""
+        self.phase = OVER
+        self.code = code
+
+    def received(self, source: int, message: Message, now_s: float) -> bool:
+        """A message has come; whether it was for the conductor."""
+        self.now_s = now_s
+        if source in self._heard_s:
+            self._heard_s[source] = now_s
+        if isinstance(message, Ready):
+            self._hear_ready(source, message)
+        elif isinstance(message, Staged):
+            self._hear_staged(source, message)
+        elif isinstance(message, Stop):
+            self._stop(message.code)
+        elif isinstance(message, Alive):
+            if source != READER:
+                self._send(source, Alive())  # so it knows that it is not alone
+                return True
+            return False
+        else:
+            return False
+        return True
+
+    def lost(self, rank: int, why: str, now_s: float) -> None:
+        """A rank is dead."""
+        self.now_s = now_s
+        if rank in self._nodes:
+            self._drop(rank, f"{_LOST}: {why}", gone=True)
+
+    def tick(self, now_s: float) -> None:
+        """Time has passed, or something has come."""
+        self.now_s = now_s
+        if self.phase == OVER:
+            return
+        for rank in self._waited_for():
+            silent_s = now_s - self._heard_s.get(rank, now_s)
+            if rank != READER and silent_s > self._plan.patience_s:
+                self._drop(rank, f"no answer in {self._plan.patience_s:g} s", gone=True)
+        self._pump()
+        member = self._node.member
+        if self._op is not None and member is not None:
+            for answer in [each for each in member.answers if each.op == self._op]:
+                member.answers.remove(answer)
+                self._op = None
+                self._hear_answer(answer)
+
+    def next_s(self) -> float:
+        """When `tick` has something to do."""
+        if self.phase == OVER:
+            return inf
+        waits = [self._heard_s[rank] for rank in self._waited_for() if rank != READER]
+        late_s = min(waits, default=inf) + self._plan.patience_s * 1.01
+        return min(late_s, self._held_until_s if self._held is not None else inf)
+
+    def _stop(self, code: int) -> None:
+        if self._stopped is None and self.phase != OVER:
+            self._stopped = code
+            if self.phase != SHOWING:  # else it is decided in a moment
+                self._over(code, "")
+
+    # ---- nodes -----------------------------------------------------------------
+
+    @property
+    def good(self) -> tuple[int, ...]:
+        """The nodes that can still do it."""
+        return tuple(rank for rank in self._nodes if rank not in self.bad)
+
+    def _waited_for(self) -> list[int]:
+        if self.phase == SHOWING:
+            return []  # the operation has a patience of its own
+        # A bad node that lives hands on, so it must not fall silent either.
+        relays = self._route if self.phase in (LISTING, SENDING) else ()
+        return [rank for rank in self._heard_s if rank not in self.bad or rank in relays]
+
+    def _drop(self, rank: int, why: str, *, gone: bool = False) -> None:
+        """A node is bad; what is `gone` hands nothing on any more."""
+        was_good = rank not in self.bad
+        if was_good:
+            self.bad[rank] = why
+        if gone:
+            self._heard_s.pop(rank, None)
+        if self.phase in (OVER, SHOWING):
+            self._lost_showing = self._lost_showing or was_good
+            return
+        if self.phase in (JOINING, CHECKING):
+            if was_good:
+                self._look()
+            return
+        if not self._partial:
+            self._over(StoppedEarly.exit_code, "")
+        elif not self.good:
+            self._over(StoppedEarly.exit_code, "no node is left")
+        elif gone:
+            self._stream()
+        else:
+            self._look()
+
+    def _look(self) -> None:
+        """Go on if nobody is waited for any more."""
+        if self.phase == JOINING and self._ready.keys() | self.bad.keys() >= set(self._nodes):
+            self._joined()
+        elif self.phase == CHECKING:
+            if self._signed is not None and self._staged.keys() >= set(self.good):
+                self._compare()
+        elif self.phase in (LISTING, SENDING) and self._staged.keys() >= set(self.good):
+            if self.phase == SENDING:
+                self._show()
+            else:
+                self._need()
+
+    def _hear_ready(self, source: int, ready: Ready) -> None:
+        self._ready[source] = ready
+        self.hosts[source] = ready.host
+        if ready.problem:
+            self._heard_s.pop(source, None)  # no stream goes through it
+            self._drop(source, ready.problem)
+        else:
+            self._look()
+
+    def _joined(self) -> None:
+        plan = self._plan
+        if plan.verb == "check":
+            self.phase = CHECKING
+            self._look()
+            return
+        ready = {rank: self._ready[rank] for rank in self.good}
+        some = any(each.completed for each in ready.values())
+        if some and all(each.completed or each.present for each in ready.values()):
+            self.completed = self.decided = True
+            self._over(self._code_of_bad(EntriesFailed.exit_code), "")
+            return
+        for rank, each in ready.items():
+            if each.exists:
+                self._heard_s.pop(rank, None)
+                self.bad[rank] = each.exists
+        if self.bad and (not self._partial or not self.good):
+            refused = all(rank in self._ready for rank in self.bad)
+            self._over(UsageError.exit_code if refused else StoppedEarly.exit_code, "")
+        elif plan.verb == "remove":
+            self._show()
+        else:
+            self._files = not plan.update
+            self._stream()
+
+    # ---- the stream ------------------------------------------------------------
+
+    def _stream(self) -> None:
+        """Send all from the beginning, to those that are left."""
+        self.phase = SENDING if self._files else LISTING
+        self._attempt += 1
+        self._number = 0
+        self._staged.clear()
+        self._held = None
+        self._is_open = False
+        files, needed, attempt = self._files, self._needed, self._attempt
+        route = self._route = (READER, *(rank for rank in self.good if rank != READER))
+
+        def opened(way: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self._fail_source(error)
+            elif attempt == self._attempt and self.phase != OVER:
+                self.way = way
+                self._is_open = True
+                for rank in route:
+                    self._send(rank, Start(attempt, route, way, files))
+
+        self._read(lambda: self._source.begin(len(route), files, needed), opened)
+
+    def _pump(self) -> None:
+        """Read on, if there is room for it, and offer what was read, if its time has come."""
+        spread = self._node.spread
+        if spread is None or spread.attempt != self._attempt or not self._is_open:
+            return
+        if self._held is not None and self._held_until_s <= self.now_s:
+            chunk, self._held = self._held, None
+            self.chunks += 1
+            self.sent_bytes += len(chunk.data)
+            self._is_open = not chunk.last
+            spread.offer(chunk)
+        if self._is_open and self._held is None and not self._is_reading and spread.has_room():
+            self._is_reading = True
+            attempt = self._attempt
+            self._read(self._read_chunk, lambda chunk, error: self._was_read(attempt, chunk, error))
+
+    def _read_chunk(self) -> tuple[bytes, bytes, bool]:
+        data, last = self._source.read()
+        return data, self._digest(data), last
+
+    def _was_read(self, attempt: int, read: Any, error: BaseException | None) -> None:
+        self._is_reading = False
+        if self.phase == OVER or attempt != self._attempt:
+            return
+        if error is not None:
+            self._fail_source(error)
+            return
+        data, digest, last = read
+        self._held = Chunk(self._number, data, digest, last)
+        self._number += 1
+        self._held_until_s = -inf
+        if self._bucket is not None:
+            self._held_until_s = self.now_s + self._bucket.take(len(data), self.now_s)
+        self._pump()
+
+    def _fail_source(self, error: BaseException) -> None:
+        if self.phase != OVER:
+            self._over(StoppedEarly.exit_code, explain(error))
+
+    def _hear_staged(self, source: int, staged: Staged) -> None:
+        if staged.attempt != self._attempt or source in self.bad:
+            return
+        if staged.problem:
+            self._drop(source, staged.problem)
+        else:
+            self._staged[source] = staged.said
+            self._look()
+
+    def _need(self) -> None:
+        """The list was compared everywhere: send what somebody needs."""
+        answers = [self._staged[rank] for rank in self.good]
+        length = max(map(len, answers), default=0)
+        needed = 0
+        for answer in answers:
+            needed |= int.from_bytes(answer.ljust(length, b"\0"), "little")
+        self._needed = needed.to_bytes(length, "little")
+        self._files = True
+        self._stream()
+
+    # ---- comparing -------------------------------------------------------------
+
+    def _source_signed(self, signed: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail_source(error)
+        else:
+            self._signed = signed
+            self._look()
+
+    def _compare(self) -> None:
+        codes = [EntriesFailed.exit_code] if self.bad else []
+        for rank in self.good:
+            if self._staged[rank] != self._signed:
+                self.bad[rank] = "differs from the source"
+                codes.append(IntegrityError.exit_code)
+        self.decided = not codes
+        self._over(worst(codes), "")
+
+    # ---- showing ---------------------------------------------------------------
+
+    def _show(self) -> None:
+        """All have it: from here on it is one operation."""
+        self.phase = SHOWING
+        self._shows += 1
+        # A key of its own: it must not wait for who has not heard yet that another came to nothing.
+        key = b"%d" % self._shows
+        request = Request(key, READER, self.good, self._plan.job.encode())
+        self._op = require(self._node.member).request(request, self.now_s)
+
+    def _hear_answer(self, answer: Answer) -> None:
+        refused = {each.rank: each.refusal for each in answer.said if each.refusal}
+        newly = refused.keys() - self.bad.keys() or self._lost_showing
+        for rank, why in refused.items():
+            self.bad.setdefault(rank, _LOST if why == LOST else why)
+        self.decided = answer.decided
+        if answer.decided is None:
+            why = "in doubt: the decision's record cannot be reached; run the same command again"
+            self._over(StoppedEarly.exit_code, why)
+        elif answer.decided:
+            code = EntriesFailed.exit_code if self._partial else StoppedEarly.exit_code
+            self._over(self._code_of_bad(code), "")
+        elif self._stopped is not None:
+            self._over(self._stopped, "")
+        elif self._partial and newly and self.good:
+            self._lost_showing = False
+            self._show()
+        else:
+            self._over(StoppedEarly.exit_code, "")
+
+    def _code_of_bad(self, code: int) -> int:
+        return code if self.bad else EXIT_OK
+
+    # ---- the end ---------------------------------------------------------------
+
+    def _over(self, code: int, reason: str) -> None:
+        if self.phase == OVER:
+            return
+        self.phase = OVER
+        self.code = code
+        self.reason = reason
+        self._held = None
+        self._finish()
+
+    def _finish(self) -> None:
+        for rank in range(self._ranks):
+            self._send(rank, Finish(self.code))
+
+    def _read(self, call: Callable[[], Any], then: Callable[[Any, Any], None]) -> None:
+        self._read_on(call, then)

@@ -1,0 +1,357 @@
+"""Reading files and trees into a stream of chunks: the reader's side, and nobody else opens them.
+
+What is found is read once, in the order in which directories are listed. A file that changes while
+it is read, or an entry that can't be read, ends the broadcast: nodes are to have all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pcircle.core.buffers import aligned
+from pcircle.core.names import show
+from pcircle.core.writing import write_all
+from pcircle.fs.attributes.acls import ACCESS, DEFAULT
+from pcircle.fs.attributes.xattrs import read_attributes
+from pcircle.fs.data import data_ranges, may_have_holes
+from pcircle.fs.file_system import size_is_nominal
+from pcircle.tools.fbcast import model
+from pcircle.tools.fbcast.frames import (
+    About,
+    Close,
+    Data,
+    End,
+    Enter,
+    File,
+    Frame,
+    Hard,
+    Leave,
+    Link,
+    Listed,
+    about,
+    packed,
+)
+from pcircle.tools.fbcast.messages import Way
+from pcircle.tools.fbcast.signing import DIGEST_BYTES, digest_of, signatures_of
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NOMINAL_BYTES = 128 << 10  # files of /proc/sys are given to one read as a whole
+_HEAD_BYTES = 64  # of a frame of content, at most
+_MIN_PIECE_BYTES = 4 << 10  # of content in the rest of a chunk
+
+
+class Operand(NamedTuple):
+    """A SRC: its path, through a link if it is one, and its name on the nodes."""
+
+    path: bytes
+    name: bytes
+
+
+class _Content(NamedTuple):
+    """Content to be read: a range of an open file."""
+
+    fd: int
+    offset: int
+    length: int
+    path: bytes
+
+
+class Totals:
+    """What a broadcast consists of; `skipped` are special files, by kind."""
+
+    def __init__(self) -> None:
+        self.entries = 0
+        self.bytes = 0
+        self.skipped: dict[str, int] = {}
+
+
+class Reader:
+    """What is read for a broadcast; see `pcircle.tools.fbcast.conductor.Source`."""
+
+    def __init__(self, operands: Sequence[Operand]) -> None:
+        self.totals = Totals()
+        self._operands = operands
+        self._frames: Iterator[Frame | _Content] = iter(())
+        self._pending = b""
+        self._content: _Content | None = None
+        self._chunk_bytes = model.MAX_CHUNK_BYTES
+        self._buffer = aligned(model.MAX_CHUNK_BYTES)
+        self._needed: bytes | None = None
+        self._digests = bytearray()  # of listed files, by number
+        self._files_seen = 0
+        allow_descriptors()
+
+    def begin(self, nodes: int, files: bool, needed: bytes | None) -> Way:
+        """See `Source`."""
+        enough = model.crossing_bytes(nodes)
+        size_bytes = self._size_up_to(enough)
+        way, self._chunk_bytes = model.choose(size_bytes, nodes)
+        if size_bytes > enough:  # and nobody knows by how much
+            way, self._chunk_bytes = "chain", model.MAX_CHUNK_BYTES
+        self._needed = needed
+        self._frames = iter(self._walk() if files else self._list())
+        self._pending, self._content = b"", None
+        return way
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        close = getattr(self._frames, "close", None)
+        if close is not None:
+            close()
+
+    def sign(self) -> bytes:
+        """See `Source`."""
+        return signatures_of([operand.path for operand in self._operands])
+
+    def read(self) -> tuple[bytes, bool]:
+        """See `Source`."""
+        view = self._buffer[: self._chunk_bytes]
+        at = 0
+        while at < len(view):
+            if self._pending:
+                count = min(len(self._pending), len(view) - at)
+                view[at : at + count] = self._pending[:count]
+                self._pending = self._pending[count:]
+                at += count
+            elif self._content is not None:
+                if at and len(view) - at < _HEAD_BYTES + _MIN_PIECE_BYTES:
+                    break
+                at = self._read_content(self._content, view, at)
+            else:
+                frame = next(self._frames, None)
+                if frame is None:
+                    return bytes(view[:at]), True
+                if isinstance(frame, _Content):
+                    self._content = frame
+                else:
+                    self._pending = packed(frame)
+        return bytes(view[:at]), False
+
+    def _read_content(self, content: _Content, view: memoryview, at: int) -> int:
+        """Fill the rest of a chunk from a file; where it is full."""
+        length = min(content.length, len(view) - at - _HEAD_BYTES)
+        head = packed(Data(content.offset, length))
+        view[at : at + len(head)] = head
+        at += len(head)
+        end = at + length
+        offset = content.offset
+        while at < end:
+            count = os.preadv(content.fd, [view[at:end]], offset)
+            if not count:
+                raise OSError(f"{show(content.path)}: it changed while it was read")
+            at += count
+            offset += count
+        left = content.length - length
+        self._content = content._replace(offset=offset, length=left) if left else None
+        return at
+
+    # ---- walking ---------------------------------------------------------------
+
+    def _walk(self) -> Iterator[Frame | _Content]:
+        self.totals = Totals()
+        self._files_seen = 0
+        links: dict[tuple[int, int], int] = {}
+        for path, name in self._operands:
+            try:
+                status = os.stat(path)
+                if stat.S_ISDIR(status.st_mode):
+                    yield from self._tree(path, name, links)
+                else:
+                    yield from self._file(None, path, name, path, links)
+            except OSError as error:
+                raise _named(path, error) from error
+        yield Close(self.totals.entries)
+
+    def _tree(
+        self, path: bytes, name: bytes, links: dict[tuple[int, int], int]
+    ) -> Iterator[Frame | _Content]:
+        """A directory with all that is in it, without recursion: trees may be deep."""
+        fd = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
+        stack: list[tuple[int, bytes, Iterator[os.DirEntry[str]]]] = []
+        try:
+            yield self._enter(fd, name)
+            stack.append((fd, path, _entries(fd)))
+            while stack:
+                fd, path, entries = stack[-1]
+                entry = next(entries, None)
+                if entry is None:
+                    yield Leave()
+                    os.close(stack.pop()[0])
+                    continue
+                name = os.fsencode(entry.name)
+                below = os.path.join(path, name)
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        inner = os.open(name, _DIRECTORY, dir_fd=fd)
+                        stack.append((inner, below, _entries(inner)))
+                        yield self._enter(inner, name)
+                    elif entry.is_symlink():
+                        self.totals.entries += 1
+                        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                        yield Link(name, about(status), os.readlink(name, dir_fd=fd))
+                    else:
+                        yield from self._file(fd, name, name, below, links)
+                except OSError as error:
+                    raise _named(below, error) from error
+        finally:
+            for each, *_ in stack:
+                os.close(each)
+
+    def _enter(self, fd: int, name: bytes) -> Enter:
+        self.totals.entries += 1
+        lists = read_attributes(fd, xattr=False, lists=(ACCESS, DEFAULT))
+        return Enter(name, about(os.fstat(fd), tuple(lists)))
+
+    def _file(
+        self,
+        holder: int | None,
+        opened: bytes,
+        name: bytes,
+        path: bytes,
+        links: dict[tuple[int, int], int],
+    ) -> Iterator[Frame | _Content]:
+        status = os.stat(opened, dir_fd=holder, follow_symlinks=holder is None)
+        if not stat.S_ISREG(status.st_mode):
+            kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
+            self.totals.skipped[kind] = self.totals.skipped.get(kind, 0) + 1
+            return
+        fd = os.open(opened, _FILE if holder is not None else _FILE & ~os.O_NOFOLLOW, dir_fd=holder)
+        copy = -1
+        try:
+            status = os.fstat(fd)
+            identity = status.st_dev, status.st_ino
+            self.totals.entries += 1
+            if identity in links:
+                yield Hard(name, links[identity])
+                return
+            number, self._files_seen = self._files_seen, self._files_seen + 1
+            if status.st_nlink > 1:
+                links[identity] = number
+            lists = read_attributes(fd, xattr=False, lists=(ACCESS,))
+            copy = _read_to_end(fd) if size_is_nominal(fd, status) else -1
+            size = status.st_size if copy < 0 else os.fstat(copy).st_size
+            kept = self._kept(number)
+            linked = status.st_nlink > 1
+            yield File(name, about(status, tuple(lists)), size, number, linked, kept)
+            if not kept:
+                if copy < 0:
+                    yield from self._contents(fd, status, path)
+                elif size:
+                    yield _Content(copy, 0, size, path)
+                self.totals.bytes += size
+            yield End()
+        finally:
+            os.close(fd)
+            if copy >= 0:
+                os.close(copy)
+
+    def _contents(self, fd: int, status: os.stat_result, path: bytes) -> Iterator[_Content]:
+        ranges: Iterator[tuple[int, int]] = iter([(0, status.st_size)] if status.st_size else [])
+        if may_have_holes(status):
+            ranges = data_ranges(fd, 0, status.st_size)
+        for offset, length in ranges:
+            yield _Content(fd, offset, length, path)
+        now = os.fstat(fd)
+        if (now.st_size, now.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
+            raise OSError("it changed while it was read")
+
+    def _kept(self, number: int) -> bytes:
+        """The digest of a file whose content no node needs, as it was listed; else nothing."""
+        needed = self._needed
+        listed = self._digests[DIGEST_BYTES * number : DIGEST_BYTES * (number + 1)]
+        if needed is None or not listed:
+            return b""
+        is_needed = number // 8 < len(needed) and needed[number // 8] >> number % 8 & 1
+        return b"" if is_needed else bytes(listed)
+
+    # ---- sizes and lists ---------------------------------------------------------
+
+    def _list(self) -> Iterator[Frame]:
+        """All files with their digests, in the order of the stream."""
+        path: list[bytes] = []
+        content: list[_Content] = []
+        name, size = b"", 0
+        self._needed = None
+        self._digests.clear()
+        for frame in self._walk():
+            if isinstance(frame, Enter):
+                path.append(frame.name)
+            elif isinstance(frame, Leave):
+                path.pop()
+            elif isinstance(frame, File):
+                name, size = b"/".join([*path, frame.name]), frame.size
+                content = []
+            elif isinstance(frame, _Content):
+                content.append(frame)
+            elif isinstance(frame, End):
+                fd = content[0].fd if content else -1
+                sealed = digest_of(fd, size)
+                self._digests += sealed
+                yield Listed(name, size, sealed)
+        yield Close(self.totals.entries)
+
+    def _size_up_to(self, enough_bytes: int) -> int:
+        """How many bytes there are, or more than enough."""
+        size_bytes = 0
+        waiting = [operand.path for operand in self._operands]
+        first = len(waiting)
+        while waiting and size_bytes <= enough_bytes:
+            path = waiting.pop()
+            try:
+                status = os.stat(path, follow_symlinks=len(waiting) < first)
+                size_bytes += status.st_size + _HEAD_BYTES
+                if stat.S_ISDIR(status.st_mode):
+                    waiting += [entry.path for entry in os.scandir(path)]
+            except OSError:
+                continue  # the walk will find it, and say so
+        return size_bytes
+
+
+def _read_to_end(fd: int) -> int:
+    """The content of a file that claims another size, in memory and open. OSError."""
+    copy = os.memfd_create("content", os.MFD_CLOEXEC)
+    try:
+        piece = aligned(_NOMINAL_BYTES)
+        while count := os.readv(fd, [piece]):
+            write_all(copy, piece[:count])
+    except OSError:
+        os.close(copy)
+        raise
+    return copy
+
+
+_KINDS = {
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}
+
+
+def _entries(fd: int) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(fd) as found:
+        return iter(list(found))
+
+
+def _named(path: bytes, error: OSError) -> OSError:
+    """The error with the path of what could not be read, which is said once."""
+    if error.errno is None:
+        text = str(error)
+        prefix = show(path)
+        return OSError(text if text.startswith("/") or ": " in text else f"{prefix}: {text}")
+    return OSError(f"{show(path)}: {error.strerror}")
+
+
+def allow_descriptors() -> None:
+    """As many as the system permits: each level of a tree takes one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+__all__ = ["About", "Operand", "Reader", "Totals", "allow_descriptors"]

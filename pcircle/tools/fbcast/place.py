@@ -1,0 +1,460 @@
+"""A node's directory: what was sent is staged in it, and shown by renaming.
+
+All that a job makes is in one directory, `.fbcast-JOB-RANK`, which is locked while the job lives:
+
+- `new`: what was sent, under its names,
+- `old`: what it replaces, once that is replaced,
+- `intent`: there from the moment at which this node is ready to show it; what has to be known to
+  do so, or not, when nobody is left who could tell.
+
+To show a name is to rename it, or to exchange it with a directory that has its name: at every
+moment the name is that of the old tree or of the new one. Each step can be repeated, as the intent
+knows the new inodes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import msgspec
+
+from pcircle.collective import Directory, Op, Refused
+from pcircle.core.guards import require
+from pcircle.core.names import show
+from pcircle.core.writing import write_all
+from pcircle.fs.naming import NO_SUCH_RENAME
+from pcircle.fs.safe_open import directory as open_directory
+from pcircle.fs.scan import rewound
+from pcircle.tools.fbcast.messages import Plan, Ready
+from pcircle.tools.fbcast.packing import allow_descriptors
+from pcircle.tools.fbcast.signing import signatures_of
+from pcircle.tools.fbcast.unpacking import Comparison, Stream, Tree
+
+PREFIX = b".fbcast-"
+_JOB = rb"\.fbcast-[0-9a-f]{16}-[0-9]+"
+_INTENT = b"intent"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_INTENT_BYTES = 1 << 20
+_RENAME_EXCHANGE = 2  # linux/fs.h
+
+
+class Intent(msgspec.Struct, frozen=True, array_like=True):
+    """What a node is ready to do. `inodes` and `modes` are of the new names; to remove: none."""
+
+    op: Op
+    names: tuple[bytes, ...]
+    inodes: tuple[int, ...]
+    modes: tuple[int, ...]
+    records: bytes
+
+
+class Decisions:
+    """Where decisions are recorded: those of this job, and those of earlier ones."""
+
+    def __init__(self) -> None:
+        self.path = b""
+        self.earlier: dict[Op, bytes] = {}
+
+    def settle(self, op: Op, commit: bool) -> bool | None:
+        """See `pcircle.collective.Records`."""
+        return Directory(self.earlier.get(op, self.path)).settle(op, commit)
+
+    def forget(self, op: Op) -> None:
+        """See `pcircle.collective.Records`."""
+        Directory(self.earlier.get(op, self.path)).forget(op)
+
+
+class Place:
+    """The directory of one node; see `pcircle.tools.fbcast.node.Disk`."""
+
+    def __init__(self, host: str, rank: int, decisions: Decisions) -> None:
+        self._host = host
+        self._rank = rank
+        self._decisions = decisions
+        self._plan: Plan | None = None
+        self._target = b""
+        self._fd = -1  # of the target
+        self._work: dict[bytes, int] = {}  # directories of jobs that are locked, by name
+        self._own = b""
+        self._ops: dict[Op, bytes] = {}  # intents, by the name of the job's directory
+        self._finished: set[tuple[bytes, ...]] = set()
+        self._stream: Stream | None = None
+        self._staged = False
+        self._beats = 0
+        self._syncing = False
+
+    # ---- beginning -------------------------------------------------------------
+
+    def join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> Ready:
+        """See `Disk`."""
+        self._plan = plan
+        self._decisions.path = plan.records
+        text = plan.target.replace(b"{host}", os.fsencode(self._host))
+        self._target = text.replace(b"{rank}", b"%d" % self._rank)
+        try:
+            problem = self._join(plan, recover)
+        except OSError as error:
+            problem = f"{show(self._target)}: {error.strerror or error}"
+        if problem:
+            return Ready(self._host, problem)
+        present = plan.verb == "copy" and all(map(self._status, plan.names))
+        completed = plan.verb == "copy" and plan.names in self._finished
+        exists = "" if plan.verb != "copy" else self._refused(plan)
+        return Ready(self._host, "", exists, completed, present)
+
+    def _join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> str:
+        self._fd = open_directory(self._target)
+        if plan.verb == "check":
+            return ""
+        allow_descriptors()
+        shown = show(self._target)
+        if not self._take_earlier():
+            return f"{shown}: another fbcast is running here"
+        if list(recover()):
+            return f"{shown}: an earlier run is in doubt here, and its record cannot be reached"
+        self._clear()
+        self._own = b"%b%b-%d" % (PREFIX, plan.job.encode(), self._rank)
+        os.mkdir(self._own, 0o700, dir_fd=self._fd)
+        if not self._take(self._own):
+            return f"{shown}: another fbcast is running here"
+        for name in os.listdir(rewound(self._fd)):
+            job = os.fsencode(name)
+            if job.startswith(PREFIX + plan.job.encode()) and job != self._own:
+                return f"{shown}: other nodes have the same directory; use {{host}} in its name"
+        try:
+            os.stat(os.path.join(plan.records, plan.proof))
+        except OSError:
+            records = show(plan.records)
+            return f"{records} is not the same on all nodes; name another with --record-dir"
+        return ""
+
+    def _refused(self, plan: Plan) -> str:
+        """Why names that are there already are not to be replaced."""
+        for name, folder in zip(plan.names, plan.folders, strict=True):
+            status = self._status(name)
+            shown = show(os.path.join(self._target, name))
+            if status is None:
+                continue
+            if plan.keep:
+                return f"{shown} exists"
+            is_folder = stat.S_ISDIR(status.st_mode)
+            if (is_folder or folder) and not (plan.force or (plan.update and is_folder == folder)):
+                return f"{shown} exists; add --update to change it, or --force to replace it"
+        return ""
+
+    def _status(self, name: bytes) -> os.stat_result | None:
+        try:
+            return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def _take_earlier(self) -> bool:
+        """Lock what earlier jobs of this user have left; false if one of them lives."""
+        for text in os.listdir(rewound(self._fd)):
+            name = os.fsencode(text)
+            if re.fullmatch(_JOB, name) is None:
+                continue
+            status = self._status(name)
+            if status is None or not stat.S_ISDIR(status.st_mode):
+                continue
+            own = PREFIX + require(self._plan).job.encode()
+            if status.st_uid != os.geteuid() or name.startswith(own):
+                continue
+            if not self._take(name):
+                return False
+            intent = self._intent(name)
+            if intent is not None:
+                self._ops[intent.op] = name
+                self._decisions.earlier[intent.op] = intent.records
+        return True
+
+    def _take(self, name: bytes) -> bool:
+        fd = os.open(name, _DIRECTORY, dir_fd=self._fd)
+        try:
+            if os.fstat(fd).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, f"{show(name)} belongs to another user")
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
+        self._work[name] = fd
+        return True
+
+    def _clear(self) -> None:
+        """Remove what is not in doubt."""
+        for name in set(self._work) - set(self._ops.values()):
+            _remove(name, self._fd, self._beat)
+            os.close(self._work.pop(name))
+
+    # ---- the stream ------------------------------------------------------------
+
+    def sign(self) -> bytes:
+        """See `Disk`."""
+        names = require(self._plan).names
+        if not all(map(self._status, names)):
+            return b""  # which no source has
+        paths = [os.path.join(self._target, name) for name in names]
+        return signatures_of(paths, self._beat)
+
+    def begin(self, files: bool) -> None:
+        """See `Disk`."""
+        self._stop()
+        self._staged = False
+        if not self._own:
+            raise OSError("this node could not begin")
+        if not files:
+            self._stream = Comparison(self._fd, self._beat)
+            return
+        work = self._work[self._own]
+        _remove(b"new", work, self._beat)
+        os.mkdir(b"new", 0o700, dir_fd=work)
+        fd = os.open(b"new", _DIRECTORY, dir_fd=work)
+        try:
+            self._stream = Tree(fd, self._fd, self._beat)
+        finally:
+            os.close(fd)
+
+    def write(self, data: bytes) -> None:
+        """See `Disk`."""
+        if self._stream is None:
+            raise OSError("this node could not begin")
+        self._stream.write(data)
+
+    def complete(self) -> bytes:
+        """See `Disk`."""
+        stream = require(self._stream)
+        said = stream.complete()
+        if isinstance(stream, Tree):
+            self._staged = True
+            self._sync(whole=require(self._plan).sync)
+        self._stop()
+        return said
+
+    def _sync(self, *, whole: bool) -> None:
+        """Bring names to disk, or `whole` files, which takes as long as it takes.
+
+        What is synced later, in the midst of the vote, then has little left to write.
+        """
+        self._syncing = True
+        try:
+            if whole:
+                _sync_file_system(self._fd)
+            os.fsync(self._work[self._own])
+        finally:
+            self._syncing = False
+
+    def _beat(self) -> None:
+        self._beats += 1
+
+    def pulse(self) -> int:
+        """See `Disk`."""
+        self._beats += self._syncing
+        return self._beats
+
+    def _stop(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def drop(self) -> None:
+        """See `Disk`."""
+        self._stop()
+        if self._fd < 0:
+            return
+        try:
+            self._clear()
+        finally:
+            opened = [*self._work.values(), self._fd]
+            self._work.clear()
+            self._fd = -1
+            for fd in opened:
+                os.close(fd)
+
+    # ---- the store of a collective operation --------------------------------------
+
+    def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
+        """Write the intent."""
+        plan = require(self._plan)
+        if what != plan.job.encode() or not self._own:
+            raise Refused("this node knows of another job")
+        for other in [each for each, job in self._ops.items() if job == self._own]:
+            self.undo(other)  # the reader asks anew only if nothing came of it
+        inodes: list[int] = []
+        modes: list[int] = []
+        work = self._work[self._own]
+        if plan.verb == "copy":
+            if not self._staged:
+                raise Refused("this node does not have all of it")
+            for name in plan.names:
+                status = os.stat(os.path.join(b"new", name), dir_fd=work, follow_symlinks=False)
+                inodes.append(status.st_ino)
+                modes.append(status.st_mode)
+        with suppress(FileExistsError):
+            os.mkdir(b"old", 0o700, dir_fd=work)
+        intent = Intent(op, plan.names, tuple(inodes), tuple(modes), plan.records)
+        fd = os.open(b".intent", _NEW_FILE, 0o600, dir_fd=work)
+        try:
+            write_all(fd, msgspec.msgpack.encode(intent))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(b".intent", _INTENT, src_dir_fd=work, dst_dir_fd=work)
+        os.fsync(work)
+        self._ops[op] = self._own
+        return b""
+
+    def look(self, what: bytes) -> bytes:
+        """Nobody asks."""
+        raise Refused("there is nothing to be asked")
+
+    def commit(self, op: Op) -> None:
+        """Show the new names, or take those away that are to be removed."""
+        job = self._ops.get(op)
+        if job is None:
+            return
+        work = self._work[job]
+        intent = require(self._intent(job))
+        for number, name in enumerate(intent.names):
+            if not intent.inodes:
+                with suppress(FileNotFoundError):
+                    os.rename(name, b"old/%d" % number, src_dir_fd=self._fd, dst_dir_fd=work)
+            else:
+                self._show(name, intent, number, work)
+        os.fsync(self._fd)
+        self._forget(op, job)
+        self._finished.add(intent.names)
+
+    def _show(self, name: bytes, intent: Intent, number: int, work: int) -> None:
+        mode = intent.modes[number]
+        status = self._status(name)
+        if status is None or status.st_ino != intent.inodes[number]:
+            new = os.path.join(b"new", name)
+            if stat.S_ISDIR(mode):
+                # A directory that its owner may not write to can't be moved either.
+                os.chmod(new, 0o700, dir_fd=work)
+            self._rename(new, name, status, stat.S_ISDIR(mode), number, work)
+        if stat.S_ISDIR(mode):
+            os.chmod(name, stat.S_IMODE(mode), dir_fd=self._fd)
+
+    def _rename(
+        self,
+        new: bytes,
+        name: bytes,
+        old: os.stat_result | None,
+        folder: bool,
+        number: int,
+        work: int,
+    ) -> None:
+        if old is not None and (folder or stat.S_ISDIR(old.st_mode)):
+            try:
+                _exchange(new, work, name, self._fd)
+                return
+            except OSError as error:
+                if error.errno not in NO_SUCH_RENAME:
+                    raise
+            os.rename(name, b"old/%d" % number, src_dir_fd=self._fd, dst_dir_fd=work)
+        os.rename(new, name, src_dir_fd=work, dst_dir_fd=self._fd)
+
+    def undo(self, op: Op) -> None:
+        """Forget the intent. What was sent stays until the job is over."""
+        job = self._ops.get(op)
+        if job is not None:
+            self._forget(op, job)
+
+    def in_doubt(self) -> Iterable[Op]:
+        """The intents that are left."""
+        return list(self._ops)
+
+    def _forget(self, op: Op, job: bytes) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(_INTENT, dir_fd=self._work[job])
+        del self._ops[op]
+
+    def _intent(self, job: bytes) -> Intent | None:
+        try:
+            fd = os.open(_INTENT, _OLD_FILE, dir_fd=self._work[job])
+        except FileNotFoundError:
+            return None
+        with open(fd, "rb") as file:
+            return msgspec.msgpack.decode(file.read(_MAX_INTENT_BYTES), type=Intent)
+
+
+def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:
+    """Remove a tree, however deep, through no link; its owner may be forbidden to enter it."""
+    if _unlinked(name, holder):
+        return
+    stack = [_opened(name, holder)]
+    try:
+        while stack:
+            fd, name, names = stack[-1]
+            if names:
+                inner = names.pop()
+                beat()
+                if not _unlinked(inner, fd):
+                    stack.append(_opened(inner, fd))
+                continue
+            os.close(stack.pop()[0])
+            os.rmdir(name, dir_fd=stack[-1][0] if stack else holder)
+    finally:
+        for fd, *_ in stack:
+            os.close(fd)
+
+
+def _opened(name: bytes, holder: int) -> tuple[int, bytes, list[bytes]]:
+    """A directory that is to be removed, and the names in it."""
+    try:
+        fd = os.open(name, _DIRECTORY, dir_fd=holder)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=holder)
+        fd = os.open(name, _DIRECTORY, dir_fd=holder)
+    return fd, name, [os.fsencode(each) for each in os.listdir(fd)]
+
+
+def _unlinked(name: bytes, holder: int) -> bool:
+    """Remove what is no directory; false if it is one."""
+    try:
+        os.unlink(name, dir_fd=holder)
+    except FileNotFoundError:
+        return True
+    except IsADirectoryError:
+        return False
+    except PermissionError:
+        if not os.fstat(holder).st_mode & stat.S_IWUSR:
+            os.fchmod(holder, 0o700)
+            return _unlinked(name, holder)
+        raise
+    return True
+
+
+def _exchange(one: bytes, one_fd: int, other: bytes, other_fd: int) -> None:
+    """Two entries change their names, at once. OSError, ENOSYS if the system has no such call."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "renameat2"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if library.renameat2(one_fd, one, other_fd, other, _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _sync_file_system(fd: int) -> None:
+    """All of a file system to disk; where that can't be said of one, of all of them."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "syncfs"):
+        os.sync()
+    elif library.syncfs(fd):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

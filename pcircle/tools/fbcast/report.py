@@ -1,0 +1,152 @@
+"""What fbcast tells of a broadcast: in a line, of each bad node, and as JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from pcircle import __version__
+from pcircle.core.errors import worst
+from pcircle.core.units import format_duration, format_rate, format_size
+from pcircle.tool.again import command
+from pcircle.tool.results import Results
+from pcircle.tools.fbcast.conductor import Conductor
+from pcircle.tools.fbcast.packing import Totals
+from pcircle.ui.names import show
+from pcircle.ui.output import Output
+from pcircle.ui.report import Document, plural
+
+_SIGNALLED = (130, 143)
+
+
+class BadNode(msgspec.Struct, frozen=True):
+    """A node that failed, or differs."""
+
+    rank: int
+    host: str
+    why: str
+
+
+class Told(Document, frozen=True):
+    """The result as JSON. `shown` is null where that is in doubt."""
+
+    action: str
+    shown: bool | None
+    nodes: int
+    entries: int
+    bytes: int
+    sent_bytes: int
+    chunks: int
+    way: str
+    elapsed_s: float
+    reason: str
+    bad_nodes: tuple[BadNode, ...]
+
+
+class Report:
+    """Tells the user how a broadcast went."""
+
+    def __init__(
+        self, *, quiet: bool, verbose: bool, json: str | None, words: Sequence[str]
+    ) -> None:
+        self._out = Output(sys.stderr)
+        self._quiet = quiet
+        self._verbose = verbose
+        self._words = words
+        self._results = Results("fbcast", json, self._out.line)
+
+    def refuse(self, why: str) -> None:
+        """Say why nothing was begun."""
+        self._say(why)
+
+    def status(self, verb: str, totals: Totals, elapsed_s: float) -> None:
+        """Say how far it is."""
+        entries, took = plural(totals.entries, "entry", "entries"), format_duration(elapsed_s)
+        self._say(f"{verb}: {entries}, {format_size(totals.bytes)} read after {took}")
+
+    def tell(
+        self, verb: str, target: bytes, conductor: Conductor, totals: Totals, elapsed_s: float
+    ) -> int:
+        """Say it; the exit code."""
+        bad = tuple(
+            BadNode(rank, self._host(conductor, rank), why)
+            for rank, why in sorted(conductor.bad.items())
+        )
+        for each in bad:
+            self._say(f"node {each.host}: {each.why}")
+        if conductor.reason:
+            self._say(conductor.reason)
+        if not self._quiet:
+            for kind, count in sorted(totals.skipped.items()):
+                self._say(f"{plural(count, kind, kind + 's')} skipped")
+        if self._verbose:
+            for rank in conductor.good:
+                self._say(f"node {self._host(conductor, rank)}: {_DONE[verb]}")
+        if not self._quiet or conductor.code:
+            self._say(self._summary(verb, target, conductor, totals, elapsed_s))
+        if conductor.code in _SIGNALLED:
+            self._say(f"to run it again: {command('fbcast', self._words)}")
+        document = Told(
+            schema=1,
+            tool="fbcast",
+            version=__version__,
+            exit_code=conductor.code,
+            action=verb,
+            shown=conductor.decided,
+            nodes=len(conductor.good),
+            entries=totals.entries,
+            bytes=totals.bytes,
+            sent_bytes=conductor.sent_bytes,
+            chunks=conductor.chunks,
+            way=conductor.way,
+            elapsed_s=round(elapsed_s, 3),
+            reason=conductor.reason,
+            bad_nodes=bad,
+        )
+        self._results.document(document)
+        return worst((conductor.code, self._results.code))
+
+    def _host(self, conductor: Conductor, rank: int) -> str:
+        host = conductor.hosts.get(rank, "")
+        names = list(conductor.hosts.values())
+        if not host:
+            return f"of rank {rank}"
+        return f"{host} (rank {rank})" if names.count(host) > 1 else host
+
+    def _summary(
+        self, verb: str, target: bytes, conductor: Conductor, totals: Totals, elapsed_s: float
+    ) -> str:
+        good, where = plural(len(conductor.good), "node", "nodes"), show(target)
+        if conductor.completed:
+            return f"completed on {good} what an earlier run had decided; nothing was sent"
+        if verb == "check":
+            differ = plural(len(conductor.bad), "node differs", "nodes differ or failed")
+            return f"{good} as the source" + (f"; {differ}" if conductor.bad else "")
+        if conductor.decided is None:
+            return f"it is not known whether {where} was changed"
+        if not conductor.decided:
+            return f"nothing was changed in {where} on any node"
+        took = format_duration(elapsed_s)
+        if verb == "remove":
+            return f"removed from {where} on {good} in {took}"
+        rate = format_rate(totals.bytes / max(elapsed_s, 1e-6))
+        entries = plural(totals.entries, "entry", "entries")
+        size = format_size(totals.bytes)
+        return f"{entries}, {size} to {where} on {good} in {took}, {rate} each"
+
+    def _say(self, text: str) -> None:
+        self._out.line(f"fbcast: {text}")
+
+
+_DONE = {"copy": "done", "remove": "removed", "check": "as the source"}
+
+
+def state_directory() -> bytes:
+    """Where decisions are recorded, unless the user says where."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(
+        os.path.expanduser("~"), ".local", "state"
+    )
+    return os.path.join(os.fsencode(state), b"fbcast")

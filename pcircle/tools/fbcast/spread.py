@@ -1,0 +1,207 @@
+"""One node's part in spreading a stream over all: chunks in, chunks out, without network and files.
+
+A node hands each chunk on, and has it written. `chunk_written` comes when it is; then, and when it
+has been sent on, the one that it came from is told, who may send another. So what a node holds is
+bounded, whoever is slow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from pcircle.collective.halving import shares
+from pcircle.tools.fbcast.messages import Chunk, Parts, Start, Took
+
+WINDOW = 8
+"""Chunks that are under way to the next node of a chain."""
+_PANELS = 2
+
+Send: TypeAlias = Callable[[int, Parts | Took], None]
+Deliver: TypeAlias = Callable[[Chunk], None]
+
+
+class Spread(ABC):
+    """A node's part. `deliver` is given each chunk once, in order."""
+
+    def __init__(self, start: Start, rank: int, send: Send, deliver: Deliver) -> None:
+        self.attempt = start.attempt
+        self.sent_chunks = 0
+        self._route = start.route
+        self._place = start.route.index(rank)
+        self._send = send
+        self._deliver = deliver
+        self._offered = 0
+        self._written = 0  # chunks
+
+    @abstractmethod
+    def has_room(self) -> bool:
+        """At the reader: whether the next chunk may be offered."""
+
+    @abstractmethod
+    def offer(self, chunk: Chunk) -> None:
+        """At the reader: the next chunk."""
+
+    @abstractmethod
+    def received(self, source: int, parts: Parts) -> None:
+        """Chunks have come."""
+
+    @abstractmethod
+    def took(self, source: int, below: int) -> None:
+        """Another node has told that it took what came before a number."""
+
+    def chunk_written(self) -> None:
+        """The next chunk is written here, or will never be: this node only hands on."""
+        self._written += 1
+        self._tell()
+
+    @abstractmethod
+    def _tell(self) -> None:
+        """Tell whom it concerns how far this node is."""
+
+    def _part(self, place: int, chunks: Sequence[Chunk], rest: tuple[int, ...] = ()) -> None:
+        self.sent_chunks += len(chunks)
+        self._send(self._route[place], Parts(self.attempt, tuple(chunks), rest))
+
+
+class Chain(Spread):
+    """From each node to the next, several chunks at a time."""
+
+    def __init__(self, start: Start, rank: int, send: Send, deliver: Deliver) -> None:
+        super().__init__(start, rank, send, deliver)
+        self._is_end = self._place == len(self._route) - 1
+        self._queue: deque[Chunk] = deque()
+        self._passed = 0  # chunks that were sent on
+        self._taken = 0  # of these, by the next node
+        self._told = 0
+
+    def has_room(self) -> bool:
+        return not self._queue and self._offered - self._written < WINDOW
+
+    def offer(self, chunk: Chunk) -> None:
+        self._offered += 1
+        self._take(chunk)
+
+    def received(self, source: int, parts: Parts) -> None:
+        for chunk in parts.chunks:
+            self._take(chunk)
+
+    def took(self, source: int, below: int) -> None:
+        self._taken = max(self._taken, below)
+        self._pass_on()
+
+    def _take(self, chunk: Chunk) -> None:
+        if not self._is_end:
+            self._queue.append(chunk)
+            self._pass_on()
+        self._deliver(chunk)
+
+    def _pass_on(self) -> None:
+        while self._queue and self._passed - self._taken < WINDOW:
+            self._passed += 1
+            self._part(self._place + 1, [self._queue.popleft()])
+        self._tell()
+
+    def _tell(self) -> None:
+        below = self._written if self._is_end else min(self._written, self._passed)
+        if self._place and below > self._told:
+            self._told = below
+            self._send(self._route[self._place - 1], Took(self.attempt, below))
+
+
+class Exchange(Spread):
+    """Scattered by recursive halving, then gathered by all as Bruck et al. do; panel by panel.
+
+    A panel has a chunk for each place of the route. In step k of the gathering a node sends what
+    it has, the chunks of 2**k places from its own on, to the one 2**k places before it; the reader
+    has all, and is sent nothing.
+    """
+
+    def __init__(self, start: Start, rank: int, send: Send, deliver: Deliver) -> None:
+        super().__init__(start, rank, send, deliver)
+        self._nodes = len(self._route)
+        self._held: dict[int, dict[int, Chunk]] = {}  # by panel, by place
+        self._step: dict[int, int] = {}  # the next of each panel
+        self._next = 0  # the number of the chunk to deliver
+        self._taken = dict.fromkeys(self._route[1:], 0)  # panels, at the reader
+
+    def has_room(self) -> bool:
+        taken = min(self._taken.values(), default=self._offered // self._nodes)
+        taken = min(taken, self._written // self._nodes)
+        return self._offered // self._nodes - taken < _PANELS
+
+    def offer(self, chunk: Chunk) -> None:
+        self._offered += 1
+        panel, place = divmod(chunk.number, self._nodes)
+        held = self._held.setdefault(panel, {})
+        held[place] = chunk
+        if chunk.last:  # a whole panel is exchanged, if of nothing
+            for more in range(place + 1, self._nodes):
+                held[more] = Chunk(panel * self._nodes + more, b"", b"")
+        if len(held) == self._nodes:
+            for first, rest in shares(range(1, self._nodes)):
+                self._part(first, [held[each] for each in (first, *rest)], rest)
+            self._gather(panel)
+
+    def received(self, source: int, parts: Parts) -> None:
+        by_place = {chunk.number % self._nodes: chunk for chunk in parts.chunks}
+        for first, rest in shares(parts.rest):
+            self._part(first, [by_place[each] for each in (first, *rest)], rest)
+        if parts.rest:
+            by_place = {self._place: by_place[self._place]}
+        for place, chunk in by_place.items():
+            panel = chunk.number // self._nodes
+            if panel * self._nodes >= self._next - self._nodes:
+                self._held.setdefault(panel, {})[place] = chunk
+        for panel in sorted({chunk.number // self._nodes for chunk in parts.chunks}):
+            self._gather(panel)
+
+    def took(self, source: int, below: int) -> None:
+        if source in self._taken:
+            self._taken[source] = max(self._taken[source], below)
+
+    def _gather(self, panel: int) -> None:
+        """Send what can be sent of a panel, and deliver what is next."""
+        held = self._held.get(panel, {})
+        step = self._step.get(panel, 0)
+        while (1 << step) < self._nodes:
+            count = min(1 << step, self._nodes - (1 << step))
+            places = [(self._place + each) % self._nodes for each in range(count)]
+            if not all(place in held for place in places):
+                break
+            to = (self._place - (1 << step)) % self._nodes
+            if to:
+                self._part(to, [held[place] for place in places])
+            step += 1
+        self._step[panel] = step
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while True:
+            panel, place = divmod(self._next, self._nodes)
+            chunk = self._held.get(panel, {}).get(place)
+            if chunk is None:
+                break
+            self._next += 1
+            if chunk.digest:
+                self._deliver(chunk)
+            else:
+                self.chunk_written()
+        for panel in [p for p in self._held if (p + 1) * self._nodes <= self._next]:
+            if (1 << self._step[panel]) >= self._nodes:
+                del self._held[panel]
+        self._tell()
+
+    def _tell(self) -> None:
+        panels = self._written // self._nodes
+        if self._place and panels and panels > self._taken[self._route[self._place]]:
+            self._taken[self._route[self._place]] = panels
+            self._send(self._route[0], Took(self.attempt, panels))
+
+
+def spread_of(start: Start, rank: int, send: Send, deliver: Deliver) -> Spread:
+    """A node's part in the way that was chosen."""
+    kind = Chain if start.way == "chain" else Exchange
+    return kind(start, rank, send, deliver)

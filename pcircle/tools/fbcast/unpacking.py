@@ -1,0 +1,309 @@
+"""Writing a stream's files on a node, below a directory that nobody else sees.
+
+Bytes come in pieces of any length. An entry gets its attributes when all of it is there, a
+directory when all that is in it is; until then it is open to its owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import NamedTuple
+
+from pcircle.core.names import show
+from pcircle.core.writing import write_at
+from pcircle.fs.attributes.metadata import Keep, settle_file, settle_link
+from pcircle.fs.attributes.xattrs import Held
+from pcircle.fs.directories import close_open, open_below
+from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
+from pcircle.tools.fbcast.frames import (
+    LENGTH,
+    About,
+    Close,
+    Data,
+    End,
+    Enter,
+    File,
+    Frame,
+    Hard,
+    Leave,
+    Link,
+    Listed,
+    decode,
+)
+from pcircle.tools.fbcast.signing import Beat, digest_of
+
+KEEP = Keep(mode=True, ownership=True, timestamps=True, acl=True)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_COPY_BYTES = 1 << 30
+
+
+class Damaged(OSError):
+    """The stream is not what a reader sends."""
+
+
+class _Entered(NamedTuple):
+    fd: int
+    name: bytes
+    about: About | None
+
+
+class Stream(ABC):
+    """Bytes come in, frames go out to `frame`, and content to `content`."""
+
+    def __init__(self) -> None:
+        self.is_complete = False
+        self._rest = b""
+        self._missing = 0  # of content
+
+    def write(self, data: bytes) -> None:
+        """The next bytes."""
+        view = memoryview(data)
+        while view:
+            if self._missing:
+                count = min(self._missing, len(view))
+                self.content(view[:count])
+                self._missing -= count
+                view = view[count:]
+                continue
+            view = self._head(view)
+
+    def _head(self, view: memoryview) -> memoryview:
+        """A frame's head out of what is there, or kept until more is; what is left."""
+        have = len(self._rest)
+        if have < LENGTH.size:
+            take = LENGTH.size - have
+            self._rest += view[:take]
+            view = view[take:]
+            if len(self._rest) < LENGTH.size:
+                return view
+        (length,) = LENGTH.unpack_from(self._rest)
+        take = LENGTH.size + length - len(self._rest)
+        self._rest += view[:take]
+        if len(self._rest) == LENGTH.size + length:
+            frame = decode(self._rest[LENGTH.size :])
+            self._rest = b""
+            if isinstance(frame, Data):
+                self._missing = frame.length
+            self.is_complete = isinstance(frame, Close)
+            self.frame(frame)
+        return view[take:]
+
+    @abstractmethod
+    def frame(self, frame: Frame) -> None:
+        """A frame has come."""
+
+    @abstractmethod
+    def content(self, data: memoryview) -> None:
+        """Content of the file that is open."""
+
+    def complete(self) -> bytes:
+        """That was all of it; the answer. OSError if it was not."""
+        if not self.is_complete or self._rest or self._missing:
+            raise Damaged("the stream ended early")
+        return b""
+
+    def close(self) -> None:  # noqa: B027 (the list of files to compare has nothing open)
+        """Let go of what is open."""
+
+
+class Tree(Stream):
+    """Writes entries into an open directory. `old_fd` is where files that are kept are now."""
+
+    def __init__(self, root_fd: int, old_fd: int, beat: Beat) -> None:
+        super().__init__()
+        self._beat = beat
+        self.entries = 0
+        self._old_fd = old_fd
+        self._stack = [_Entered(os.dup(root_fd), b"", None)]
+        self._file: File | None = None
+        self._fd = -1
+        self._at = 0
+        self._linked: dict[int, bytes] = {}  # paths of files with more names, by their numbers
+
+    def frame(self, frame: Frame) -> None:
+        """See `Stream`."""
+        top = self._stack[-1].fd
+        if isinstance(frame, File):
+            self._begin(frame)
+        elif isinstance(frame, Data):
+            self._at = frame.offset
+        elif isinstance(frame, End):
+            self._end()
+        elif isinstance(frame, Enter):
+            self.entries += 1
+            os.mkdir(_component(frame.name), 0o700, dir_fd=top)
+            fd = os.open(frame.name, _DIRECTORY, dir_fd=top)
+            self._stack.append(_Entered(fd, frame.name, frame.about))
+        elif isinstance(frame, Leave):
+            self._leave()
+        elif isinstance(frame, Link):
+            self.entries += 1
+            os.symlink(frame.text, _component(frame.name), dir_fd=top)
+            self._settle_link(frame, top)
+        elif isinstance(frame, Hard):
+            self.entries += 1
+            self._link(frame)
+
+    def content(self, data: memoryview) -> None:
+        """See `Stream`."""
+        write_at(self._fd, data, self._at)
+        self._at += len(data)
+
+    def complete(self) -> bytes:
+        """See `Stream`."""
+        said = super().complete()
+        if len(self._stack) != 1 or self._fd >= 0:
+            raise Damaged("the stream ended early")
+        return said
+
+    def close(self) -> None:
+        """See `Stream`."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            close_open(fd)  # of a file that is not complete
+        while self._stack:
+            os.close(self._stack.pop().fd)
+
+    # ---- entries ---------------------------------------------------------------
+
+    def _path(self, name: bytes) -> bytes:
+        return b"/".join([*(each.name for each in self._stack[1:]), name])
+
+    def _begin(self, frame: File) -> None:
+        self.entries += 1
+        self._file = frame
+        top = self._stack[-1].fd
+        if frame.linked:
+            self._linked[frame.number] = self._path(frame.name)
+        self._fd = os.open(_component(frame.name), _NEW, 0o600, dir_fd=top)
+        if frame.kept:
+            self._copy_old(frame)
+        elif frame.size:
+            os.ftruncate(self._fd, frame.size)
+
+    def _copy_old(self, frame: File) -> None:
+        """The content that this node has had: the old file stays as it is until all are shown.
+
+        It may have been changed since it was compared; and the source's list, its order with it.
+        """
+        path = self._path(frame.name)
+        at = 0
+        with suppress(FileNotFoundError):
+            old = _open_below(self._old_fd, path)
+            try:
+                while at < frame.size and (
+                    count := os.copy_file_range(old, self._fd, min(_COPY_BYTES, frame.size - at))
+                ):
+                    at += count
+                    self._beat()
+            finally:
+                os.close(old)
+        if at < frame.size or digest_of(self._fd, frame.size, self._beat) != frame.kept:
+            why = "it was changed, here or at the source, since it was compared"
+            raise Damaged(f"{show(path)}: {why}")
+
+    def _end(self) -> None:
+        file, fd = self._file, self._fd
+        if file is None or fd < 0:
+            raise Damaged("content without a file")
+        held = Held([*file.about.lists], alone=True)
+        settle_file(fd, file.about.status(), KEEP, held)
+        self._file, self._fd = None, -1
+        os.close(fd)
+
+    def _leave(self) -> None:
+        entered = self._stack.pop()
+        if entered.about is None:
+            raise Damaged("more directories are left than were entered")
+        try:
+            held = Held([*entered.about.lists], alone=True)
+            settle_file(entered.fd, entered.about.status(), KEEP, held)
+        finally:
+            os.close(entered.fd)
+
+    def _link(self, frame: Hard) -> None:
+        path = self._linked.get(frame.first, b"")
+        holder, _, name = path.rpartition(b"/")
+        fd = open_below(self._stack[0].fd, holder)
+        try:
+            top = self._stack[-1].fd
+            os.link(name, _component(frame.name), src_dir_fd=fd, dst_dir_fd=top)
+        finally:
+            os.close(fd)
+
+    def _settle_link(self, frame: Link, top: int) -> None:
+        fd = os.open(frame.name, _NAME, dir_fd=top)
+        try:
+            # The kernel has no other way from the descriptor of a link to its times.
+            settle_link(b"/proc/self/fd/%d" % fd, frame.about.status(), KEEP)
+        finally:
+            os.close(fd)
+
+
+class Comparison(Stream):
+    """Compares the list of the source's files with those of a directory.
+
+    The answer has a bit for each file, by its number, which is set if its content is needed.
+    """
+
+    def __init__(self, old_fd: int, beat: Beat) -> None:
+        super().__init__()
+        self._old_fd = old_fd
+        self._beat = beat
+        self._bits = bytearray()
+        self._number = 0
+
+    def frame(self, frame: Frame) -> None:
+        """See `Stream`."""
+        if not isinstance(frame, Listed):
+            return
+        if self._number % 8 == 0:
+            self._bits.append(0)
+        if not self._is_same(frame):
+            self._bits[-1] |= 1 << self._number % 8
+        self._number += 1
+
+    def content(self, data: memoryview) -> None:
+        """See `Stream`. There is none."""
+
+    def complete(self) -> bytes:
+        """See `Stream`."""
+        super().complete()
+        return bytes(self._bits)
+
+    def _is_same(self, listed: Listed) -> bool:
+        try:
+            fd = _open_below(self._old_fd, listed.path)
+        except OSError:
+            return False
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_size != listed.size:
+                return False
+            return digest_of(fd, status.st_size, self._beat) == listed.digest
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+
+
+def _component(name: bytes) -> bytes:
+    """A name, which leads nowhere else."""
+    if not name or name in (b".", b"..") or b"/" in name:
+        raise Damaged("a name in the stream is none")
+    return name
+
+
+def _open_below(fd: int, path: bytes) -> int:
+    """Open a file below an open directory to read it, through no link."""
+    holder, _, name = path.rpartition(b"/")
+    inner = open_below(fd, holder)
+    try:
+        return os.open(name, SOURCE_FLAGS, dir_fd=inner)
+    finally:
+        os.close(inner)

@@ -1,0 +1,329 @@
+"""The cases, on one client: each makes its files, measures, and removes them.
+
+After Snyder 2013, chapter 5. *random* is case 1: many threads read and write
+random blocks. *stream* is case 2: sequential, everything submitted at once.
+*overlap* is case 3: what is lost of the throughput when each block is computed
+on, and the computation fits in the time of the I/O. *metadata* is the table of
+operations on names. *blocking* is how long a submission keeps its caller, by
+the size of the block. *continuation* is the throughput by what follows a block.
+
+What is written is flushed within the time that is measured. Before it
+is read the client asks the kernel to forget it; file systems that keep caches
+of their own should be given more than these hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from random import Random
+from statistics import median
+from typing import Any, TypeAlias, TypeVar
+
+from pcircle.aio import Files, Future, Operation, when_all
+from pcircle.aio import operations as ops
+from pcircle.core.buffers import aligned
+from pcircle.core.writing import write_at
+from pcircle.tools.fbench.figures import Figure
+from pcircle.tools.fbench.plan import Plan
+
+_BLOCK_SIZES = tuple(4096 << (2 * step) for step in range(6))  # 4 KiB to 4 MiB
+_SUBMITTED = 32
+_ROUNDS = 3
+_COSTS_US = (0, 20, 100, 500, 2000)
+_NAMES = 512
+_LOOKED_AT = 16  # calls between two looks whether the job is stopping
+_LOOK_S = 0.1
+_CALIBRATIONS = 10  # the fastest counts: others may have had the processor meanwhile
+_FITS = 0.8  # of the time that I/O takes, what the computation of case 3 does
+
+Case: TypeAlias = Callable[[], Iterator[Figure]]
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The job is stopping: what a case measures is wanted no more."""
+
+
+class Client:
+    """One client and its own directory."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        self._plan = plan
+        self._place = os.path.join(plan.place, b"client-%d" % number)
+        self._rng = Random(number)
+        self._data = os.urandom(plan.block_bytes)
+        self._scratch = aligned(plan.block_bytes)
+        self._stopping: Callable[[], bool] = bool
+
+    def measure(self, case: str, stopping: Callable[[], bool]) -> list[Figure]:
+        """The figures of a case. OSError; Stopped if `stopping` says so meanwhile."""
+        self._stopping = stopping
+        os.makedirs(self._place, exist_ok=True)
+        tidies = True
+        try:
+            figures = list(self._cases()[case]())
+            tidies = not self._is_continued(case)
+            return figures
+        finally:
+            if tidies:
+                self._tidy()
+
+    def _is_continued(self, case: str) -> bool:
+        """Whether the case that comes next needs the files of this one."""
+        return False
+
+    def _cases(self) -> dict[str, Case]:
+        return {
+            "random": self._random,
+            "stream": self._stream,
+            "overlap": self._overlap,
+            "metadata": self._metadata,
+            "blocking": self._blocking,
+            "continuation": self._continuation,
+        }
+
+    def _tidy(self) -> None:
+        remove(self._place)
+
+    # ---- data ------------------------------------------------------------------
+
+    def _random(self) -> Iterator[Figure]:
+        blocks = self._all_blocks()
+        yield from self._both_ways("random", lambda: self._rng.sample(blocks, len(blocks)))
+
+    def _stream(self) -> Iterator[Figure]:
+        blocks = self._all_blocks()
+        # In a row in each file; the files in turn, as kernels let one writer into a file.
+        blocks.sort(key=lambda block: block[::-1])
+        yield from self._both_ways("stream", lambda: blocks)
+
+    def _all_blocks(self) -> list[tuple[int, int]]:
+        plan = self._plan
+        return [(file, block) for file in range(plan.files) for block in range(plan.blocks)]
+
+    def _both_ways(
+        self, case: str, order: Callable[[], Sequence[tuple[int, int]]]
+    ) -> Iterator[Figure]:
+        for backend in self._plan.backends:
+            for what in ("write", "read"):
+                with self._opened(what) as fds:
+                    calls = [self._block(what, fds[f], b) for f, b in order()]
+                    begun_s = time.perf_counter()
+                    threads, _ = self._carry_out(backend, calls)
+                    if what == "write":
+                        self._carry_out(backend, [ops.fsync(fd) for fd in fds])
+                    elapsed_s = time.perf_counter() - begun_s
+                rate = self._plan.client_bytes / elapsed_s
+                yield Figure(case, what, backend, "B/s", rate)
+                if threads:
+                    yield Figure(case, what, backend, "threads", threads)
+
+    def _block(self, what: str, fd: int, block: int) -> Operation[Any]:
+        size = self._plan.block_bytes
+        if what == "write":
+            return ops.pwrite(fd, self._data, block * size)
+        # All threads read into the same memory: nobody looks at it, and it stays in the cache.
+        return ops.readv(fd, [self._scratch], block * size)
+
+    @contextmanager
+    def _opened(self, what: str) -> Iterator[list[int]]:
+        """The client's files, to be written, or to be read and out of the cache."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        names = [b"file-%d" % number for number in range(self._plan.files)]
+        fds: list[int] = []
+        try:
+            for name in names:
+                fds.append(os.open(os.path.join(self._place, name), flags, 0o600))
+                fd = fds[-1]
+                if what == "write":
+                    os.ftruncate(fd, 0)
+                else:
+                    self._fill(fd)
+                    os.fsync(fd)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            yield fds
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _fill(self, fd: int) -> None:
+        plan = self._plan
+        if os.fstat(fd).st_size < plan.blocks * plan.block_bytes:
+            for block in range(plan.blocks):
+                self._go_on()
+                write_at(fd, self._data, block * plan.block_bytes)
+
+    def _carry_out(self, backend: str, calls: Sequence[Operation[Any]]) -> tuple[int, list[Any]]:
+        """All of them; with how many at once in the end, 0 without, and their values. OSError."""
+        if backend == "blocking":
+            return 0, self._in_turn(calls)
+        futures: list[Future[Any]] = []
+        try:
+            with Files(self._plan.threads) as io:
+                for call in self._unless_stopped(calls):
+                    futures.append(io.submit(call))
+                self._wait(when_all(futures))
+                threads = max(io.threads().values())
+            return threads, [future.result() for future in futures]
+        except BaseException:
+            for call, future in zip(calls, futures, strict=False):
+                if future.done and future.error() is None:
+                    call.take_back(future.result())
+            raise
+
+    def _in_turn(self, calls: Sequence[Operation[Any]]) -> list[Any]:
+        values: list[Any] = []
+        try:
+            for call in self._unless_stopped(calls):
+                values.append(call())
+        except BaseException:
+            for call, value in zip(calls, values, strict=False):
+                call.take_back(value)
+            raise
+        return values
+
+    def _go_on(self) -> None:
+        if self._stopping():
+            raise Stopped
+
+    def _unless_stopped(self, calls: Sequence[T]) -> Iterator[T]:
+        """All of them; Stopped, which is looked at seldom enough to cost nothing."""
+        for at in range(0, len(calls), _LOOKED_AT):
+            self._go_on()
+            yield from calls[at : at + _LOOKED_AT]
+
+    def _wait(self, future: Future[Any]) -> None:
+        """Until it has ended, well or not."""
+        while not future.done:
+            self._go_on()
+            with suppress(TimeoutError):
+                future.error(_LOOK_S)
+
+    # ---- overlap ---------------------------------------------------------------
+
+    def _overlap(self) -> Iterator[Figure]:
+        """Reads, each of whose blocks is hashed: the hash is sized to take most of their time."""
+        blocks = self._all_blocks()
+        alone, lost = [], []
+        for _ in range(_ROUNDS):
+            bare_s = self._read_and_compute(blocks, None)
+            compute = computation(_FITS * bare_s / len(blocks))
+            both_s = self._read_and_compute(blocks, compute)
+            alone.append(self._plan.client_bytes / bare_s)
+            lost.append(100 * (1 - bare_s / both_s))
+        yield Figure("overlap", "read", "threads", "B/s", median(alone))
+        yield Figure("overlap", "lost to computation", "threads", "%", median(lost))
+
+    def _read_and_compute(
+        self, blocks: Sequence[tuple[int, int]], compute: Callable[[], None] | None
+    ) -> float:
+        """Seconds until the last block was read; computations may go on."""
+        with self._opened("read") as fds, Files(self._plan.threads) as io:
+            begun_s = time.perf_counter()
+            reads = self._unless_stopped(blocks)
+            futures = [io.submit(self._block("read", fds[f], b)) for f, b in reads]
+            if compute is not None:
+                for future in futures:
+                    future.then(lambda _: None if self._stopping() else compute())
+            for future in futures:
+                self._wait(future)
+                future.result()
+            return time.perf_counter() - begun_s
+
+    def _continuation(self) -> Iterator[Figure]:
+        blocks = self._all_blocks()
+        for cost_us in _COSTS_US:
+            elapsed_s = self._read_and_compute(blocks, computation(cost_us / 1e6))
+            rate = self._plan.client_bytes / elapsed_s
+            yield Figure("continuation", f"{cost_us} us a block", "threads", "B/s", rate)
+
+    # ---- submissions -----------------------------------------------------------
+
+    def _blocking(self) -> Iterator[Figure]:
+        """How long the caller is kept, in the middle of some submissions in a row."""
+        for size in _BLOCK_SIZES:
+            data = bytes(size)
+            what = f"{size >> 10} KiB"
+            with self._opened("write") as fds:
+                call_us = _median_us(partial(os.pwrite, fds[0], data, 0))
+                yield Figure("blocking", what, "blocking", "us", call_us)
+                with Files(self._plan.threads or 1) as io:
+                    submit_us = _median_us(partial(io.pwrite, fds[0], data, 0))
+                yield Figure("blocking", what, "threads", "us", submit_us)
+                os.ftruncate(fds[0], 0)
+
+    # ---- names -----------------------------------------------------------------
+
+    def _metadata(self) -> Iterator[Figure]:
+        for backend in self._plan.backends:
+            fds: list[int] = []
+            for what, calls in self._steps(fds, _NAMES):
+                begun_s = time.perf_counter()
+                _, values = self._carry_out(backend, calls)
+                rate = len(calls) / (time.perf_counter() - begun_s)
+                if what in ("create", "open"):
+                    fds[:] = values
+                yield Figure("metadata", what, backend, "op/s", rate)
+
+    def _steps(self, fds: list[int], count: int) -> Iterator[tuple[str, list[Operation[Any]]]]:
+        """Kinds of operations, each on as many names, in an order in which they can be done.
+
+        `fds` is what those before have opened.
+        """
+        files = [os.path.join(self._place, b"f%d" % number) for number in range(count)]
+        folders = [os.path.join(self._place, b"d%d" % number) for number in range(count)]
+        yield "create", [ops.creat(path, 0o600) for path in files]
+        yield "close", [ops.close(fd) for fd in fds]
+        yield "open", [ops.open(path) for path in files]
+        for fd in fds:
+            os.close(fd)
+        yield "stat", [ops.stat(path) for path in files]
+        yield "truncate", [ops.truncate(path, 100) for path in files]
+        yield "remove", [ops.unlink(path) for path in files]
+        yield "mkdir", [ops.mkdir(path) for path in folders]
+        yield "rmdir", [ops.rmdir(path) for path in folders]
+
+
+def remove(place: bytes) -> None:
+    """Remove a client's directory, with its files and empty directories. OSError."""
+    for name in os.listdir(place):
+        path = os.path.join(place, name)
+        (os.rmdir if os.path.isdir(path) else os.unlink)(path)
+    os.rmdir(place)
+
+
+def computation(duration_s: float) -> Callable[[], None]:
+    """Something that keeps a processor busy for about so long, and holds no interpreter lock."""
+    if duration_s <= 0:
+        return lambda: None
+    data = bytes(256 << 10)
+    spent_s = min(_hashing_s(data) for _ in range(_CALIBRATIONS))
+    rounds, rest = divmod(duration_s / spent_s, 1.0)
+    tail = data[: int(rest * len(data))]
+
+    def compute() -> None:
+        for _ in range(int(rounds)):
+            hashlib.sha256(data).digest()
+        hashlib.sha256(tail).digest()
+
+    return compute
+
+
+def _hashing_s(data: bytes) -> float:
+    begun_s = time.perf_counter()
+    hashlib.sha256(data).digest()
+    return time.perf_counter() - begun_s
+
+
+def _median_us(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(_SUBMITTED):
+        begun_s = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun_s)
+    return median(times) * 1e6

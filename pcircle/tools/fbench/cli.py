@@ -1,0 +1,94 @@
+"""The command line of fbench: what was typed. What it means decides `pcircle.tools.fbench.command`."""
+
+from __future__ import annotations
+
+import argparse
+
+from pcircle.tool.shell import Shell
+from pcircle.tools.fbench.plan import BACKENDS, CASES, PAPER_CASES
+from pcircle.ui.arguments import Parser, add_syslog, add_transport, add_version
+
+USAGE = """\
+fbench [OPTION]... DIR
+       fbench papers [OPTION]... DIR
+       fbench make [OPTION]... DIR
+       fbench corrupt --made FILE [OPTION]... DIR"""
+
+DESCRIPTION = """\
+Measure the file system that holds DIR through the asynchronous layer: how fast
+blocking calls are, and how fast many concurrent operations are. Works in a
+temporary directory below DIR and removes it."""
+
+EPILOG = """\
+Sizes: 4096, 64k, 1M, 1MiB, 2GB.
+
+Cases: random and stream write and read files block by block; overlap measures
+the cost of computing on each block; metadata times create, stat, unlink and
+other operations on names; blocking times submissions; continuation varies what
+follows each block.
+
+fbench papers measures what the papers on PXFS did (Snyder 2013; Yang and others
+2013): case1, case2, case3, sweep, latency, submission and continuation, on one
+client; small and large, on many. All but continuation have their block sizes.
+
+fbench make makes a tree by a seed in a new or empty DIR, and fbench corrupt
+writes wrong bytes into a copy of one; both print a record of what they did.
+
+Each client is a process: one, or --jobs, or the ranks of mpirun or srun, or
+--jobs for each of them.
+
+Exit codes: 0 success; 1 a case failed; 2 refused; 4 stopped early; 70 internal
+error; 130 and 143 interrupted.
+
+Examples:
+  fbench /scratch
+  fbench --case random --block-size 16k --files 8 /scratch
+  fbench make --seed 7 --shape files=500,names=odd --record made /tmp/tree
+  mpirun -np 8 fbench --json result.json /scratch"""
+
+
+def _add(p: Parser) -> None:
+    add = p.add_argument_group("Measurement").add_argument
+    add(
+        "--case",
+        action="append",
+        choices=tuple(dict.fromkeys((*CASES, *PAPER_CASES))),
+        metavar="CASE",
+        help="measure this case (repeatable; default: all)",
+    )
+    add(
+        "--backend",
+        action="append",
+        choices=BACKENDS,
+        help="blocking or threads (repeatable; default: both)",
+    )
+    add = p.add_argument_group("Performance").add_argument
+    add("-j", "--jobs", "--clients", metavar="N", help="clients, for each of mpirun's (default: 1)")
+    add_transport(add)
+    add("--threads", metavar="N", help="threads per client (default: adaptive)")
+    add("--files", metavar="N", help="files per client (default: 4; papers: 5)")
+    add("--blocks", metavar="N", help="blocks per file (default: 64; papers: 100)")
+    add("--block-size", metavar="SIZE", default="1M", help="size of a block (default: 1M)")
+    add = p.add_argument_group("Trees for trials").add_argument
+    add("--seed", metavar="N", help="the same seed makes the same tree or damage (default: 0)")
+    add("--shape", metavar="LIST", help="files=1000,directories=100,depth=5,size=64k and others")
+    add("--made", metavar="FILE", help="the record of the tree that is to be corrupted")
+    add("--changes", metavar="N", help="files to corrupt (default: 10)")
+    add("--record", metavar="FILE", help="write the record there (default: standard output)")
+    output = p.add_argument_group("Output")
+    add = output.add_argument
+    add("-q", "--quiet", action="store_true", help="report failures only")
+    add("--json", metavar="FILE", help="write the figures as JSON (-: standard output)")
+    add("--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)")
+    add_syslog(add)
+    add_version(output, p.prog)
+
+
+def _carry_out(typed: argparse.Namespace) -> int:
+    from pcircle.tools.fbench.command import bench_typed
+
+    return bench_typed(typed)
+
+
+_SHELL = Shell("fbench", "DIR", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+parser, main = _SHELL.parser, _SHELL.main

@@ -1,0 +1,168 @@
+"""fbench from what was typed to the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_size
+from pcircle.core.values import invalid, number, number_of_jobs, number_of_threads, positive
+from pcircle.runtime import Observer, Task
+from pcircle.tool.program import ToolProgram, run_tool
+from pcircle.tools.fbench.cases import remove
+from pcircle.tools.fbench.plan import BACKENDS, CASES, PAPER_CASES, Plan, in_phases
+from pcircle.tools.fbench.report import Console
+from pcircle.tools.fbench.task import BenchTask
+from pcircle.transport.launch import TransportOption
+from pcircle.ui import jsonout, pictures
+from pcircle.ui.names import show
+
+PAPERS = "papers"  # in front of DIR; alone it is a DIR
+_MOST = 1 << 20
+_MAX_BLOCK_BYTES = 1 << 30
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What is asked for; numbers as in `Plan`."""
+
+    folder: bytes
+    cases: tuple[str, ...] = CASES
+    backends: tuple[str, ...] = BACKENDS
+    threads: int | None = None
+    files: int = 4
+    blocks: int = 64
+    block_bytes: int = 1 << 20
+    jobs: int | None = 1
+    transport: TransportOption = "auto"
+    quiet: bool = False
+    json: str | None = None
+    plot: str | None = None
+
+
+class BenchProgram(ToolProgram):
+    """fbench, for the runtime."""
+
+    name = "fbench"
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        self._options = options
+        self._place: bytes | None = None  # on rank 0
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        options = self._options
+        if options.json is not None:
+            jsonout.check(options.json)
+        if options.plot is not None:
+            jsonout.check(options.plot)
+            pictures.check(options.plot)
+        try:
+            folder = os.path.realpath(options.folder)
+            self._place = tempfile.mkdtemp(prefix=b".fbench-", dir=folder)
+        except OSError as error:
+            text = f"cannot work in '{show(options.folder)}': {error.strerror}"
+            raise UsageError(text) from None
+        plan = Plan(
+            self._place,
+            in_phases(options.cases, options.backends),
+            options.backends,
+            options.threads,
+            options.files,
+            options.blocks,
+            options.block_bytes,
+            len(nodes),
+        )
+        return msgspec.msgpack.encode(plan)
+
+    def withdraw(self) -> None:
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove the directory that was made, with what a job that stopped early has left in it.
+
+        What can't be removed stays.
+        """
+        if self._place is None:
+            return
+        with suppress(OSError):
+            for name in os.listdir(self._place):
+                remove(os.path.join(self._place, name))
+        with suppress(OSError):
+            os.rmdir(self._place)
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        return BenchTask(msgspec.msgpack.decode(plan, type=Plan), rank, size)
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        options = self._options
+        return Console(
+            msgspec.msgpack.decode(plan, type=Plan),
+            shown=show(options.folder),
+            quiet=options.quiet,
+            json=options.json,
+            plot=options.plot,
+        )
+
+
+TREES = ("make", "corrupt")
+
+
+def bench_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    if len(typed.operands) == 2 and typed.operands[0] in TREES:
+        from pcircle.tools.fbench.trees import carry_out
+
+        return carry_out(typed.operands[0], typed)
+    for name in ("seed", "shape", "record", "made", "changes"):
+        if getattr(typed, name) is not None:
+            raise UsageError(f"--{name} is for fbench make DIR and fbench corrupt DIR")
+    options = _options(typed)
+    program = BenchProgram(options)
+    try:
+        return run_tool(program, options)
+    finally:
+        program.tidy()
+
+
+def _options(typed: argparse.Namespace) -> Options:
+    operands = list(typed.operands)
+    papers = len(operands) > 1 and operands[0] == PAPERS
+    if papers:
+        del operands[0]
+    if len(operands) != 1:
+        if not operands:
+            raise UsageError("missing operand DIR")
+        raise UsageError(f"fbench takes one DIR: extra operand '{operands[1]}'")
+    files, blocks = ("5", "100") if papers else ("4", "64")
+    size = number("--block-size", typed.block_size, parse_size)
+    if not 1 <= size <= _MAX_BLOCK_BYTES:
+        raise invalid("--block-size", typed.block_size, "must be from 1 byte to 1 GiB")
+    return Options(
+        folder=os.fsencode(operands[0]),
+        cases=tuple(dict.fromkeys(typed.case or (PAPER_CASES if papers else CASES))),
+        backends=tuple(dict.fromkeys(typed.backend or BACKENDS)),
+        threads=None if typed.threads is None else number_of_threads(typed.threads),
+        files=positive("--files", files if typed.files is None else typed.files, _MOST),
+        blocks=positive("--blocks", blocks if typed.blocks is None else typed.blocks, _MOST),
+        block_bytes=int(size),
+        jobs=_jobs(typed),
+        transport=typed.transport,
+        quiet=typed.quiet,
+        json=typed.json,
+        plot=typed.plot,
+    )
+
+
+def _jobs(typed: argparse.Namespace) -> int | None:
+    if typed.jobs is not None:
+        return number_of_jobs(typed.jobs)
+    from pcircle.transport.launch import launched
+
+    return 1 if launched().kind == "none" else None

@@ -1,0 +1,143 @@
+"""Wrong bytes by seed, in copies of trees that `fbench make` has made: as a disk that rots.
+
+Sizes and modification times stay as they were. Only files that the record of a made tree has, with
+the very content that it says, are ever written to, and only if all their names are in this tree: so
+neither a tree of anybody's work nor the tree that this is a copy of by hard links can be damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import stat
+from collections.abc import Callable
+from typing import BinaryIO
+
+import msgspec
+
+from pcircle import __version__
+from pcircle.core.errors import UsageError
+from pcircle.fs.safe_open import reading
+from pcircle.tools.fbench.making import FORMAT, Header, Made
+from pcircle.ui.errorlog import decode
+from pcircle.ui.names import show
+
+CORRUPT_FORMAT = "fbench corrupt 1"
+_READ_BYTES = 1 << 20
+_LONGEST_RUN = 512  # wrong bytes, as of a lost sector
+_MAX_LINE_BYTES = 1 << 20
+
+
+class Start(msgspec.Struct, frozen=True):
+    """The first line of the record."""
+
+    format: str
+    version: str
+    seed: int
+    made_seed: int
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """A line of the record: bytes from `offset` on, in hex, as they were and as they are."""
+
+    path: str
+    offset: int
+    was: str
+    now: str
+
+
+def read_record(path: str) -> tuple[Header, list[Made]]:
+    """What was made, of a record. UsageError if it is none."""
+    name = show(os.fsencode(path))
+    try:
+        with open(reading(os.fsencode(path)), "rb") as stream:
+            header = msgspec.json.decode(stream.readline(_MAX_LINE_BYTES), type=Header)
+            lines = msgspec.json.Decoder(Made).decode_lines(stream.read())
+    except OSError as error:
+        raise UsageError(f"--made: cannot read '{name}': {error.strerror}") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UsageError(f"--made: '{name}' is not a record of fbench make: {error}") from None
+    if header.format != FORMAT:
+        raise UsageError(f"--made: '{name}' is not a record of fbench make: {header.format}")
+    return header, lines
+
+
+def corrupt(
+    root_fd: int,
+    seed: int,
+    changes: int,
+    made: tuple[Header, list[Made]],
+    record: Callable[[msgspec.Struct], None],
+) -> int:
+    """Corrupt so many files of a tree, or as many as there are; how many. OSError."""
+    header, lines = made
+    dice = random.Random(seed)
+    record(Start(CORRUPT_FORMAT, __version__, seed, header.seed))
+    files = [line for line in lines if line.kind == "file" and line.size]
+    dice.shuffle(files)
+    done = 0
+    for line in files:
+        if done == changes:
+            break
+        offset = dice.randrange(line.size)
+        length = 1 if dice.random() < 0.5 else dice.randrange(1, _LONGEST_RUN)
+        noise = dice.randbytes(length)
+        done += _damaged(root_fd, line, offset, noise, record)
+    return done
+
+
+def _damaged(
+    root_fd: int,
+    line: Made,
+    offset: int,
+    noise: bytes,
+    record: Callable[[msgspec.Struct], None],
+) -> bool:
+    """Write to a file, if it is the one that was made; whether it is. OSError.
+
+    What is going to be written is recorded first: no damage is unknown because a disk is full.
+    """
+    fd = _opened(root_fd, decode(line.path))
+    if fd is None:
+        return False
+    with open(fd, "r+b", buffering=0) as file:
+        status = os.fstat(fd)
+        is_made = stat.S_ISREG(status.st_mode) and status.st_size == line.size
+        if not is_made or status.st_nlink != line.names or _digest(file) != line.sha256:
+            return False
+        file.seek(offset)
+        was = file.read(min(len(noise), line.size - offset))
+        now = bytes(a ^ (b or 1) for a, b in zip(was, noise, strict=False))
+        record(Damage(line.path, offset, was.hex(), now.hex()))
+        file.seek(offset)
+        file.write(now)
+        os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return True
+
+
+def _digest(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while piece := file.read(_READ_BYTES):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _opened(root_fd: int, path: bytes) -> int | None:
+    """A file below a directory, along no link; None if there is none that can be written to."""
+    *folders, name = path.split(b"/")
+    if not all((*folders, name)) or b".." in folders or name in (b".", b".."):
+        return None
+    fd = os.dup(root_fd)
+    try:
+        for folder in folders:
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            inner = os.open(folder, flags, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(name, flags, dir_fd=fd)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)

@@ -1,0 +1,306 @@
+"""The cases of the papers on PXFS: `fbench papers`.
+
+Snyder 2013, chapter 5 (one client): *case1*, threads that read and write random blocks of 512 KiB,
+each waiting for its own; *case2*, one thread, one file, all blocks submitted at once, by the size
+of the block; *case3*, one thread that submits a block, computes for 5 ms (about what the thesis
+did, by its figures for synchronous calls) and then waits for it; *sweep*, the same with
+computations of other lengths: how long the thread waited; *latency*, the table of operations on
+names, one after the other; *submission*, how long a submission keeps its caller, by size and
+threads. The cost of continuations is the case *continuation* of `pcircle.tools.fbench.cases`.
+
+Yang et al. 2013 (many clients, which are ranks): *small* and *large*, their workloads of blocks of
+64 KiB and 1 MiB, five files of a hundred blocks each by default, read and written by one thread
+and by more; each of these is a phase, which all clients begin at once.
+
+Blocking calls are the papers' synchronous ones. Case 2 has as many bytes at each size, those of
+`Plan.blocks` MiB; the thesis had 1 GB. A file that is to be read was written before, by the same
+case.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from statistics import fmean, median
+from typing import Any
+
+from pcircle.aio import Files, Operation
+from pcircle.aio import operations as ops
+from pcircle.core.buffers import aligned
+from pcircle.core.writing import write_at
+from pcircle.tools.fbench.cases import Case, Client, computation
+from pcircle.tools.fbench.figures import TOGETHER, Figure
+from pcircle.tools.fbench.plan import WORKLOADS, Phase, phases
+
+_MIB = 1 << 20
+_SIZES = (_MIB // 2, _MIB, 2 * _MIB, 4 * _MIB)
+_RANDOM_BYTES = _MIB // 2
+_THREADS = (1, 2, 4, 8)
+_COMPUTATION_S = 0.005
+_SWEEP_BYTES = _MIB
+_SWEEP_MS = (0, 1, 2, 5, 10, 20)
+_NAMES = 64
+_SUBMITTED = 16
+_FILL_BYTES = _MIB
+
+Batch = Sequence[Operation[Any]]
+
+
+class Papers(Client):
+    """One client, with the cases of the papers besides those of fbench."""
+
+    def _cases(self) -> dict[str, Case]:
+        return {
+            **super()._cases(),
+            "case1": self._case1,
+            "case2": self._case2,
+            "case3": self._case3,
+            "sweep": self._sweep,
+            "latency": self._latency,
+            "submission": self._submission,
+            **{
+                phase.name: partial(self._phase, phase)
+                for workload in WORKLOADS
+                for phase in phases(workload, self._plan.backends)
+            },
+        }
+
+    def _is_continued(self, case: str) -> bool:
+        return case.endswith("/write")
+
+    # ---- files -----------------------------------------------------------------
+
+    @contextmanager
+    def _made(self, what: str, files: int, size_bytes: int) -> Iterator[list[int]]:
+        """Files to be written, holes of their size, or to be read, full and out of the cache."""
+        fds: list[int] = []
+        try:
+            for number in range(files):
+                path = os.path.join(self._place, b"paper-%d" % number)
+                fds.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                if what == "write":
+                    # Some file systems let writes overlap only if they don't extend the file.
+                    os.ftruncate(fds[-1], 0)
+                    os.ftruncate(fds[-1], size_bytes)
+                else:
+                    self._fill_up(fds[-1], size_bytes)
+            yield fds
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _fill_up(self, fd: int, size_bytes: int) -> None:
+        """Have a file of a size, which nothing keeps in memory."""
+        data = os.urandom(min(_FILL_BYTES, size_bytes))
+        for offset in range(os.fstat(fd).st_size, size_bytes, len(data)):
+            self._go_on()
+            write_at(fd, data[: size_bytes - offset], offset)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def _calls(self, what: str, places: Sequence[tuple[int, int]], size_bytes: int) -> Batch:
+        """Read or write blocks, each given by its descriptor and number."""
+        if what == "write":
+            data = aligned(size_bytes)  # else it lies in one page more, and may be sent in two
+            data[:] = os.urandom(size_bytes)
+            return [ops.pwrite(fd, data, block * size_bytes) for fd, block in places]
+        scratch = aligned(size_bytes)
+        return [ops.readv(fd, [scratch], block * size_bytes) for fd, block in places]
+
+    # ---- threads ---------------------------------------------------------------
+
+    def _elapsed_s(self, backend: str, batches: Sequence[Batch], at_once: bool) -> float:
+        """Seconds until all batches are done, each by a thread of its own.
+
+        Blocking, a thread does its operations itself. Else it submits them, all *at_once* or
+        each when the one before it has ended.
+        """
+        if backend == "blocking":
+            return _on_threads([partial(self._in_turn, batch) for batch in batches])
+        with Files(self._plan.threads) as io:
+
+            def submit(batch: Batch) -> None:
+                if at_once:
+                    for future in [io.submit(call) for call in self._unless_stopped(batch)]:
+                        self._wait(future)
+                        future.result()
+                else:
+                    for call in self._unless_stopped(batch):
+                        io.submit(call).result()
+
+            return _on_threads([partial(submit, batch) for batch in batches])
+
+    # ---- the thesis ------------------------------------------------------------
+
+    def _case1(self) -> Iterator[Figure]:
+        count = self._plan.blocks
+        for threads in _THREADS:
+            for backend in self._plan.backends:
+                for what in ("write", "read"):
+                    with self._made(what, threads, count * _RANDOM_BYTES) as fds:
+                        orders = [self._rng.sample(range(count), count) for _ in fds]
+                        batches = [
+                            self._calls(what, [(fd, block) for block in order], _RANDOM_BYTES)
+                            for fd, order in zip(fds, orders, strict=True)
+                        ]
+                        elapsed_s = self._elapsed_s(backend, batches, at_once=False)
+                    rate = threads * count * _RANDOM_BYTES / elapsed_s
+                    yield Figure("case1", _counted(what, threads), backend, "B/s", rate)
+
+    def _case2(self) -> Iterator[Figure]:
+        for size in _SIZES:
+            for backend in self._plan.backends:
+                for what in ("write", "read"):
+                    with self._one_file(what, size) as batch:
+                        elapsed_s = self._elapsed_s(backend, [batch], at_once=True)
+                    rate = len(batch) * size / elapsed_s
+                    yield Figure("case2", f"{what}, {size >> 10} KiB", backend, "B/s", rate)
+
+    @contextmanager
+    def _one_file(self, what: str, size_bytes: int) -> Iterator[Batch]:
+        """All blocks of one file, in a row."""
+        count = max(1, self._plan.blocks * _MIB // size_bytes)
+        with self._made(what, 1, count * size_bytes) as (fd,):
+            yield self._calls(what, [(fd, block) for block in range(count)], size_bytes)
+
+    def _case3(self) -> Iterator[Figure]:
+        compute = computation(_COMPUTATION_S)
+        for size in _SIZES:
+            for backend in self._plan.backends:
+                for what in ("write", "read"):
+                    with self._one_file(what, size) as batch:
+                        bare_s, _ = self._computing(backend, batch, _nothing)
+                        both_s, _ = self._computing(backend, batch, compute)
+                    lost = 100 * (1 - bare_s / both_s)
+                    yield Figure("case3", f"{what}, {size >> 10} KiB", backend, "%", lost)
+
+    def _sweep(self) -> Iterator[Figure]:
+        for duration_ms in _SWEEP_MS:
+            compute = computation(duration_ms / 1000)
+            for backend in self._plan.backends:
+                for what in ("write", "read"):
+                    with self._one_file(what, _SWEEP_BYTES) as batch:
+                        _, waited_us = self._computing(backend, batch, compute)
+                    yield Figure("sweep", f"{what}, {duration_ms} ms", backend, "us", waited_us)
+
+    def _computing(
+        self, backend: str, batch: Batch, compute: Callable[[], None]
+    ) -> tuple[float, float]:
+        """Do a batch with a computation for each: seconds for all; us that a block took of them.
+
+        Blocking, the computation follows the call. Else it lies between the submission and the
+        wait for it.
+        """
+        waited: list[float] = []
+        begun_s = time.perf_counter()
+        if backend == "blocking":
+            for call in self._unless_stopped(batch):
+                first_s = time.perf_counter()
+                call()
+                waited.append(time.perf_counter() - first_s)
+                compute()
+        else:
+            with Files(self._plan.threads) as io:
+                for call in self._unless_stopped(batch):
+                    first_s = time.perf_counter()
+                    future = io.submit(call)
+                    submitted_s = time.perf_counter()
+                    compute()
+                    computed_s = time.perf_counter()
+                    future.result()
+                    waited.append(submitted_s - first_s + time.perf_counter() - computed_s)
+        return time.perf_counter() - begun_s, fmean(waited) * 1e6
+
+    def _latency(self) -> Iterator[Figure]:
+        for backend in self._plan.backends:
+            fds: list[int] = []
+            for what, calls in self._steps(fds, _NAMES):
+                begun_s = time.perf_counter()
+                do = self._in_turn if backend == "blocking" else self._one_by_one
+                values = do(calls)
+                each_s = (time.perf_counter() - begun_s) / len(calls)
+                if what in ("create", "open"):
+                    fds[:] = values
+                yield Figure("latency", what, backend, "us", each_s * 1e6)
+
+    def _one_by_one(self, calls: Batch) -> list[Any]:
+        """Submit each when the one before it has ended."""
+        values: list[Any] = []
+        try:
+            with Files(self._plan.threads) as io:
+                for call in self._unless_stopped(calls):
+                    values.append(io.submit(call).result())
+        except BaseException:
+            for call, value in zip(calls, values, strict=False):
+                call.take_back(value)
+            raise
+        return values
+
+    def _submission(self) -> Iterator[Figure]:
+        for threads in (1, _THREADS[-1]):
+            for size in _SIZES:
+                for backend in self._plan.backends:
+                    with self._made("write", threads, size) as fds:
+                        kept_us = self._kept_us(backend, fds, bytes(size))
+                    what = _counted(f"{size >> 10} KiB", threads)
+                    yield Figure("submission", what, backend, "us", kept_us)
+
+    def _kept_us(self, backend: str, fds: Sequence[int], data: bytes) -> float:
+        """How long a call or a submission takes in the middle, by as many threads as files."""
+        times: list[float] = []
+
+        def keep(call: Callable[[], object]) -> None:
+            for _ in range(_SUBMITTED):
+                self._go_on()
+                begun_s = time.perf_counter()
+                call()
+                times.append(time.perf_counter() - begun_s)
+
+        if backend == "blocking":
+            _on_threads([partial(keep, partial(write_at, fd, data, 0)) for fd in fds])
+        else:
+            with Files(self._plan.threads) as io:
+                _on_threads([partial(keep, partial(io.pwrite, fd, data, 0)) for fd in fds])
+        return median(times) * 1e6
+
+    # ---- the workloads ---------------------------------------------------------
+
+    def _phase(self, phase: Phase) -> Iterator[Figure]:
+        plan, size, threads = self._plan, WORKLOADS[phase.workload], phase.threads
+        places = [(file, block) for block in range(plan.blocks) for file in range(plan.files)]
+        with self._made(phase.what, plan.files, plan.blocks * size) as fds:
+            some = [(fds[file], block) for file, block in places]
+            parts = [some[number::threads] for number in range(threads)]
+            batches = [self._calls(phase.what, part, size) for part in parts]
+            elapsed_s = self._elapsed_s(phase.backend, batches, at_once=True)
+        rate = len(places) * size / elapsed_s
+        yield Figure(phase.workload, _counted(phase.what, threads), phase.backend, TOGETHER, rate)
+
+
+def _counted(what: str, threads: int) -> str:
+    return f"{what}, {threads} thread{'s' * (threads != 1)}"
+
+
+def _nothing() -> None:
+    """No computation."""
+
+
+def _on_threads(work: Sequence[Callable[[], object]]) -> float:
+    """Seconds until all is done, each on a thread of its own; the first failure is raised."""
+    if len(work) == 1:
+        begun_s = time.perf_counter()
+        work[0]()
+        return time.perf_counter() - begun_s
+    with ThreadPoolExecutor(len(work)) as pool:
+        begun_s = time.perf_counter()
+        futures = [pool.submit(one) for one in work]
+        for future in futures:
+            future.exception()
+        elapsed_s = time.perf_counter() - begun_s
+    for future in futures:
+        future.result()
+    return elapsed_s

@@ -1,0 +1,160 @@
+"""What fbench says: tables with the backends side by side, a document, a picture."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from pcircle import __version__
+from pcircle.circle import ProgressSums
+from pcircle.core.errors import EntriesFailed, worst
+from pcircle.core.units import format_duration, format_size
+from pcircle.runtime import Observer, Outcome
+from pcircle.tool.results import Results
+from pcircle.tools.fbench.figures import TOGETHER, Figure, Measured, together
+from pcircle.tools.fbench.plan import Plan
+from pcircle.ui import pictures
+from pcircle.ui.output import Output
+from pcircle.ui.table import render
+
+SCHEMA = 1
+
+_TITLES = {
+    "random": "random blocks",
+    "stream": "consecutive blocks, all submitted at once",
+    "overlap": "reading while computing",
+    "metadata": "operations on names",
+    "blocking": "how long a submission keeps its caller",
+    "continuation": "reading, by what follows each block",
+    "case1": "random blocks of 512 KiB, each thread waits for its own",
+    "case2": "one file by one thread, all submitted at once",
+    "case3": "throughput lost to computing 5 ms a block",
+    "sweep": "waiting for 1 MiB, by the computation beside it",
+    "latency": "operations on names, one after the other",
+    "submission": "how long a submission keeps its caller",
+    "small": "blocks of 64 KiB, all submitted at once",
+    "large": "blocks of 1 MiB, all submitted at once",
+}
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The JSON document; figures of several clients are their sum or their mean, by unit."""
+
+    schema: int
+    version: str
+    exit_code: int
+    directory: str
+    clients: int
+    threads: int | None
+    files: int
+    blocks: int
+    block_bytes: int
+    figures: list[dict[str, Any]]
+    trouble: list[str]
+
+
+class Console(Observer[Measured]):
+    """Tells the figures when all are known."""
+
+    def __init__(
+        self, plan: Plan, *, shown: str, quiet: bool, json: str | None, plot: str | None
+    ) -> None:
+        self._plan = plan
+        self._shown = shown
+        self._quiet = quiet
+        self._json = json
+        self._plot = plot
+        self._began_s = time.monotonic()
+
+    def status(self, sums: ProgressSums) -> None:
+        took = format_duration(time.monotonic() - self._began_s)
+        Output(sys.stderr).line(f"fbench: running for {took}")
+
+    def resume(self, stopped_s: float) -> None:
+        self._began_s += stopped_s
+
+    def conclude(self, outcome: Outcome[Measured]) -> int:
+        code = super().conclude(outcome)
+        measured = outcome.result or Measured()
+        figures = together(measured.figures)
+        said = Output(sys.stderr)
+        for trouble in sorted(set(measured.trouble)):
+            said.line(f"fbench: {trouble}")
+        if measured.trouble:
+            code = worst((code, EntriesFailed.exit_code))
+        results = Results("fbench", self._json, said.line)
+        if not self._quiet:
+            results.text([describe(figures).encode()])
+        results.document(self._document(code, figures, measured.trouble))
+        if self._plot is not None:
+            results.write(self._plot, partial(draw, figures, self._plot))
+        return worst((code, results.code))
+
+    def _document(self, code: int, figures: Sequence[Figure], trouble: Sequence[str]) -> Report:
+        plan = self._plan
+        return Report(
+            SCHEMA,
+            __version__,
+            code,
+            self._shown,
+            plan.clients,
+            plan.threads,
+            plan.files,
+            plan.blocks,
+            plan.block_bytes,
+            [msgspec.structs.asdict(figure) for figure in figures],
+            sorted(set(trouble)),
+        )
+
+
+def describe(figures: Sequence[Figure]) -> str:
+    """The figures as text: a table for each case, a column for each backend."""
+    parts = []
+    for case in dict.fromkeys(figure.case for figure in figures):
+        some = [figure for figure in figures if figure.case == case]
+        backends = list(dict.fromkeys(figure.backend for figure in some))
+        rows = []
+        for what, unit in dict.fromkeys((figure.what, figure.unit) for figure in some):
+            values = {f.backend: f.value for f in some if (f.what, f.unit) == (what, unit)}
+            cells = [_cell(values[b], unit) if b in values else "" for b in backends]
+            rows.append([what if unit != "threads" else f"{what}, at once", *cells])
+        table = render(rows, align="l" + "r" * len(backends), header=["", *backends])
+        parts.append(f"{_TITLES[case]}\n{table}")
+    return "\n".join(parts)
+
+
+def _cell(value: float, unit: str) -> str:
+    if unit in ("B/s", TOGETHER):
+        return f"{format_size(int(value))}/s"
+    if unit == "op/s":
+        return f"{value:,.0f} /s"
+    if unit == "%":
+        return f"{value:.1f} %"
+    return f"{value:.1f} us" if unit == "us" else f"{value:.0f}"
+
+
+def draw(figures: Sequence[Figure], path: str) -> None:
+    """Draw the figures, a chart for each case. OSError."""
+    shown = [figure for figure in figures if figure.unit != "threads"]
+    charts = list(dict.fromkeys((figure.case, figure.unit) for figure in shown))
+    picture = pictures.new_figure((8, 2.6 * max(1, len(charts))))
+    for number, (case, unit) in enumerate(charts, 1):
+        axes = picture.add_subplot(len(charts), 1, number)
+        some = [figure for figure in shown if (figure.case, figure.unit) == (case, unit)]
+        names = list(dict.fromkeys(figure.what for figure in some))
+        backends = list(dict.fromkeys(figure.backend for figure in some))
+        wide = 1 / (len(backends) + 1)
+        for place, backend in enumerate(backends):
+            values = {figure.what: figure.value for figure in some if figure.backend == backend}
+            left = [at + place * wide for at in range(len(names))]
+            axes.bar(left, [values.get(name, 0) for name in names], wide, label=backend)
+        axes.set_xticks([at + (1 - 2 * wide) / 2 for at in range(len(names))], names)
+        axes.set_title(_TITLES[case], fontsize="medium")
+        axes.set_ylabel(unit)
+        axes.legend(fontsize="small")
+    pictures.save(picture, path)

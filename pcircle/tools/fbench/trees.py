@@ -1,0 +1,126 @@
+"""`fbench make` and `fbench corrupt`: what was typed, decided and carried out. One process does."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+from functools import partial
+
+import msgspec
+
+from pcircle.core.errors import EntriesFailed, UsageError
+from pcircle.core.values import invalid, positive
+from pcircle.tool.results import Results
+from pcircle.tools.fbench.making import MAX_NUMBER, make, prepare, shape_of
+from pcircle.transport.launch import launched
+from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.names import show
+from pcircle.ui.output import Output
+from pcircle.ui.report import plural
+
+_OWN = ("record", "made", "seed", "changes", "shape", "quiet", "operands", "words", "unjoined")
+_DIGITS = 18
+
+
+def carry_out(word: str, typed: argparse.Namespace) -> int:
+    """Make or corrupt a tree; the exit code. UsageError. Of a launcher's ranks the first does."""
+    _refuse_others(word, typed)
+    folder = os.fsencode(typed.operands[1])
+    seed = _seed(typed.seed)
+    if launched().rank:
+        return 0
+    shape = shape_of(typed.shape)
+    changes = 10 if typed.changes is None else positive("--changes", typed.changes, MAX_NUMBER)
+    if word == "make":
+        root_fd = prepare(folder)
+        what, work = "made", partial(make, root_fd, seed, shape)
+    else:
+        from pcircle.tools.fbench.corrupting import corrupt, read_record
+
+        made = read_record(typed.made)
+        root_fd = _opened(folder)
+        what, work = "corrupted", partial(corrupt, root_fd, seed, changes, made)
+    out = Output(sys.stderr)
+    record = _Record(typed.record, folder, out)
+    try:
+        count = work(record.add)
+    except OSError as error:
+        name = f" '{show(os.fsencode(error.filename))}'" if error.filename else ""
+        out.line(f"fbench: cannot {word}{name}: {error.strerror}")
+        return EntriesFailed.exit_code
+    finally:
+        os.close(root_fd)
+        record.close()
+    if not typed.quiet:
+        noun = (
+            plural(count, "entry", "entries") if word == "make" else plural(count, "file", "files")
+        )
+        out.line(f"fbench: {noun} {what} in '{show(folder)}'")
+    too_few = word == "corrupt" and count < changes
+    if too_few:
+        out.line(f"fbench: no more files are as they were made, of {changes:,} asked for")
+    return EntriesFailed.exit_code if too_few or record.failed else 0
+
+
+def _refuse_others(word: str, typed: argparse.Namespace) -> None:
+    """UsageError for options that mean nothing here, or are missing."""
+    given = {name for name, value in vars(typed).items() if value not in (None, False, [])}
+    given -= {*_OWN, *("transport",) * (typed.transport == "auto")}
+    given -= {*("block_size",) * (typed.block_size == "1M")}
+    others = sorted(given)
+    if word == "make":
+        others += [name for name in ("made", "changes") if getattr(typed, name) is not None]
+    elif typed.shape is not None:
+        others.append("shape")
+    if others:
+        raise UsageError(f"fbench {word} does not take --{others[0].replace('_', '-')}")
+    if word == "corrupt" and typed.made is None:
+        raise UsageError("fbench corrupt requires --made, the record of fbench make")
+
+
+def _seed(text: str | None) -> int:
+    if text is None:
+        return 0
+    if not text.isdecimal() or len(text) > _DIGITS:
+        raise invalid("--seed", text, "must be 0 or a positive integer")
+    return int(text)
+
+
+def _opened(folder: bytes) -> int:
+    try:
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"cannot open '{show(folder)}': {error.strerror}") from None
+
+
+class _Record:
+    """Where lines of the record go: FILE, or standard output."""
+
+    def __init__(self, name: str | None, folder: bytes, out: Output) -> None:
+        self._results = Results("fbench", None, out.line)
+        self._log: LogFile | None = None
+        self._encode = msgspec.json.Encoder().encode
+        if name is not None:
+            holder = os.path.realpath(os.path.dirname(os.fsencode(name)) or b".")
+            if (holder + b"/").startswith(os.path.realpath(folder) + b"/"):
+                raise UsageError("--record: the record would lie in the tree")
+            self._log = LogFile(open_log(name, "--record"))
+
+    @property
+    def failed(self) -> bool:
+        return self._results.failed
+
+    def add(self, line: msgspec.Struct) -> None:
+        text = self._encode(line) + b"\n"
+        if self._log is None:
+            self._results.text([text])
+            if self._results.failed:
+                raise OSError(errno.EIO, "the record cannot be written")
+        else:
+            self._log.append(text)
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()

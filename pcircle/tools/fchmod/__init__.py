@@ -1,0 +1,37 @@
+"""fchmod, fchown, fchgrp: change modes and owners in parallel. `change` is for programs."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pcircle.tool.treetool import TreeReport
+
+
+def change(*paths: str | bytes, **options: object) -> TreeReport | None:
+    """Change entries as the commands do, and print nothing; what `--json` would write.
+
+    `options` are those of fchmod's command line, by name: ``change("/data", mode="g+rwX",
+    group="users", recursive=True, jobs=4)``. Entries that could not be changed are in the result.
+    Under MPI all ranks call it, and only the first has a result.
+
+    UsageError if it is refused.
+    """
+    from pcircle.core.encoding import text_of
+    from pcircle.core.errors import UsageError
+    from pcircle.tool.shell import words_of
+    from pcircle.tools.fchmod.cli import FCHMOD
+    from pcircle.tools.fchmod.command import program_of
+
+    operands = [path if isinstance(path, str) else text_of(path) for path in paths]
+    typed = FCHMOD.parser().parse([*words_of(options), "--", *operands], FCHMOD.bare)
+    if operands and not _says_what(options):
+        raise UsageError("one of mode, owner, group, acl and others must be given")
+    typed.verbose, typed.changes = 0, False  # nothing is printed
+    return program_of("fchmod", typed).call()
+
+
+def _says_what(options: dict[str, object]) -> bool:
+    """Whether a change is asked for by name: else the first PATH would be a MODE."""
+    asked = {"mode", "files", "dirs", "owner", "group", "reference", "usermap", "groupmap"}
+    asked |= {"acl", "acl_remove", "default_acl", "apply"}
+    return any(options.get(name) not in (None, False) for name in asked)

@@ -1,0 +1,12 @@
+"""The command `fchmod`, and `python -m pcircle.tools.fchmod`: see `pcircle.cli.startup`."""
+
+from __future__ import annotations
+
+import sys
+
+from pcircle.cli.startup import command
+
+main = command("fchmod")
+
+if __name__ == "__main__":
+    sys.exit(main())

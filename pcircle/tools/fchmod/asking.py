@@ -1,0 +1,194 @@
+"""The request of the three command lines, in one form."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from pcircle.core.errors import UsageError
+from pcircle.fs.attributes.modes import parse_mode
+from pcircle.tools.fchmod.entries.lists import Edit, read_edits
+from pcircle.tools.fchmod.entries.wish import Wish
+from pcircle.ui.arguments import refuse_remote
+from pcircle.ui.ids import Owner, group_of, number_of, read_map, read_owner, user_of
+from pcircle.ui.names import show
+
+_PREFIXES = ("f:", "d:")
+# With one of these the first operand is no MODE.
+_INSTEAD = ("mode", "files", "dirs", "new_owner", "new_group", "reference", "usermap", "groupmap",
+            "acl", "acl_remove", "default_acl")  # fmt: skip
+
+
+class Asked(NamedTuple):
+    """The request, and the PATHs."""
+
+    wish: Wish
+    paths: list[bytes]
+
+
+def asked_of(tool: str, typed: argparse.Namespace) -> Asked:
+    """Return the request of a command line. UsageError."""
+    operands = list(typed.operands)
+    if typed.apply is not None:
+        _refuse_with_apply(typed)
+        return Asked(Wish(), list(map(os.fsencode, operands)))
+    make: Callable[[argparse.Namespace, list[str]], Wish] = _MAKERS[tool]
+    wish = make(typed, operands)
+    refuse_remote(operands)
+    found = Owner(None, None)
+    if typed.from_owner is not None:
+        found = read_owner("--from", typed.from_owner, login=False)
+    wish = msgspec.structs.replace(
+        wish,
+        umask=_umask(),
+        from_uid=found.uid,
+        from_gid=found.gid,
+        users=() if typed.usermap is None else read_map("--usermap", typed.usermap),
+        groups=() if typed.groupmap is None else read_map("--groupmap", typed.groupmap),
+        edits=_edits(typed),
+        no_lists=typed.acl_remove == "all",
+        set_id="keep" if typed.keep_setid else "none" if typed.no_setid else "clear",
+    )
+    if wish.uid is not None and wish.users:
+        raise UsageError("--usermap cannot be combined with an owner")
+    if wish.gid is not None and wish.groups:
+        raise UsageError("--groupmap cannot be combined with a group")
+    return Asked(wish, list(map(os.fsencode, operands)))
+
+
+def _refuse_with_apply(typed: argparse.Namespace) -> None:
+    modes = ("files", "dirs", "mode", "new_owner", "new_group", "reference", "from_owner")
+    others = ("usermap", "groupmap", "acl", "acl_remove", "default_acl", "undo")
+    given = [name for name in (*modes, *others) if getattr(typed, name, None) is not None]
+    if given or typed.keep_setid or typed.no_setid:
+        raise UsageError("--apply cannot be combined with what else is to be changed")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# ---- modes -------------------------------------------------------------------------------------
+
+
+def _of_fchmod(typed: argparse.Namespace, operands: list[str]) -> Wish:
+    """Return the request of fchmod, whose first operand is usually a MODE."""
+    text = typed.mode
+    if not any(getattr(typed, name) is not None for name in _INSTEAD):
+        if not operands:
+            raise UsageError("missing operand MODE")
+        text = operands.pop(0)
+        while text.startswith(_PREFIXES) and operands and operands[0].startswith(_PREFIXES):
+            text += " " + operands.pop(0)
+    if typed.reference is not None:
+        if text is not None or typed.files is not None or typed.dirs is not None:
+            raise UsageError("--reference cannot be combined with a mode")
+        text = f"{stat.S_IMODE(_status(typed.reference).st_mode):05o}"
+    for_directories = for_others = None
+    if text is not None:
+        for_others, for_directories = _kinds(text)
+    if typed.files is not None:
+        for_others = typed.files
+    if typed.dirs is not None:
+        for_directories = typed.dirs
+    for mode in (for_directories, for_others):
+        if mode is not None:
+            _check(mode, typed)
+    uid = None if typed.new_owner is None else user_of("--owner", typed.new_owner)
+    gid = None if typed.new_group is None else group_of("--group", typed.new_group)
+    return Wish(for_directories, for_others, uid=uid, gid=gid)
+
+
+def _kinds(text: str) -> tuple[str | None, str | None]:
+    """Return a MODE for files and one for directories: ``f:u+rw d:u+rwx``, or one for both."""
+    words = text.split()
+    if not any(word.startswith(_PREFIXES) for word in words):
+        return text, text
+    found: dict[str, str] = {}
+    for word in words:
+        prefix, mode = word[:2], word[2:]
+        if prefix not in _PREFIXES or prefix in found:
+            raise UsageError(f"invalid mode '{show(os.fsencode(text))}'")
+        found[prefix] = mode
+    return found.get("f:"), found.get("d:")
+
+
+def _check(text: str, typed: argparse.Namespace) -> None:
+    try:
+        parse_mode(text)
+    except ValueError:
+        more = "; to take the right to execute, write a-x" if typed.one_file_system else ""
+        raise UsageError(f"invalid mode '{show(os.fsencode(text))}'{more}") from None
+
+
+# ---- owners ------------------------------------------------------------------------------------
+
+
+def _of_fchown(typed: argparse.Namespace, operands: list[str]) -> Wish:
+    owner = Owner(None, None)
+    if typed.reference is not None:
+        status = _status(typed.reference)
+        owner = Owner(status.st_uid, status.st_gid)
+    elif not _maps(typed):
+        if not operands:
+            raise UsageError("missing operand OWNER")
+        owner = read_owner("OWNER", operands.pop(0))
+    return Wish(uid=owner.uid, gid=owner.gid)
+
+
+def _of_fchgrp(typed: argparse.Namespace, operands: list[str]) -> Wish:
+    if typed.reference is not None:
+        return Wish(gid=_status(typed.reference).st_gid)
+    if _maps(typed):
+        return Wish()
+    if not operands:
+        raise UsageError("missing operand GROUP")
+    word = operands.pop(0)
+    return Wish(gid=group_of("GROUP", word) if word else None)
+
+
+def _maps(typed: argparse.Namespace) -> bool:
+    return typed.usermap is not None or typed.groupmap is not None
+
+
+_MAKERS = {"fchmod": _of_fchmod, "fchown": _of_fchown, "fchgrp": _of_fchgrp}
+
+
+def _status(name: str) -> os.stat_result:
+    """Return the status of the FILE of --reference. UsageError."""
+    try:
+        return os.stat(os.fsencode(name))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        shown = show(os.fsencode(name))
+        raise UsageError(f"--reference: cannot look up '{shown}': {reason}") from None
+
+
+# ---- lists -------------------------------------------------------------------------------------
+
+
+def _edits(typed: argparse.Namespace) -> tuple[Edit, ...]:
+    found: tuple[Edit, ...] = ()
+    removed = None if typed.acl_remove == "all" else typed.acl_remove
+    for option, text in (("--acl-remove", removed), ("--acl", typed.acl)):
+        if text is not None:
+            found += _read(option, text, removes=option == "--acl-remove")
+    if typed.default_acl is not None:
+        found += _read("--default-acl", typed.default_acl, default=True)
+    return found
+
+
+def _read(
+    option: str, text: str, *, removes: bool = False, default: bool = False
+) -> tuple[Edit, ...]:
+    try:
+        return read_edits(text, number_of, removes=removes, default=default)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None

@@ -1,0 +1,225 @@
+"""The change of one entry: its calls, counts and reports."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+from pcircle.fs.directories import join_path as joined
+from pcircle.fs.entry_errors import Changed
+from pcircle.tool.planned import entry, parted
+from pcircle.tool.trees import EntryVisitor
+from pcircle.tools.fchmod import telling
+from pcircle.tools.fchmod.entries.calls import Target, change_mode, held
+from pcircle.tools.fchmod.entries.state import State, apply, mark_of, read_mark, state_of
+from pcircle.tools.fchmod.entries.wishing import Wisher
+from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
+from pcircle.tools.fchmod.records import Records
+from pcircle.walk.attributes import LETTERS
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Where
+
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_OTHER = "it is no longer what was planned"
+
+
+class Changing(EntryVisitor):
+    """The part of the visitor that changes entries."""
+
+    def __init__(self, task: Any, counters: Counters | None = None) -> None:
+        super().__init__(task, counters)
+        plan: ModePlan = task.plan
+        self._plan = plan
+        self._acts = task.acts
+        self._wisher = wisher_of(plan)
+        self._owns = plan.wish.owns or plan.applies
+        modes = (plan.wish.directory_mode, plan.wish.other_mode) != (None, None)
+        self._forces_owner, self._forces_mode = plan.force and plan.wish.owns, plan.force and modes
+        self._denied: dict[int, int] = {}
+        self._is_stopping = task.never
+        self._records = Records() if plan.undo else None
+
+    def begin(self, item: Any, context: Any) -> None:
+        self._work_in(context)
+
+    def resume(self, base: Open[int], context: Any) -> None:
+        self._work_in(context)
+
+    def _work_in(self, context: Any) -> None:
+        self._is_stopping = context.is_stopping
+        if self._records is not None:
+            self._records.context = context
+
+    def _begin(self, root: int, path: bytes, status: os.stat_result, old: State) -> None:
+        if not self._plan.dry:
+            self.task.due(1, self._is_stopping)
+            if self._records is not None:
+                self._records.demand(self._record_of(root, path, status, old))
+        self.counters.changed += 1
+
+    def _record_of(self, root: int, path: bytes, status: os.stat_result, old: State) -> bytes:
+        path = b"" if self._plan.roots[root].name else path
+        return entry(root, path, mark_of(status, old))
+
+    def _bring(
+        self,
+        root: int,
+        path: bytes,
+        status: os.stat_result,
+        target: Target,
+        old: State,
+        new: State,
+    ) -> None:
+        """Bring an open entry to its new state, if it differs. OSError."""
+        if new == old and not self._plan.force:
+            return
+        self._begin(root, path, status, old)
+        if self._plan.dry:
+            return
+        try:
+            if stat.S_ISLNK(status.st_mode):
+                os.chown(target, new.uid, new.gid)
+            else:
+                apply(target, old, new, owner=self._forces_owner, bits=self._forces_mode)
+        except OSError:
+            self.counters.changed -= 1
+            raise
+
+    def _bring_by_name(
+        self,
+        root: int,
+        path: bytes,
+        status: os.stat_result,
+        name: bytes,
+        fd: int,
+        old: State,
+        new: State,
+    ) -> None:
+        """Bring an entry to its new state by its name. OSError."""
+        force = self._plan.force
+        if new == old and not force:
+            return
+        is_link = stat.S_ISLNK(status.st_mode)
+        owns = (new.uid, new.gid) != (old.uid, old.gid) or self._forces_owner
+        sets = new.mode != old.mode or self._forces_mode
+        if owns and (sets or old.mode & _SET_ID) and not (is_link or self._plan.dry):
+            with held(name, fd) as (target, now):
+                if stat.S_ISLNK(now.st_mode):
+                    raise Changed("it is a symbolic link now")
+                # Somebody may have put another file there since it was looked at.
+                old = state_of(now)
+                new = self._wisher.of(stat.S_IFMT(now.st_mode), old)
+                self._bring(root, path, now, target, old, new)
+            return
+        self._begin(root, path, status, old)
+        if self._plan.dry:
+            return
+        try:
+            if owns:
+                os.chown(name, new.uid, new.gid, dir_fd=fd, follow_symlinks=False)
+            elif not is_link:
+                change_mode(name, new.mode, fd)
+        except OSError:
+            self.counters.changed -= 1
+            raise
+
+    # ---- reports ----------------------------------------------------------
+
+    def _told(
+        self,
+        root: int,
+        path: bytes,
+        status: os.stat_result,
+        old: State,
+        new: State,
+        context: Any,
+    ) -> None:
+        acts, plan = self._acts, self._plan
+        if acts is None:
+            return
+        changes = new != old
+        shown = plan.roots[root].shown
+        path = b"" if plan.roots[root].name else path
+        kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
+        said = b""
+        if plan.says > (not changes):
+            whole = os.path.join(shown, path) if path else shown
+            said = telling.lines(plan.wish, whole, old, new, is_link=kind == "l", dry=plan.dry)
+        if changes:
+            owns = (new.uid, new.gid) != (old.uid, old.gid)
+            action = "chown" if owns and new.mode == old.mode else "chmod"
+            acts.done(action, root, path, kind, said=said)
+        elif plan.acts.lines or said:
+            acts.skipped(root, path, kind, said=said)
+        if acts.is_full:
+            acts.tell(context)
+
+    def _vanished(self, root: int, path: bytes, kind: str) -> None:
+        if self._acts is not None:
+            path = b"" if self._plan.roots[root].name else path
+            self._acts.vanished(self.task.action, root, path, kind)
+
+    def _refused(
+        self,
+        root: int,
+        path: bytes,
+        error: OSError,
+        status: os.stat_result | None,
+        context: Any,
+    ) -> None:
+        """Report an entry that could not be changed; other users' entries are counted by user."""
+        if error.errno == errno.EPERM and status is not None:
+            self._denied[status.st_uid] = self._denied.get(status.st_uid, 0) + 1
+            if self._plan.silent > 1:
+                self.counters.denied += 1
+                return
+        self.fail(root, path, self.task.tries, error, context)
+
+    def fail(self, root: int, path: bytes, doing: str, error: OSError, context: Any) -> None:
+        super().fail(root, path, doing, error, context)
+        if self._acts is not None:
+            path = b"" if self._plan.roots[root].name else path
+            self._acts.failed(self.task.action, root, path, error.errno)
+
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Any) -> None:
+        name = parted(name)[0] if self._plan.applies else name
+        if error.errno == errno.ENOENT:
+            self.counters.sized += 1
+            self.counters.vanished += 1
+            self._vanished(where.root, joined(where.path, name), "")
+        else:
+            super().unreached(where, name, error, context)
+
+    def end(self, context: Any, opens: Sequence[Open[int]]) -> None:
+        if self._acts is not None:
+            self._acts.tell(context)
+        told: list[Any] = [Denied(uid, count) for uid, count in self._denied.items()]
+        self._denied.clear()
+        for is_group, ids in ((False, self._wisher.users), (True, self._wisher.groups)):
+            told += [Unmapped(is_group, *each) for each in ids.unmapped.items()]
+            ids.unmapped.clear()
+        if told:
+            context.note(told)
+
+
+def wisher_of(plan: ModePlan) -> Wisher:
+    """Return the resolver of the states that a plan requests."""
+    return Wisher(plan.wish, telling.user, telling.group, force=plan.force)
+
+
+def restored(mark: bytes, status: os.stat_result, old: State) -> State:
+    """Return the state that a plan has for an entry. Changed if it is another entry."""
+    try:
+        planned = read_mark(mark)
+    except ValueError:
+        raise Changed(_OTHER) from None
+    kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
+    if (planned.kind, planned.inode) != (kind, status.st_ino):
+        raise Changed(_OTHER)
+    state = planned.state
+    if state.with_lists:
+        return state
+    return state._replace(access=old.access, default=old.default, with_lists=old.with_lists)

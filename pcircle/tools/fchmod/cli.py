@@ -1,0 +1,141 @@
+"""The command lines of fchmod, fchown and fchgrp, which are one tool by three names."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from pcircle.tool.shell import Shell
+from pcircle.ui.arguments import POLITE, Bare, Parser, add_actions, add_filters, add_safety, notes
+
+BARE = {"--acl-remove": "--acl-remove=all", **POLITE}
+_OWNER_OPTIONS = ("--of-owner", "--of-group")  # the filters: what is set has the usual names
+_CODES = """\
+Exit codes: 0 success; 1 some entries could not be changed, each one named;
+2 refused; 4 stopped early (--stop-after, a lost rank); 70 internal error;
+130 and 143 interrupted.
+
+Examples:
+"""
+
+_MODE = """\
+Change the modes of files and, with -R, of all that is in directories.
+
+MODE is that of chmod, octal or symbolic, or 'f:MODE d:MODE' for files and for
+directories. Without MODE, all of --mode, --owner, --group and --acl is done in
+one walk. Links in a directory are left alone. Nothing is called where nothing
+changes."""
+
+_OWNER = """\
+Change the owner and group of files and, with -R, of all in directories.
+
+OWNER:GROUP is that of chown. Links in a directory are not followed: they are
+changed themselves. Nothing is called where nothing changes."""
+
+_GROUP = """\
+Change the group of files and, with -R, of all that is in directories.
+
+Links in a directory are not followed: they are changed themselves. Nothing is
+called where nothing changes."""
+
+_EXAMPLES = {
+    "fchmod": """\
+  fchmod -R g+rwX /data
+  fchmod -R 'f:u=rw,go=r d:u=rwx,go=rx' /data
+  fchmod -R --mode g+w --group users --undo before /data
+  mpirun -np 8 fchmod --apply before""",
+    "fchown": """\
+  fchown -R root:users /data
+  fchown -R --from root daemon /data
+  fchown -R --usermap '1000-1999:daemon,*:nobody' /data
+  mpirun -np 8 fchown -R -c root: /data""",
+    "fchgrp": """\
+  fchgrp -R users /data
+  fchgrp -R --kind d users /data
+  fchgrp -R --groupmap 100:users --undo before /data
+  mpirun -np 8 fchgrp --apply before""",
+}
+
+
+def _add(p: Parser) -> None:
+    """Add the options of all three commands."""
+    _free_h(p)
+    p.takes_only_paths = False  # the first one may be OWNER:GROUP
+    add = p.add_argument_group("Change").add_argument
+    add("-R", "--recursive", action="store_true", help="change what is in directories, too")
+    if p.prog == "fchmod":
+        add("--mode", metavar="MODE", help="the mode, in place of the operand")
+        add("--files", metavar="MODE", help="the mode of what is no directory")
+        add("--dirs", metavar="MODE", help="the mode of directories")
+        add("--owner", dest="new_owner", metavar="USER", help="change the owner")
+        add("--group", dest="new_group", metavar="GROUP", help="change the group")
+    add("--reference", metavar="FILE", help="take what is to be set from FILE")
+    add("--from", dest="from_owner", metavar="O:G", help="only entries of this owner and group")
+    add("--usermap", metavar="MAP", help="map owners: FROM:TO,... as of rsync")
+    add("--groupmap", metavar="MAP", help="map groups, in the same way")
+    add("--acl", metavar="SPEC", help="change access control lists, as setfacl -m")
+    add("--acl-remove", metavar="SPEC", action=Bare, help="remove entries, as setfacl -x, or all")
+    add("--default-acl", metavar="SPEC", help="change default lists, as setfacl -dm")
+    add("--keep-setid", action="store_true", help="set set-id bits again if the owner changes")
+    add("--no-setid", action="store_true", help="clear the set-id bits of all files")
+    add("--force", action="store_true", help="make calls also where nothing would change")
+    add("--undo", metavar="FILE", help="write what all was, for --apply")
+    add("--apply", metavar="FILE", help="restore what a run with --undo has changed")
+    add("--dry-run", action="store_true", help="show what would be done (-c: list entries)")
+    _add_ways(p.add_argument_group("Directories and links").add_argument)
+    filters = add_filters(p, "PATH", *_OWNER_OPTIONS)
+    filters.add_argument(
+        "-x", "--one-file-system", action="store_true", help="stay on one file system"
+    )
+    add_safety(p)
+    add_actions(p, "changed")
+    p._option_string_actions["-v"].help = "list all entries (-vv: per-process statistics)"
+    add = next(group for group in p._action_groups if group.title == "Output").add_argument
+    add("-c", "--changes", action="store_true", help="list changed entries")
+    add(
+        "-f",
+        "--silent",
+        action="count",
+        default=0,
+        help="no messages for EPERM (twice: and no exit code 1)",
+    )
+    p.set_defaults(plan=None, max_delete=None, owner_options=_OWNER_OPTIONS)
+
+
+def _add_ways(add: Callable[..., object]) -> None:
+    add("-h", "--no-dereference", action="store_true", help="change a link itself, not its target")
+    add("-H", dest="operand_links", action="store_true", help="follow links given as PATH")
+    add(
+        "-L",
+        dest="all_links",
+        action="store_true",
+        help="follow all links, also those in directories",
+    )
+    add("-P", dest="never", action="store_true", help="follow no links")
+    add("--no-preserve-root", action="store_true", help="do not refuse to work on / with -R")
+    add("--preserve-root", action="store_true", help="refuse to work on / with -R (default)")
+
+
+def _free_h(p: Parser) -> None:
+    """Remove -h, which is an option of chown; help is `--help`."""
+    p._actions[0].option_strings = ["--help"]
+    del p._option_string_actions["-h"]
+
+
+def _shell(tool: str, operand: str, about: str) -> Shell:
+    def carry_out(typed: argparse.Namespace) -> int:
+        from pcircle.tools.fchmod.command import change_typed
+
+        return change_typed(tool, typed)
+
+    usage = f"{tool} [OPTION]... {operand} PATH...\n       {tool} --apply FILE [OPTION]..."
+    epilog = notes(tool, _CODES + _EXAMPLES[tool])
+    return Shell(tool, f"{operand} PATH...", usage, about, epilog, _add, carry_out, BARE)
+
+
+FCHMOD = _shell("fchmod", "MODE", _MODE)
+FCHOWN = _shell("fchown", "OWNER[:[GROUP]]", _OWNER)
+FCHGRP = _shell("fchgrp", "GROUP", _GROUP)
+parser, main = FCHMOD.parser, FCHMOD.main
+fchown, fchgrp = FCHOWN.main, FCHGRP.main
+fchown_parser, fchgrp_parser = FCHOWN.parser, FCHGRP.parser

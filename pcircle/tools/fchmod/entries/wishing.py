@@ -1,0 +1,154 @@
+"""The new state of an entry, computed from its present state without any call.
+
+Owner and group first, then set-id bits as the change of owner leaves them, then the mode, then the
+lists: the result of `chown`, `chmod` and `setfacl`, one after the other.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from pcircle.fs.attributes.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entries_of
+from pcircle.fs.attributes.modes import ModeChange, parse_mode
+from pcircle.fs.attributes.owners import IdMap, Rule
+from pcircle.fs.entry_errors import Trouble
+from pcircle.tools.fchmod.entries.lists import (
+    Edit,
+    Entries,
+    as_access,
+    as_default,
+    bits_of,
+    edited,
+    entries,
+    without_names,
+)
+from pcircle.tools.fchmod.entries.state import State, with_set_id_cleared
+from pcircle.tools.fchmod.entries.wish import Wish
+
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+NameOf = Callable[[int], str]
+
+
+class Map:
+    """A map of ids; `unmapped` counts ids without a rule."""
+
+    def __init__(self, rules: Sequence[Rule], name_of: NameOf) -> None:
+        self._rules = rules
+        self._found = IdMap(rules, name_of)
+        self.unmapped: Counter[int] = Counter()
+
+    def __call__(self, number: int) -> int:
+        """Return the new id."""
+        if not self._rules:
+            return number
+        to = self._found(number)
+        if to is None:
+            self.unmapped[number] += 1
+            return number
+        return to
+
+
+class Wisher:
+    """Computes new states, for one thread."""
+
+    def __init__(
+        self, wish: Wish, user_of: NameOf, group_of: NameOf, *, force: bool = False
+    ) -> None:
+        self._wish = wish
+        self._forces_owner = force and wish.owns
+        self._changes = {
+            is_directory: None if text is None else parse_mode(text, wish.umask)
+            for is_directory, text in ((True, wish.directory_mode), (False, wish.other_mode))
+        }
+        self.users, self.groups = Map(wish.users, user_of), Map(wish.groups, group_of)
+        self._modes: dict[int, int] = {}  # by the whole mode of an entry, which has its kind
+        # What an entry is decides about what it gets: it must be the same until it has that.
+        self.depends = bool(
+            wish.users or wish.groups or wish.lists or wish.from_uid is not None or
+            wish.from_gid is not None
+        )  # fmt: skip
+
+        self.is_one = _is_one(wish)
+
+    def is_meant(self, uid: int, gid: int) -> bool:
+        """Return whether `--from` selects an entry."""
+        wish = self._wish
+        return wish.from_uid in (None, uid) and wish.from_gid in (None, gid)
+
+    def mode(self, whole: int) -> int:
+        """Return the new permission bits for a whole mode, if nothing else changes."""
+        known = self._modes.get(whole)
+        if known is None:
+            is_directory = stat.S_ISDIR(whole)
+            change = self._changes[is_directory]
+            known = self._changed(stat.S_IMODE(whole), is_directory, change)
+            if self._wish.set_id == "none" and stat.S_ISREG(whole):
+                known &= ~_SET_ID
+            self._modes[whole] = known
+        return known
+
+    @staticmethod
+    def _changed(mode: int, is_directory: bool, change: ModeChange | None) -> int:
+        return mode if change is None else change.of(mode, is_directory=is_directory)
+
+    def of(self, kind: int, old: State) -> State:
+        """Return the new state of an entry of this kind. Trouble if a list would be invalid."""
+        wish = self._wish
+        uid = self.users(old.uid) if wish.uid is None else wish.uid
+        gid = self.groups(old.gid) if wish.gid is None else wish.gid
+        if kind == stat.S_IFLNK:
+            return old._replace(uid=uid, gid=gid)
+        mode = old.mode
+        owns = (uid, gid) != (old.uid, old.gid) or self._forces_owner
+        if owns and kind != stat.S_IFDIR and wish.set_id != "keep":
+            mode = with_set_id_cleared(mode)
+        mode = self.mode(kind | mode)
+        new = old._replace(uid=uid, gid=gid, mode=mode)
+        return self._with_lists(kind, new) if wish.lists else new
+
+    def _with_lists(self, kind: int, new: State) -> State:
+        is_directory = kind == stat.S_IFDIR
+        found = entries(new.access, new.mode)
+        default = None if new.default is None else _as_they_are(new.default)
+        if self._wish.no_lists:
+            found, default = without_names(found), None
+        edits = self._wish.edits
+        of_access = [each for each in edits if not each.default]
+        of_default = [each for each in edits if each.default]
+        try:
+            if of_access:
+                found = edited(found, of_access, is_directory=is_directory)
+            if of_default and is_directory and not (default is None and _only_removes(of_default)):
+                begun = {**_base(found), **(default or {})}
+                default = edited(begun, of_default, is_directory=is_directory)
+        except ValueError as error:
+            raise Trouble("access control list", str(error)) from None
+        return new._replace(
+            mode=new.mode & ~0o777 | bits_of(found),
+            access=as_access(found),
+            default=None if default is None else as_default(default),
+        )
+
+
+def _is_one(wish: Wish) -> bool:
+    """Return whether all entries get the same mode, or keep theirs."""
+    mode = wish.other_mode
+    if mode != wish.directory_mode:
+        return False
+    return wish.set_id != "none" if mode is None else mode.isdecimal()
+
+
+def _only_removes(edits: Sequence[Edit]) -> bool:
+    return all(edit.removes for edit in edits)
+
+
+def _base(found: Entries) -> Entries:
+    tags = (OWNER, OWNING_GROUP, OTHER)
+    return {(tag, NOBODY): found[tag, NOBODY] for tag in tags}
+
+
+def _as_they_are(value: bytes) -> Entries:
+    """Return the entries of a default list, which no mode changes."""
+    return {(tag, number): right for tag, right, number in entries_of(value)}

@@ -1,0 +1,12 @@
+"""The command `fchgrp`, and `python -m pcircle.tools.fchmod.fchgrp`: see `pcircle.cli.startup`."""
+
+from __future__ import annotations
+
+import sys
+
+from pcircle.cli.startup import command
+
+main = command("fchmod", "fchgrp")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,12 @@
+"""The command `fchown`, and `python -m pcircle.tools.fchmod.fchown`: see `pcircle.cli.startup`."""
+
+from __future__ import annotations
+
+import sys
+
+from pcircle.cli.startup import command
+
+main = command("fchmod", "fchown")
+
+if __name__ == "__main__":
+    sys.exit(main())

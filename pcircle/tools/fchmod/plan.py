@@ -1,0 +1,58 @@
+"""The plan of a change, decided on rank 0; its counters and notices."""
+
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+import msgspec
+
+from pcircle.tool.changing import ChangeCounters, ChangePlan
+from pcircle.tools.fchmod.entries.wish import Wish
+
+
+class ModePlan(ChangePlan, frozen=True, kw_only=True):
+    """The plan of the `tool` of this name. With `recursive` directories include their contents.
+
+    With `listed` only paths of a list are changed. With `force` calls are made even if nothing
+    changes. `silent` is the number of `-f` options, and `says` selects entries to print: 1 for
+    changed ones, 2 for all. With `undo` old states are recorded.
+    """
+
+    tool: str = "fchmod"
+    wish: Wish = Wish()
+    recursive: bool = False
+    listed: bool = False
+    force: bool = False
+    silent: int = 0
+    says: int = 0
+    undo: bool = False
+
+
+class Counters(ChangeCounters):
+    """Of the completed entries, some have `changed`.
+
+    Other entries have `vanished`, or are further names of completed files, `linked`. Entries of
+    other users that were `denied` are failures, except with `-f -f`.
+    """
+
+    changed: int
+    vanished: int
+    linked: int
+    denied: int
+
+    @property
+    def settled(self) -> int:
+        ended = self.completed + self.failed + self.kept + self.vanished
+        return ended + self.linked + self.denied
+
+
+class Denied(msgspec.Struct, frozen=True, array_like=True, tag="x"):
+    """The number of entries of a user that could not be changed without permission."""
+
+    uid: int
+    count: int
+
+
+class Unmapped(msgspec.Struct, frozen=True, array_like=True, tag="u"):
+    """An id of a user or group without a rule in the map, and its number of entries."""
+
+    is_group: bool
+    number: int
+    count: int

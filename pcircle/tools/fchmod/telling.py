@@ -1,0 +1,62 @@
+"""Lines about an entry, in the words of `chmod` and `chown`; users and groups by name."""
+
+from __future__ import annotations
+
+import stat
+
+from pcircle.tools.fchmod.entries.state import State
+from pcircle.tools.fchmod.entries.wish import Wish
+from pcircle.ui.listing import groups, users
+from pcircle.ui.names import show
+
+_USERS, _GROUPS = users(), groups()
+
+
+def user(uid: int) -> str:
+    """Return the name of a user, or the number."""
+    return show(_USERS[uid])
+
+
+def group(gid: int) -> str:
+    """Return the name of a group, or the number."""
+    return show(_GROUPS[gid])
+
+
+def lines(wish: Wish, path: bytes, old: State, new: State, *, is_link: bool, dry: bool) -> bytes:
+    """Return a line for each requested change of an entry."""
+    name, said = f"'{show(path)}'", []
+    with_user = wish.uid is not None or bool(wish.users) or new.uid != old.uid
+    with_group = wish.gid is not None or bool(wish.groups) or new.gid != old.gid
+    if with_user or with_group:
+        before, after = (_owner(state, with_user, with_group) for state in (old, new))
+        what = "ownership" if with_user else "group"
+        if before == after:
+            said.append(f"{what} of {name} retained as {before}")
+        elif dry:
+            said.append(f"{what} of {name} would change from {before} to {after}")
+        else:
+            said.append(f"changed {what} of {name} from {before} to {after}")
+    modes = wish.directory_mode is not None or wish.other_mode is not None
+    if is_link:
+        if modes and not said:
+            said.append(f"neither symbolic link {name} nor referent has been changed")
+    elif modes or (not said and new.mode != old.mode):
+        before, after = _mode(old.mode), _mode(new.mode)
+        change = "would change" if dry else "changed"
+        if new.mode == old.mode:
+            said.append(f"mode of {name} retained as {before}")
+        else:
+            said.append(f"mode of {name} {change} from {before} to {after}")
+    if (new.access, new.default) != (old.access, old.default):
+        said.append(f"access control list of {name} {'would change' if dry else 'changed'}")
+    return "".join(f"{line}\n" for line in said).encode()
+
+
+def _mode(mode: int) -> str:
+    return f"{mode:04o} ({stat.filemode(mode)[1:]})"
+
+
+def _owner(state: State, with_user: bool, with_group: bool) -> str:
+    if not with_user:
+        return group(state.gid)
+    return f"{user(state.uid)}:{group(state.gid)}" if with_group else user(state.uid)

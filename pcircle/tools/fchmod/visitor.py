@@ -1,0 +1,566 @@
+"""The visitor of a change of modes, owners and lists.
+
+A name is looked up, and changed only if its state differs. If the new state depends on the old one
+(`--from`, maps, lists, a plan), or if other users may exchange names, the entry is first opened for
+its path alone. A directory is changed when the walk enters it or, if the change would deny this
+process access, when the walk leaves it. A directory that cannot be entered before it is changed is
+changed as soon as that is detected (`Changer.unlock`). A file with several names goes to one rank,
+found by hashing, where its first name decides.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from bisect import bisect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pcircle.core.encoding import text_of
+from pcircle.core.guards import require
+from pcircle.fs.directories import HOLDER, Lease
+from pcircle.fs.directories import join_path as joined
+from pcircle.fs.entry_errors import Changed
+from pcircle.fs.registry import Key, home_of
+from pcircle.fs.safe_open import PseudoDirectories, Untrusted
+from pcircle.fs.scan import Block, DirectoryBatch, encoded
+from pcircle.fs.stats import Table
+from pcircle.tool.planned import mark_in, parted, sorted_out
+from pcircle.tools.fchmod.changing import Changing, restored, wisher_of
+from pcircle.tools.fchmod.entries.calls import (
+    Target,
+    access_of,
+    held,
+    ignores_modes,
+    is_link,
+    target_of,
+)
+from pcircle.tools.fchmod.entries.quick import CAPACITY, Quick
+from pcircle.tools.fchmod.entries.state import State, state_of
+from pcircle.tools.fchmod.entries.wishing import Wisher
+from pcircle.tools.fchmod.plan import Counters
+from pcircle.walk.attributes import LETTERS, test_of_directory
+from pcircle.walk.choosing import choosing
+from pcircle.walk.following import descent
+from pcircle.walk.items import Batch, Place
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import DirectoryScan, Names, Where
+from pcircle.walk.walker import batches
+
+_FEW = 4  # names between two looks at the clock, more if they take no longer than
+_QUICK_S = 0.002
+_SMALL = 256  # files in a directory that is done at once
+_PARTS = 4  # that what is left of a slow directory is handed back in
+_ENTER = 5  # to list and to search a directory
+_FIELDS = {"f": "files", "d": "directories", "l": "links"}
+_OTHERS_EXCHANGE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class _Due:
+    """A directory between its entry and its exit.
+
+    `new` is None if it is not selected, `done` means that it is changed, `error` is the reason why
+    not.
+    """
+
+    __slots__ = ("done", "error", "new", "old", "status")
+
+    def __init__(self, status: os.stat_result, old: State, new: State | None) -> None:
+        self.status = status
+        self.old = old
+        self.new = new
+        self.done = False
+        self.error: OSError | None = None
+
+
+class Changer(Changing):
+    """The visitor of a change."""
+
+    def __init__(self, task: Any, counters: Counters | None = None) -> None:
+        super().__init__(task, counters)
+        plan = self._plan
+        self._choose = choosing(
+            plan.rules, plan.wanted, plan.now_ns, follow=plan.follow, tally=self.counters
+        )
+        self._is_wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
+        self._lists = plan.wish.lists
+        self._depends = self._wisher.depends or plan.applies or plan.follow
+        self._enters_all = ignores_modes()
+        # In their directories nobody else exchanges names; where all get one mode, anybody may.
+        self._trusted = 0, os.geteuid()
+        self._is_one = self._wisher.is_one and not self._depends
+        # Counts no ids: what is recorded is looked at once more when it is changed.
+        self._foreseer = wisher_of(plan) if plan.undo else None
+        self._entering: Open[int] | None = None
+        self._unlocked: tuple[tuple[int, int], _Due] | None = None
+        wish = plan.wish
+        self._gives = wish.sets_owner_alone and not plan.applies
+        self._quick = Quick(self._wisher.mode, (wish.uid, wish.gid) if self._gives else None)
+        others = (
+            (self._owns and not self._gives)
+            or plan.dry
+            or self._depends
+            or plan.force
+            or plan.acts.any
+        )
+        self._fast = self._quick.is_able and not others and plan.operations_per_s is None
+        if self._fast and plan.recursive and not plan.listed:
+            self.scan = DirectoryScan(_SMALL, CAPACITY, look_up=True, keep_open=True)
+        self._some = _FEW if self._records is None else CAPACITY
+        self._pseudo = PseudoDirectories()
+        task.unlock = self.unlock
+
+    # ---- directories -----------------------------------------------------------
+
+    def known(self, opened: Open[int], context: Any) -> int | None:
+        """Remember the next directory for `unlock`."""
+        self._entering, self._unlocked = opened, None
+        return None
+
+    def unlock(self, path_fd: int) -> bool:
+        """Change a directory that is not accessible, and return whether it is accessible then.
+
+        It is open for its path alone.
+        """
+        opened = self._entering
+        if opened is None or self._plan.dry:
+            return False
+        try:
+            status, target = os.fstat(path_fd), target_of(path_fd)
+            due = self._due(opened, status, target, path_fd)
+            if due.new is None or self._access(due.new) & ~self._access(due.old) & _ENTER == 0:
+                return False
+            self._bring(opened.root, opened.path, status, target, due.old, due.new)
+        except OSError:
+            return False  # and that is why it can't be entered
+        due.done = True
+        self._unlocked = (status.st_dev, status.st_ino), due
+        return True
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        super().enter(opened, source, holder)
+        plan, status = self._plan, source.opened.status
+        if plan.follow:
+            above = b"" if holder is None else holder.ancestors
+            opened.ancestors = descent(above, source.identity)
+        opened.entered = opened.entered and (plan.recursive or plan.listed)
+        self._entering = None
+        if self._unlocked is not None and self._unlocked[0] == (status.st_dev, status.st_ino):
+            opened.own, self._unlocked = self._unlocked[1], None
+            return None
+        target: Target = source.fd if not source.searched else target_of(source.fd)
+        opened.own = due = self._due(opened, status, target, source.fd)
+        if due.new is not None and not self._takes(due):
+            self._try(opened, target)
+        return None
+
+    def _due(self, opened: Open[int], status: os.stat_result, target: Target, fd: int) -> _Due:
+        """Return a directory with its new state. OSError, Changed."""
+        if self._plan.applies:
+            mark = mark_in(require(opened.only), self.task.lists)
+            old = state_of(status, target)
+            return _Due(status, old, restored(mark, status, old) if mark else None)
+        old = state_of(status, target if self._lists else None)
+        if not self._is_meant(opened, status, fd):
+            return _Due(status, old, None)
+        return _Due(status, old, self._wisher.of(stat.S_IFDIR, old))
+
+    def _is_meant(self, opened: Open[int], status: os.stat_result, fd: int) -> bool:
+        kinds = self._plan.wanted.kinds
+        if opened.only is not None:
+            from pcircle.fs.lists import names_itself  # few runs have a list
+
+            if not (opened.path or opened.only.is_range):
+                return False  # the list is empty
+            if not names_itself(opened.only, self.task.lists):
+                return False
+        if kinds is not None and "d" not in kinds:
+            return False
+        wanted = self._is_wanted is None or self._is_wanted(opened.path, status, fd)
+        return wanted and self._wisher.is_meant(status.st_uid, status.st_gid)
+
+    def _access(self, state: State) -> int:
+        return access_of(state.uid, state.gid, state.mode)
+
+    def _takes(self, due: _Due) -> bool:
+        """Return whether a change takes rights from this process that it needs in the directory."""
+        if self._enters_all:
+            return False
+        return self._access(due.old) & ~self._access(require(due.new)) & _ENTER != 0
+
+    def _try(self, opened: Open[int], target: Target) -> None:
+        due = opened.own
+        try:
+            self._bring(opened.root, opened.path, due.status, target, due.old, due.new)
+        except OSError as error:
+            due.error = error
+        due.done = True
+
+    def process_directories(
+        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
+    ) -> list[bytes]:
+        """See `Visitor`."""
+        count, ranges = len(batch.names), batch.ranges()
+        columns = [batch.own.column(name, 0, count) for name in ("uid", "gid", "mode")]
+        owners = list(zip(*columns, strict=True))
+        kinds = set(owners)
+        lost = {kind for kind in kinds if not self._keeps_access(*kind)}
+        held = {kind for kind in kinds - lost if self._exchangeable(kind[0], kind[2])}
+        changed, apart = 0, set[int]()
+        left: dict[int, list[bytes]] = {}  # by directory
+        for place, kind in enumerate(owners) if held or lost else ():
+            if kind in held or kind in lost:
+                apart.update(range(*ranges[place]))
+            if kind in held:
+                number, left[place] = self._change_held(batch, place, *ranges[place])
+                changed += number
+        if len(apart) < len(batch.kinds):
+            number, failed = self._quick.change_all(batch, apart)
+            changed += number
+            ends = [end for _, end in ranges]
+            for place in failed:
+                left.setdefault(bisect(ends, place), []).append(batch.inside[place])
+        self.counters.changed += changed
+        done = [place for place, kind in enumerate(owners) if kind not in lost]
+        undone = sum(map(len, left.values()))  # `_each` counts these
+        self.counters.files -= undone
+        self.counters.sized -= undone
+        for place, names in left.items():
+            path = joined(above.path, batch.names[place])
+            where: Open[int] = Open(above.root, path, above.slot, None, 0)  # for which that waits
+            where.place = Place(self.task.identify(os.fstat(batch.fds[place])))
+            self._each(where, names, batch.fds[place], context)
+        changes = {kind: self._change_of(State(*kind)) for kind in kinds - lost}
+        for place in done:
+            change, fd = changes[owners[place]], batch.fds[place]
+            if change is None:
+                continue
+            try:
+                change(fd)
+                self.counters.changed += 1
+            except OSError as error:
+                self.counters.directories -= 1
+                path = joined(above.path, batch.names[place])
+                self._refused(above.root, path, error, os.fstat(fd), context)
+        return [name for name, kind in zip(batch.names, owners, strict=True) if kind in lost]
+
+    def _change_held(
+        self, some: DirectoryBatch, place: int, begin: int, end: int
+    ) -> tuple[int, list[bytes]]:
+        """Change the files of a directory in which other users may exchange names."""
+        names, table = some.inside[begin:end], Table(some.table)
+        if not table.has_single_names(begin, end):
+            return 0, names
+        return self._quick.change_held(some.fds[place], names, table.column("mode", begin, end))
+
+    def _keeps_access(self, uid: int, gid: int, mode: int) -> bool:
+        """Return whether a directory can be changed after all of its entries."""
+        if self._enters_all:
+            return True
+        if self._gives:
+            return False
+        return access_of(uid, gid, mode) == access_of(uid, gid, self._wisher.mode(mode))
+
+    def _change_of(self, old: State) -> Callable[[int], None] | None:
+        """Return the function that changes a directory of this mode; None if it stays."""
+        if self._gives:
+            old = old._replace(mode=stat.S_IMODE(old.mode))
+            new = self._wisher.of(stat.S_IFDIR, old)
+            return None if new == old else lambda fd: os.fchown(fd, new.uid, new.gid)
+        mode = self._wisher.mode(old.mode)
+        return None if mode == old.mode & 0o7777 else lambda fd: os.fchmod(fd, mode)
+
+    def meant(self, opened: Open[int], blocks: Any, source: Lease) -> Any:
+        return map(sorted_out, blocks) if self._plan.applies else blocks
+
+    def leave(self, opened: Open[int], context: Any) -> int:
+        counters, due = self.counters, opened.own
+        counters.left_out += opened.left_out
+        if due.new is None:
+            counters.kept += 1
+            return 0
+        if not due.done:
+            if opened.leases is not None:
+                self._try(opened, opened.leases[0].fd)
+            else:
+                self._try_again(opened)
+        if due.error is not None:
+            self._refused(opened.root, opened.path, due.error, due.status, context)
+            return 0
+        counters.directories += 1
+        self._told(opened.root, opened.path, due.status, due.old, due.new, context)
+        return 0
+
+    def _try_again(self, opened: Open[int]) -> None:
+        identity = require(opened.place).source
+        try:
+            with self.task.directories.lease(opened.root, opened.path, identity) as lease:
+                self._try(opened, lease.fd)
+        except OSError as error:
+            opened.own.error = error
+
+    def failed(self, opened: Open[int], error: OSError, context: Any) -> None:
+        """Report a directory; one that cannot be listed is changed nonetheless."""
+        if opened.place is None:
+            self.counters.scans_done += 1
+            self.counters.sized += 1
+        self._entering = None
+        if error.errno == errno.ENOENT:
+            self.counters.vanished += 1
+            self._vanished(opened.root, opened.path, "d")
+            return
+        due = opened.own
+        if due is None and self._unlocked is not None:
+            due = self._unlocked[1]
+        try:
+            if due is None and opened.leases is not None:
+                lease = opened.leases[0]
+                target = target_of(lease.fd) if lease.searched else lease.fd
+                due = opened.own = self._due(opened, lease.opened.status, target, lease.fd)
+                if due.new is not None:
+                    self._try(opened, target)
+        except OSError as another:
+            error = another
+        if due is not None and due.done and due.error is None:
+            if self._plan.recursive:
+                self.fail(opened.root, opened.path, "read directory", error, context)
+            else:
+                self.counters.directories += 1
+            self._told(opened.root, opened.path, due.status, due.old, due.new, context)
+        elif due is not None and due.error is not None:
+            self._refused(opened.root, opened.path, due.error, due.status, context)
+        else:
+            self.fail(opened.root, opened.path, "read directory", error, context)
+
+    def lost(self, opened: Open[int]) -> int:
+        return 0
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """Change names; hand back the remaining names if the batch takes too long."""
+        fd = fds[0]
+        if where.path == HOLDER:
+            names = self._chosen(where, names, fd)
+        every, at = names.all(), 0
+        do = self._each
+        if self._fast:
+            do = self._carefully if self._may_exchange(where, fd) else self._quickly
+        begun_s = last_s = time.monotonic()
+        while at < len(every) and not (at and context.stopping):
+            some = every[at : at + self._some]
+            do(where, some, fd, context)
+            at += len(some)
+            now_s = time.monotonic()
+            if where.place is not None and context.is_time_up(now_s - begun_s):
+                rest = Names([], [], every[at:])
+                context.spawn(list(batches(where, rest, -(-len(rest) // _PARTS) or 1)))
+                return
+            if self._records is not None:
+                pass  # to wait for records costs the more, the fewer names have them together
+            elif now_s - last_s > _QUICK_S:
+                self._some = max(_FEW, self._some // 2)
+            elif len(some) == self._some:
+                self._some = min(2 * self._some, CAPACITY)
+            last_s = now_s
+
+    def _chosen(self, where: Where, names: Names, fd: int) -> Names:
+        """Apply filters to a PATH that is not entered."""
+        if self._plan.applies:
+            return names if self._plan.marks[where.root] else Names([], [], [])
+        block, every = Block(), names.all()
+        block.files, block.links, block.specials = (
+            list(map(text_of, some)) for some in (names.files, names.links, names.specials)
+        )
+        self._choose(block, HOLDER, fd)
+        chosen = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
+        self.counters.kept += len(every) - len(chosen)
+        self.counters.weight += where.weight * (len(every) - len(chosen))
+        return chosen
+
+    def _may_exchange(self, where: Where, fd: int) -> bool:
+        """Return whether other users may exchange a file, and whether it matters."""
+        try:
+            status = os.fstat(fd)
+            return self._exchangeable(status.st_uid, status.st_mode)
+        except OSError:
+            return True  # then each name has this failure, or a good end
+
+    def _exchangeable(self, uid: int, mode: int) -> bool:
+        # Where a sticky bit keeps others off a file, its own owner may still put another one there.
+        others = mode & _OTHERS_EXCHANGE or uid not in self._trusted
+        return bool(others) and not self._is_one
+
+    def _quickly(
+        self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]
+    ) -> None:
+        """Change the modes of names that cannot be exchanged, without output."""
+        several, others = self._quick.odd(fd, names)
+        odd = {*several, *others}
+        changed, failed = self._quick.change(fd, names, odd)
+        left = [names[place] for place in (*several, *others, *failed)]
+        self._count(where, names, changed, left, fd, context)
+
+    def _carefully(
+        self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]
+    ) -> None:
+        """Change the modes of names that other users may exchange."""
+        self._count(where, names, *self._quick.change_held(fd, names), fd, context)
+
+    def _count(
+        self,
+        where: Where,
+        names: Sequence[bytes],
+        changed: int,
+        failed: list[bytes],
+        fd: int,
+        context: Gathering[int],
+    ) -> None:
+        """Count the changed names, and process the other names one by one."""
+        counters, done = self.counters, len(names) - len(failed)
+        counters.weight += where.weight * done
+        counters.sized += done
+        counters.files += done
+        counters.changed += changed
+        if failed:
+            self._each(where, failed, fd, context)
+
+    def _each(self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]) -> None:
+        careful = self._depends or self._may_exchange(where, fd)
+        if self._records is not None:
+            self._records.add(self._foreseen(where, names, fd, careful=careful))
+        elsewhere: dict[int, list[bytes]] = {}
+        for name in names:
+            bare, mark = parted(name) if self._plan.applies else (name, b"")
+            path = joined(where.path, bare)
+            status = key = None
+            try:
+                status = os.stat(bare, dir_fd=fd, follow_symlinks=self._plan.follow)
+                if self._plan.follow:
+                    self._refuse_devices(bare, fd, status)
+                if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+                    key = self.task.key_of(status)
+                    home = home_of(key, self._plan.ranks)
+                    if home != self.task.rank:
+                        elsewhere.setdefault(home, []).append(name)
+                        continue
+                    if not self.task.firsts.is_first(key, status.st_nlink):
+                        self._settle(where, "linked")
+                        continue
+                self._one(where, bare, path, mark, status, fd, careful, context)
+            except FileNotFoundError as error:
+                self._take_back(key)
+                if self._plan.follow and is_link(bare, fd):
+                    self._settle(where, "")
+                    self._refused(where.root, path, error, None, context)
+                    continue
+                self._settle(where, "vanished")
+                self._vanished(where.root, path, "")
+            except OSError as error:
+                self._settle(where, "")
+                self._refused(where.root, path, error, status, context)
+                if isinstance(error, Changed):
+                    self._take_back(key)
+        for home, some in elsewhere.items():
+            packed = b"\0".join(some)
+            weight, place, slot = where.weight, where.place, where.slot
+            context.wait(slot)
+            batch = Batch(where.root, where.path, packed, b"", weight, place, b"", slot)
+            context.post(home, [batch])
+
+    def _foreseen(
+        self, where: Where, names: Sequence[bytes], fd: int, *, careful: bool
+    ) -> Iterator[bytes]:
+        """Return undo records of names that will change; failures show again at the change."""
+        for name in names:
+            with suppress(OSError):
+                bare, mark = parted(name) if self._plan.applies else (name, b"")
+                status = os.stat(bare, dir_fd=fd, follow_symlinks=self._plan.follow)
+                if careful:
+                    with held(bare, fd, follow=self._plan.follow) as (target, status):
+                        lists = self._lists or self._plan.applies
+                        old = state_of(status, target if lists else None)
+                else:
+                    old = state_of(status)
+                new = self._wanted(where, mark, status, old, self._foreseer)
+                if new is None or (new == old and not self._plan.force):
+                    continue
+                if status.st_nlink == 1 or self._is_first(status):  # asked last: what it was then
+                    yield self._record_of(where.root, joined(where.path, bare), status, old)
+
+    def _is_first(self, status: os.stat_result) -> bool:
+        """Return whether a hard-linked file would be changed here, and was not changed yet."""
+        key = self.task.key_of(status)
+        is_here = home_of(key, self._plan.ranks) == self.task.rank
+        return is_here and not self.task.firsts.is_known(key)
+
+    def _refuse_devices(self, name: bytes, fd: int, status: os.stat_result) -> None:
+        """Raise Untrusted if a link leads to a device, or to a pseudo file of the kernel."""
+        self._pseudo.refuse(status)
+        if stat.S_IFMT(status.st_mode) in (stat.S_IFCHR, stat.S_IFBLK) and is_link(name, fd):
+            raise Untrusted("the link leads to a device")
+
+    def _take_back(self, key: Key | None) -> None:
+        """Let another name of a file be tried, because this one failed."""
+        if key is not None:
+            self.task.firsts.take_back(key)
+
+    def _settle(self, where: Where, counter: str) -> None:
+        counters = self.counters
+        counters.weight += where.weight
+        counters.sized += 1
+        if counter:
+            setattr(counters, counter, getattr(counters, counter) + 1)
+
+    def _one(
+        self,
+        where: Where,
+        name: bytes,
+        path: bytes,
+        mark: bytes,
+        status: os.stat_result,
+        fd: int,
+        careful: bool,
+        context: Gathering[int],
+    ) -> None:
+        """Change one entry in any way. OSError."""
+        if stat.S_ISDIR(status.st_mode) and where.path != HOLDER:
+            raise Changed("it is a directory now")
+        if careful:
+            with held(name, fd, follow=self._plan.follow) as (target, status):
+                lists = self._lists or self._plan.applies
+                old = state_of(status, target if lists else None)
+                new = self._wanted(where, mark, status, old)
+                if new is not None:
+                    self._bring(where.root, path, status, target, old, new)
+        else:
+            old = state_of(status)
+            new = self._wanted(where, mark, status, old)
+            if new is not None:
+                self._bring_by_name(where.root, path, status, name, fd, old, new)
+        kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
+        self._settle(where, "kept" if new is None else _FIELDS.get(kind, "special"))
+        if new is not None or (kind == "l" and self._plan.says > 1):
+            self._told(where.root, path, status, old, new or old, context)
+
+    def _wanted(
+        self,
+        where: Where,
+        mark: bytes,
+        status: os.stat_result,
+        old: State,
+        wisher: Wisher | None = None,
+    ) -> State | None:
+        wisher = wisher or self._wisher
+        if self._plan.applies:
+            return restored(mark or self._plan.marks[where.root], status, old)
+        if not wisher.is_meant(status.st_uid, status.st_gid):
+            return None
+        if stat.S_ISLNK(status.st_mode) and not self._owns:
+            return None  # a link has no mode, and what it leads to is not meant
+        return wisher.of(stat.S_IFMT(status.st_mode), old)

@@ -1,0 +1,171 @@
+"""The command line of fcp: what was typed. What it means is `pcircle.tools.fcp.command`'s affair."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from pcircle.tool.shell import Shell
+from pcircle.transfer.arguments import (
+    BARE,
+    BARE_PRESERVE,
+    add_checkpoint,
+    add_copying,
+    add_preserve,
+    add_signature,
+    joined,
+)
+from pcircle.ui.arguments import (
+    Parser,
+    add_filters,
+    add_output,
+    add_performance,
+    add_records,
+    add_recursive,
+    add_safety,
+    notes,
+)
+
+DESCRIPTION = """\
+Copy files and directory trees in parallel, on one machine or on many nodes.
+
+As with cp, an existing directory DST takes DST/basename(SRC); otherwise DST
+becomes the copy; several sources need an existing directory. Directories are
+copied recursively. Existing files are replaced atomically, each when its copy
+is complete."""
+
+EPILOG = notes(
+    "fcp",
+    """\
+Exit codes: 0 success; 1 some entries failed, each one named; 2 refused before
+anything was touched; 3 --verify found a copy that differs; 4 stopped early
+(no space, a time limit, a lost rank); 70 internal error; 130, 143 interrupted.
+
+Examples:
+  fcp data /scratch/data
+  mpirun -np 8 fcp -p --resume -T data /scratch/data
+  fcp -a --verify data /archive/data
+  fcp -p --exclude '*.tmp' --error-log errors.json data /backup""",
+)
+
+
+# Who types one of these wants a mirror.
+_OF_MIRRORS = (
+    "--backup-dir",
+    "--compare-dest",
+    "--copy-dest",
+    "--del",
+    "--delete",
+    "--delete-after",
+    "--delete-before",
+    "--delete-delay",
+    "--delete-during",
+    "--delete-excluded",
+    "--link-dest",
+    "--max-delete",
+    "--mirror",
+    "--remove-source-files",
+)
+
+
+_MIRROR = "fmirror makes one directory what another is"
+_ELSEWHERE = {
+    "-i": "-n keeps what exists; nothing is asked",
+    "-z": "nothing is sent over a network that could be compressed",
+    "-l": "as of cp: fmirror --link-dest links what is the same",
+    "--partial": "--resume continues after an interruption",
+    "--bufsize": "as of dcp: --chunksize is how much is copied at once",
+}
+"""What those type who come from cp, rsync and dcp."""
+
+
+def _add(p: Parser) -> None:
+    p.elsewhere = _ELSEWHERE | dict.fromkeys(_OF_MIRRORS, _MIRROR)
+    _add_what(p)
+    add_filters(p, "SRC")
+    add_safety(p)
+    _add_existing(p)
+    add_checkpoint(p)
+    add_copying(add_performance(p).add_argument)
+    add = add_output(p).add_argument
+    add_records(add, "copied")
+    add_signature(add)
+
+
+def _add_what(p: argparse.ArgumentParser) -> None:
+    add = p.add_argument_group("Source and destination").add_argument
+    add_recursive(add, "-r", "-R")
+    add("-t", "--target-directory", metavar="DIR", help="copy all sources into DIR")
+    add("-T", "--no-target-directory", action="store_true", help="make DST the copy itself")
+    add(
+        "-a",
+        "--archive",
+        action="store_true",
+        help="--preserve=all, and copy FIFOs, sockets and devices",
+    )
+    bare = BARE_PRESERVE
+    add("-p", dest="preserve", action="append_const", const=bare, help=f"like --preserve={bare}")
+    add_preserve(add, "as -p")
+    add("--retry-from", metavar="ERRORLOG", help="copy only the failed entries logged in ERRORLOG")
+    _add_links(add)
+    add("--verify", action="store_true", help="read each copy back from disk and compare")
+    add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
+
+
+def _add_links(add: Callable[..., object]) -> None:
+    add(
+        "-P",
+        "--no-dereference",
+        dest="links",
+        action="store_const",
+        const="none",
+        default="none",
+        help="copy symbolic links as links (default)",
+    )
+    add(
+        "-L",
+        "--dereference",
+        dest="links",
+        action="store_const",
+        const="all",
+        help="follow all symbolic links",
+    )
+    add(
+        "-H",
+        dest="links",
+        action="store_const",
+        const="operands",
+        help="follow symbolic links given as SRC only",
+    )
+    add("-x", "--one-file-system", action="store_true", help="stay on one file system")
+
+
+def _add_existing(p: argparse.ArgumentParser) -> None:
+    add = p.add_argument_group("Existing files").add_argument
+    add(
+        "-f",
+        "--force",
+        action="store_true",
+        help="with --inplace, replace files that cannot be opened",
+    )
+    add(
+        "-n",
+        "--no-clobber",
+        action="store_true",
+        help="never overwrite; overrides -u and -f",
+    )
+    add("-u", "--update", action="store_true", help="overwrite older files only")
+    add("--skip-same", action="store_true", help="skip files of equal size and time (with -p)")
+    add("--inplace", action="store_true", help="write into existing files (not atomic)")
+    add("--fsync", action="store_true", help="flush to disk before reporting success")
+
+
+def _carry_out(typed: argparse.Namespace) -> int:
+    from pcircle.tools.fcp.command import copy_typed
+
+    return copy_typed(typed)
+
+
+_USAGE = "fcp [OPTION]... SRC... DST"
+_SHELL = Shell("fcp", "SRC... DST", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE, joined)
+parser, main = _SHELL.parser, _SHELL.main

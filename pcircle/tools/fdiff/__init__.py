@@ -1,0 +1,28 @@
+"""fdiff: compare two trees in parallel. `compare` is the command, for programs."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pcircle.tool.treetool import TreeReport
+
+
+def compare(a: str | bytes, b: str | bytes, **options: object) -> TreeReport | None:
+    """Compare as the command does, and print nothing; what `--json` would write.
+
+    `options` are those of the command line, by name: ``compare("/data", "/backup", contents=True,
+    ignore="owner,group", jobs=4)``. An option that may be repeated takes a list. The result's
+    `code` is 3 if the trees differ; `counts` say in what, and `json_lines` is a file that lists
+    each difference. Under MPI all ranks call it, and only the first has a result.
+
+    UsageError if it is refused.
+    """
+    from pcircle.core.encoding import text_of
+    from pcircle.tool.shell import words_of
+    from pcircle.tools.fdiff.cli import parser
+    from pcircle.tools.fdiff.command import program_of
+
+    operands = [path if isinstance(path, str) else text_of(path) for path in (a, b)]
+    typed = parser().parse([*words_of(options), "--", *operands], {})
+    typed.verbose, typed.quiet = 0, True  # nothing is printed
+    return program_of(typed).call()

@@ -1,0 +1,12 @@
+"""The command `fdiff`, and `python -m pcircle.tools.fdiff`: see `pcircle.cli.startup`."""
+
+from __future__ import annotations
+
+import sys
+
+from pcircle.cli.startup import command
+
+main = command("fdiff")
+
+if __name__ == "__main__":
+    sys.exit(main())

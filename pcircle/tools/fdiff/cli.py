@@ -1,0 +1,87 @@
+"""The options of fdiff; `pcircle.tools.fdiff.command` interprets them."""
+
+from __future__ import annotations
+
+import argparse
+
+from pcircle.tool.shell import Shell
+from pcircle.ui.arguments import (
+    Parser,
+    add_filters,
+    add_op_timeout,
+    add_output,
+    add_performance,
+    add_records,
+    add_recursive,
+    add_safety,
+    add_stop,
+    notes,
+)
+
+USAGE = "fdiff [OPTION]... A B"
+
+DESCRIPTION = """\
+Compare two files or trees in parallel, and print what differs.
+
+Kinds, sizes, modification times, modes, owners, link targets and how names are
+hard-linked; with -c the content as well. Prints the columns of rsync -i: of an
+entry of one side +A or +B. A or B may be a manifest of fsum."""
+
+EPILOG = notes(
+    "fdiff",
+    """\
+Exit codes: 0 no difference; 3 they differ (diff and cmp say 1); 1 some entries
+could not be compared, and no difference was seen; 2 refused; 4 stopped early
+(a time limit, a lost rank); 70 internal error; 130 and 143 interrupted.
+
+Examples:
+  fdiff /data /backup
+  fdiff -c --ignore=owner,group /data /backup
+  fdiff -q --first --quick /data /backup
+  mpirun -np 8 fdiff --fields=all --moved /data /backup""",
+)
+
+
+def _add(p: Parser) -> None:
+    add = p.add_argument_group("Comparison").add_argument
+    add("-c", "--contents", "--checksum", action="store_true", help="compare content as well")
+    add("--quick", action="store_true", help="compare kind, size and modification time only")
+    add("--fields", metavar="LIST", help="fields to compare, of those below; default; all")
+    add("--ignore", metavar="LIST", help="fields not to compare")
+    add("--modify-window", metavar="T", help="times no further apart than T are the same")
+    add("--ids", choices=("numeric", "names"), default="numeric",
+        help="compare owners by number (default) or name")  # fmt: skip
+    add("--one-sided", action="store_true", help="ignore what B has and A lacks")
+    add("--moved", action="store_true", help="pair files of one side by size and time")
+    add("--by-hash", action="store_true", help="pair files of one side by content")
+    add("--first", action="store_true", help="stop at the first difference")
+    filters = add_filters(p, "A")
+    filters.add_argument(
+        "-x", "--one-file-system", action="store_true", help="stay on one file system"
+    )
+    add_recursive(filters.add_argument, "-r")
+    add_safety(p)
+    add = add_performance(p).add_argument
+    add_op_timeout(add)
+    add_stop(add)
+    group = add_output(p)
+    add = group.add_argument
+    add("-i", "--itemize", "--itemize-changes", action="store_true",
+        help="list each entry of directories of one side")  # fmt: skip
+    add("--format", choices=("rsync", "dcmp"), default="rsync",
+        help="lines (default), or the counts that dcmp prints")  # fmt: skip
+    add("-o", "--output", action="append", metavar="EXPR:FILE",
+        help="list entries that match an expression of dcmp")  # fmt: skip
+    add_records(add, "differing")
+    p._option_string_actions["-v"].help = "say what was compared (-vv: per-process statistics)"
+    p._option_string_actions["-q"].help = "print nothing but failures"
+
+
+def _carry_out(typed: argparse.Namespace) -> int:
+    from pcircle.tools.fdiff.command import compare_typed
+
+    return compare_typed(typed)
+
+
+_SHELL = Shell("fdiff", "A B", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+parser, main = _SHELL.parser, _SHELL.main

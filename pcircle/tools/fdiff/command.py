@@ -1,0 +1,216 @@
+"""The meaning of the options of fdiff, and the run with them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from typing import Any
+
+import msgspec
+
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_duration
+from pcircle.core.values import invalid, number
+from pcircle.fs.lists import Lists
+from pcircle.ops.compare.fields import (
+    CONTENT,
+    DEFAULT,
+    NAMES,
+    QUICK,
+    RDEV,
+    TARGET,
+    field_names,
+    parse_fields,
+)
+from pcircle.ops.compare.manifests import KNOWN, is_manifest, open_verified
+from pcircle.ops.digest.manifest import Manifest
+from pcircle.runtime import Observer
+from pcircle.tool.actions import Wanted
+from pcircle.tool.inputs import lists_of
+from pcircle.tool.results import open_output
+from pcircle.tool.times import limit_of, stop_of
+from pcircle.tool.trees import resolve
+from pcircle.tool.treetool import TreeProgram
+from pcircle.tools.fdiff import expressions
+from pcircle.tools.fdiff.console import Console
+from pcircle.tools.fdiff.plan import DiffPlan
+from pcircle.tools.fdiff.work.task import DiffTask
+from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.names import show
+from pcircle.walk.attributes import ANY
+from pcircle.walk.roots import Root
+
+
+class DiffProgram(TreeProgram):
+    """The program of fdiff, for the runtime."""
+
+    name = "fdiff"
+    reads_only = True
+    plan_type, task_type, console_type = DiffPlan, DiffTask, Console
+
+    def __init__(self, typed: argparse.Namespace) -> None:
+        paths = list(map(os.fsencode, typed.operands))
+        if len(paths) > 2:
+            raise UsageError(f"fdiff takes A and B: extra operand '{show(paths[2])}'")
+        if len(paths) < 2:
+            missing = f"operand B after '{show(paths[0])}'" if paths else "operands A and B"
+            raise UsageError(f"missing {missing}")
+        typed.prints_null = bool(typed.output)
+        super().__init__(typed, paths)
+        self.typed = typed
+        self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
+        self.plan: DiffPlan
+        self.table = typed.format == "dcmp"
+        self.manifests: list[Manifest] = []
+        self._against: dict[str, Any] = {}
+        self.lists: list[LogFile] = []
+        self.outputs = [_output(text) for text in typed.output or ()]
+        self._expressions = tuple(expression for expression, _ in self.outputs)
+        self._fields = _fields(typed) | expressions.fields_in(self._expressions)
+        if self.table:
+            self._fields |= CONTENT
+        self._window_ns = _window_ns(typed.modify_window)
+
+    def roots(self) -> tuple[Root, ...]:
+        """Return the roots; `PAIRS` assigns their numbers."""
+        a, b = resolve(self.paths)
+        are = tuple(map(is_manifest, self.paths))
+        if any(are) and (all(are) or not (a, b)[are.index(False)].name):
+            return self._with_manifests((a, b), are)
+        if bool(a.name) != bool(b.name):
+            directory, other = (b, a) if a.name else (a, b)
+            raise UsageError(
+                f"'{show(directory.shown)}' is a directory, and '{show(other.shown)}' is not"
+            )
+        return a, a, b
+
+    def _with_manifests(self, roots: tuple[Root, Root], are: tuple[bool, ...]) -> tuple[Root, ...]:
+        """Return the roots if one or both sides are manifests. UsageError."""
+        typed = self.typed
+        for name, given in (
+            ("--files-from", typed.files_from),
+            ("--moved", typed.moved),
+            ("--by-hash", typed.by_hash),
+            ("filters by attributes", self.options.wanted != ANY),
+        ):
+            if given:
+                raise UsageError(f"{name} cannot be combined with a manifest")
+        unknown = self._fields & ~KNOWN
+        if typed.fields is not None and typed.fields != "all" and unknown:
+            words = ", ".join(field_names(unknown))
+            raise UsageError(f"--fields: a manifest does not have {words}")
+        self._fields &= KNOWN
+        self.manifests = [
+            open_verified(path) for path, is_one in zip(self.paths, are, strict=True) if is_one
+        ]
+        algorithms = {manifest.algorithm.name for manifest in self.manifests}
+        if len(algorithms) > 1 and self._fields & (CONTENT | TARGET | RDEV):
+            names = " and ".join(sorted(algorithms))
+            raise UsageError(f"digests of {names} cannot be compared: --fields=kind,size,mtime")
+        tree = are.index(False) if not all(are) else 0
+        path = b"" if all(are) else os.path.abspath(self.paths[1 - tree])
+        self._against = {"manifest": path, "tree_side": tree, "walks": not all(are)}
+        return roots[tree], *roots
+
+    @property
+    def lists_whole(self) -> bool:
+        return bool(self.typed.recursive)
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        if self.options.files_from is None:
+            return None
+        return lists_of(self.options, roots[:1], self.complain, whole=self.lists_whole)
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        typed = self.typed
+        moves = typed.moved or typed.by_hash
+        if typed.list_out is not None and roots[0].name:
+            raise UsageError("--list-out requires directories")
+        end = b"\0" if typed.null else b"\n"
+        return {
+            "fields": self._fields,
+            "window_ns": self._window_ns,
+            "by_names": typed.ids == "names",
+            "one_sided": typed.one_sided,
+            "each": typed.itemize,
+            "enters": typed.itemize or moves or self.table or bool(self.outputs),
+            "first": typed.first,
+            "quiet": typed.quiet or self.table,
+            "moves": moves,
+            "by_content": typed.by_hash,
+            "acts": Wanted(typed.json_lines is not None, end if typed.list_out else b""),
+            "matches": self._expressions,
+            "end": end,
+            "ranks": ranks,
+            **self._against,
+        }
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        super().begin(roots)
+        typed = self.typed
+        if typed.json_lines is not None:
+            self.actions = LogFile(open_output(typed.json_lines, "--json-lines"))
+        if typed.list_out is not None:
+            self.listed = LogFile(open_output(typed.list_out, "--list-out"))
+        self.lists = [LogFile(open_log(name, "--output")) for _, name in self.outputs]
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        self.plan = msgspec.msgpack.decode(plan, type=DiffPlan)
+        return super().observer(plan)
+
+
+def _fields(typed: argparse.Namespace) -> int:
+    """Return the fields to compare. UsageError."""
+    fields = DEFAULT
+    if typed.quick:
+        if typed.fields is not None:
+            raise UsageError("--quick cannot be combined with --fields")
+        fields = QUICK
+    if typed.fields is not None:
+        fields = _list_of("--fields", typed.fields)
+    if typed.contents:
+        fields |= CONTENT
+    if typed.ignore is not None:
+        fields &= ~_list_of("--ignore", typed.ignore)
+    if not fields:
+        raise UsageError("no field is left to compare")
+    return fields
+
+
+def _list_of(option: str, text: str) -> int:
+    fields = 0
+    for word in text.split(","):
+        try:
+            fields |= parse_fields([word])
+        except KeyError:
+            known = ", ".join((*NAMES, "default", "all"))
+            shown = show(os.fsencode(word))
+            raise UsageError(f"{option}: unknown field '{shown}'; choose from {known}") from None
+    return fields
+
+
+def _window_ns(text: str | None) -> int | None:
+    if text is None:
+        return None
+    window_s = number("--modify-window", text, parse_duration)
+    if not 0 <= window_s < math.inf:
+        raise invalid("--modify-window", text, "must be a duration")
+    return round(window_s * 1e9)
+
+
+def _output(text: str) -> tuple[expressions.Expression, str]:
+    expression, colon, name = text.partition(":")
+    if not colon or not name:
+        raise UsageError(f"--output: invalid value '{show(os.fsencode(text))}': must be EXPR:FILE")
+    return expressions.parse(expression), name
+
+
+def program_of(typed: argparse.Namespace) -> DiffProgram:
+    """Return the program of a parsed command line. UsageError."""
+    return DiffProgram(typed)
+
+
+def compare_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line and return the exit code. UsageError."""
+    return program_of(typed).run()

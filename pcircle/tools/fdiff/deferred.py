@@ -1,0 +1,105 @@
+"""Results that are known only at the end, on rank 0: groups of hard links, and moved files.
+
+Both are computed from records that are sorted in temporary files (`pcircle.fs.sorting`), so memory
+is constant. The fields of a record contain no NUL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pcircle.fs.sorting import Sorter
+from pcircle.ops.compare.fields import LINKS
+from pcircle.ops.compare.moves import MoveMatcher, pack_candidate, unpack_candidate
+from pcircle.tools.fdiff.plan import Alone, Linked
+from pcircle.tools.fdiff.telling import Telling
+
+_TOLD_AT_ONCE = 256
+
+
+class Groups:
+    """Hard-linked names of one side: do A's names of a file name one file of B?
+
+    The first name of each file, by its path, is the reference: other names differ if they are
+    another file on the other side.
+    """
+
+    def __init__(self) -> None:
+        self._by_a = Sorter()
+
+    def add(self, pair: Linked) -> None:
+        """Add a name. OSError without space."""
+        rest = b"%x:%x %d %d %d" % (*pair.b, pair.different, pair.mode, pair.size)
+        self._by_a.add(pack_candidate(b"%020x:%020x" % pair.a, pair.path, rest))
+
+    def pairs(self) -> Iterator[tuple[bytes, int, int, int]]:
+        """Return all names with their differences, and A's mode and size. OSError."""
+        by_b = Sorter()
+        try:
+            first = b"", b""
+            for record in self._by_a.sorted():
+                a, path, rest = unpack_candidate(record)
+                b, different, mode, size = rest.split(b" ")
+                first = (a, b) if a != first[0] else first
+                bits = int(different) | LINKS * (b != first[1])
+                device, _, inode = b.partition(b":")
+                key = b"%020x:%020x" % (int(device, 16), int(inode, 16))
+                by_b.add(pack_candidate(key, path, b"%b %d %b %b" % (a, bits, mode, size)))
+            first = b"", b""
+            for record in by_b.sorted():
+                b, path, rest = unpack_candidate(record)
+                a, different, mode, size = rest.split(b" ")
+                first = (b, a) if b != first[0] else first
+                yield path, int(different) | LINKS * (a != first[1]), int(mode), int(size)
+        finally:
+            by_b.close()
+
+    def close(self) -> None:
+        """Release the space."""
+        self._by_a.close()
+
+
+class Moves:
+    """Files of one side: equal files of A and B are paired, in the order of paths.
+
+    Files are equal if they have the same size, and the same modification time or digest. Empty
+    files are never paired.
+    """
+
+    def __init__(self, *, by_content: bool) -> None:
+        self._by_content = by_content
+        self._pairing = MoveMatcher()
+
+    def add(self, file: Alone) -> None:
+        """Add a file. OSError without space."""
+        what = file.digest.hex().encode() if self._by_content else b"%021d" % file.mtime.ns
+        size = b"%20d" % file.size if not file.size else b"%020d" % file.size
+        rest = b"%d %d %d" % (file.mode, file.size, file.told)
+        self._pairing.add(file.side, size + b" " + what, file.path, rest)
+
+    def tell(self, telling: Telling, context: Any) -> None:
+        """Report all files as moved or as missing on one side. OSError."""
+        for told, (a, b) in enumerate(self._pairing.pairs(), 1):
+            if a is not None and b is not None:
+                mode, size, _ = map(int, a.extra.split(b" "))
+                telling.moved(a.path, b.path, mode, size)
+            for side, one in enumerate((a, b)):
+                if one is not None and (a is None or b is None):
+                    mode, size, said = map(int, one.extra.split(b" "))
+                    telling.alone(side, one.path, mode, size, told=bool(said))
+            if not told % _TOLD_AT_ONCE:
+                telling.tell(context)
+
+    def close(self) -> None:
+        """Release the space."""
+        self._pairing.close()
+
+
+def tell_groups(groups: Groups, telling: Telling, context: Any) -> None:
+    """Report all names of hard-linked files. OSError without space."""
+    for told, pair in enumerate(groups.pairs(), 1):
+        path, different, mode, size = pair
+        telling.pair(path, mode, size, different)
+        if not told % _TOLD_AT_ONCE:
+            telling.tell(context)

@@ -1,0 +1,142 @@
+"""Reports of an entry: its line, its action, its counts, and its lists.
+
+Each thread reports its findings; rank 0 also reports results that are known only at the end.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+from pcircle.core.errors import IntegrityError
+from pcircle.ops.compare.fields import (
+    ACL,
+    CONTENT,
+    GROUP,
+    KIND,
+    LINKS,
+    MODE,
+    MTIME,
+    OWNER,
+    RDEV,
+    SIZE,
+    TARGET,
+    field_names,
+)
+from pcircle.ops.compare.itemize import itemize, itemize_one_sided, kind_letter
+from pcircle.runtime import Context
+from pcircle.tool.actions import Actions
+from pcircle.tools.fdiff.expressions import BOTH, ONLY_DEST, ONLY_SRC, matches
+from pcircle.tools.fdiff.plan import DIFFERENT, Counters, DiffPlan, Matched
+from pcircle.ui.names import show
+
+_FEW = 256  # paths in a notice
+_KINDS = {
+    stat.S_IFREG: "f",
+    stat.S_IFDIR: "d",
+    stat.S_IFLNK: "l",
+    stat.S_IFCHR: "c",
+    stat.S_IFBLK: "b",
+    stat.S_IFIFO: "p",
+    stat.S_IFSOCK: "s",
+}
+# What would make B like A: the first of these that is needed.
+_ACTIONS = (
+    (KIND | TARGET | RDEV, "replace"),
+    (SIZE | CONTENT, "update"),
+    (LINKS, "link"),
+    (OWNER | GROUP, "chown"),
+    (MODE | ACL, "chmod"),
+)
+_MOVED = "+Mf++++++++"
+
+
+class FirstFound(IntegrityError):
+    """The comparison ends at the first difference, on request."""
+
+
+class Telling:
+    """The reports of one thread. `first` belongs to the rank's first thread."""
+
+    def __init__(
+        self, plan: DiffPlan, counters: Counters, rank: int, first: Actions | None = None
+    ) -> None:
+        self._plan = plan
+        self._counters = counters
+        self.actions = Actions("fdiff", plan.acts, rank, first, planned=True)
+        self._lists: dict[int, list[bytes]] = {}
+        self._found = False
+        self.matches_equal = any(matches(each, BOTH, 0) for each in plan.matches)
+
+    def pair(self, path: bytes, mode: int, size: int, different: int) -> None:
+        """Report a pair with A's mode and size; equal pairs only go into lists."""
+        self._match(BOTH, path, different)
+        if not different:
+            return
+        self._found = True
+        counters = self._counters
+        counters.different += 1
+        for bit, name in enumerate(DIFFERENT):
+            if different >> bit & 1:
+                setattr(counters, name, getattr(counters, name) + 1)
+        action = next((word for fields, word in _ACTIONS if different & fields), "touch")
+        if action == "touch" and different & MTIME and stat.S_ISREG(mode):
+            action = "touch" if self._plan.reads else "update"
+        self._tell(action, path, mode, size, itemize(different, mode), field_names(different))
+
+    def alone(self, side: int, path: bytes, mode: int, size: int = 0, *, told: bool = True) -> None:
+        """Count an entry of one side, and report it with `told`."""
+        self._found = True
+        self._match((ONLY_SRC, ONLY_DEST)[side], path, 0)
+        if side:
+            self._counters.only_b += 1
+        else:
+            self._counters.only_a += 1
+        if told:
+            action, why = ("copy", "delete")[side], ("only_a", "only_b")[side]
+            self._tell(action, path, mode, size, itemize_one_sided(side, mode), (why,))
+
+    def moved(self, path: bytes, other: bytes, mode: int, size: int) -> None:
+        """Report a file of A that B has at another path."""
+        self._counters.moved += 1
+        line = f"{_MOVED} {show(path)} => {show(other)}\n"
+        self._act("move", path, mode, size, line, ("moved", f"from {show(other)}"))
+
+    def _tell(
+        self, action: str, path: bytes, mode: int, size: int, columns: str, why: tuple[str, ...]
+    ) -> None:
+        slash = "/" * (kind_letter(mode) == "d")
+        line = f"{columns} {show(path) or '.' * bool(slash) or self._plan_name()}{slash}\n"
+        self._act(action, path, mode, size, line, why)
+
+    def _plan_name(self) -> str:
+        """Return the name of a root that is a file."""
+        return show(self._plan.roots[0].shown)
+
+    def _act(
+        self, action: str, path: bytes, mode: int, size: int, line: str, why: tuple[str, ...]
+    ) -> None:
+        said = b"" if self._plan.quiet else line.encode()
+        kind = _KINDS.get(stat.S_IFMT(mode), "")
+        self.actions.done(action, 0, path, kind, size, said=said, why=why)
+
+    def _match(self, exist: str, path: bytes, different: int) -> None:
+        for number, expression in enumerate(self._plan.matches):
+            if matches(expression, exist, different):
+                self._lists.setdefault(number, []).append(path or b".")
+
+    def _matched(self, number: int, paths: Sequence[bytes]) -> Matched:
+        end = self._plan.end
+        listed = [path + end for path in paths if end not in path]
+        return Matched(number, b"".join(listed), len(paths) - len(listed))
+
+    def tell(self, context: Context[Any]) -> None:
+        """Send all reports to rank 0, at the end of an item. FirstFound if one is enough."""
+        self.actions.tell(context)
+        lists, self._lists = self._lists, {}
+        for number, paths in lists.items():
+            for at in range(0, len(paths), _FEW):
+                context.note([self._matched(number, paths[at : at + _FEW])])
+        if self._found and self._plan.first:
+            raise FirstFound("stopped at the first difference, as asked")

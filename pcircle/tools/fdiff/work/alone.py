@@ -1,0 +1,196 @@
+"""Entries of one side: reported, counted, kept as possible moves, and walked on request."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import xxhash
+
+from pcircle.core.buffers import aligned
+from pcircle.core.guards import require
+from pcircle.core.timestamps import timestamp
+from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import Changed
+from pcircle.fs.scan import Block, encoded
+from pcircle.runtime import Context
+from pcircle.tool.failures import failure_of
+from pcircle.tool.trees import EntryVisitor
+from pcircle.tools.fdiff.plan import ONLY_A, Alone, DiffPlan
+from pcircle.tools.fdiff.telling import Telling
+from pcircle.walk.items import Place, Tree
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+KINDS: Final = ("files", "links", "specials", "directories")
+"""The kinds of a `Block`."""
+_MODES: Final = {"files": stat.S_IFREG, "links": stat.S_IFLNK, "directories": stat.S_IFDIR}
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_READ_BYTES = 1 << 20
+
+
+class Within(Protocol):
+    """A parent directory, in the form of an `Open`, a `Batch` and an `Ask`."""
+
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def place(self) -> Place | None: ...
+    @property
+    def slot(self) -> int: ...
+
+
+class Lone:
+    """Processes entries of one side for one thread. `fail` receives a side, a path and an error."""
+
+    def __init__(self, plan: DiffPlan, counters: Any, telling: Telling, fail: Any) -> None:
+        self._plan = plan
+        self._counters = counters
+        self._telling = telling
+        self._fail = fail
+        self._buffer: memoryview | None = None
+
+    def tell(
+        self,
+        side: int,
+        within: Within,
+        found: Mapping[str, Sequence[bytes]],
+        fd: int,
+        context: Context[Any],
+        *,
+        inside: bool = False,
+    ) -> None:
+        """Process entries of one side in an open directory, by kind.
+
+        With `inside` the directory itself is of one side; its subdirectories are then walked, not
+        reported here.
+        """
+        told = self._plan.each or not inside
+        for kind, names in found.items():
+            for name in names:
+                path = join_path(within.path, name)
+                try:
+                    self._tell(side, path, kind, name, fd, context, told=told)
+                except OSError as error:
+                    self._counters.sized += 1
+                    self._fail(side, path, "read", error, context)
+        if not inside:
+            self.enter(side, within, found.get("directories", ()), context)
+
+    def _tell(
+        self,
+        side: int,
+        path: bytes,
+        kind: str,
+        name: bytes,
+        fd: int,
+        context: Context[Any],
+        *,
+        told: bool,
+    ) -> None:
+        counters, mode = self._counters, _MODES.get(kind, 0)
+        if not mode:
+            mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+        if kind == "files" and self._plan.moves:
+            self._keep(side, path, name, fd, context, told=told)
+        else:
+            self._telling.alone(side, path, mode, told=told)
+        counters.sized += 1
+        if kind == "files":
+            counters.files += 1
+        elif kind == "links":
+            counters.links += 1
+        elif kind == "specials":
+            counters.special += 1
+
+    def _keep(
+        self, side: int, path: bytes, name: bytes, fd: int, context: Context[Any], *, told: bool
+    ) -> None:
+        """Keep a file that may have moved, which is decided at the end."""
+        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        digest = b""
+        if self._plan.by_content and status.st_size:
+            digest = self._digest(name, fd, context)
+        size, mtime = status.st_size, timestamp(status.st_mtime_ns)
+        context.note([Alone(side, path, size, mtime, digest, status.st_mode, told)])
+
+    def _digest(self, name: bytes, directory_fd: int, context: Context[Any]) -> bytes:
+        if self._buffer is None:
+            self._buffer = aligned(_READ_BYTES)
+        digest = xxhash.xxh3_128()
+        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Changed("it is no longer a regular file")
+            while (count := os.readv(fd, [self._buffer])) and not context.stopping:
+                digest.update(self._buffer[:count])
+                self._counters.bytes_found += count
+                self._counters.bytes_done += count
+        finally:
+            os.close(fd)
+        return digest.digest()
+
+    def enter(
+        self, side: int, within: Within, names: Sequence[bytes], context: Context[Any]
+    ) -> None:
+        """Walk directories of one side if requested, or complete them."""
+        if not names:
+            return
+        if not self._plan.enters or (side and self._plan.one_sided):
+            self._counters.directories += len(names)
+            return
+        place = require(within.place)
+        identity = place.target if side else place.source
+        self._counters.scans_due += len(names)
+        packed = b"\0".join(names)
+        context.spawn([Tree(ONLY_A + side, within.path, 0.0, packed, Place(identity), within.slot)])
+
+
+class AloneVisitor(EntryVisitor):
+    """The visitor of one worker thread in directories of one side."""
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        self._telling: Telling = task.telling
+        self._lone = Lone(task.plan, self.counters, task.telling, self._fail_side)
+        self._context: Context[Any] | None = None
+
+    in_place = True
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        self._context = context
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """Send all reports to rank 0."""
+        self._telling.tell(context)
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """Report a failure with the number of its side."""
+        self._fail_side(root - ONLY_A, path, doing, error, context)
+
+    def _fail_side(
+        self, side: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        self.counters.failed += 1
+        root = self.task.plan.roots[ONLY_A + side]
+        context.note([failure_of(root, side, path, doing, error)])
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Any) -> Iterator[Block]:
+        """Report subdirectories as they are found."""
+        for block in blocks:
+            found = {"directories": encoded(block.directories)}
+            context = require(self._context)
+            self._lone.tell(opened.root - ONLY_A, opened, found, source.fd, context, inside=True)
+            self.counters.sized -= len(block.directories)  # each counts when it is entered
+            yield block
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        found = {kind: getattr(names, kind) for kind in KINDS if kind != "directories"}
+        self.counters.weight += where.weight * len(names)
+        self._lone.tell(where.root - ONLY_A, where, found, fds[0], context, inside=True)

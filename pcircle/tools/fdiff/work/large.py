@@ -1,0 +1,152 @@
+"""Large files, compared in chunks that several ranks can read at once.
+
+The item of a file reads its first megabyte itself: files that differ mostly differ there, and then
+nothing is handed out. The item's join reports the result.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from pcircle.fs.data import data_ranges, may_have_holes
+from pcircle.fs.directories import HOLDER, join_path
+from pcircle.ops.compare.content import ContentComparer
+from pcircle.ops.compare.fields import CONTENT, NOTHING, SIZE
+from pcircle.ops.compare.sides import Fds, error_side, open_files, set_error_side, with_side
+from pcircle.runtime import Context
+from pcircle.tools.fdiff.plan import Chunk, Large
+from pcircle.tools.fdiff.work.pairs import Pair, Pairs
+
+_FIRST_BYTES = 1 << 20
+_STEP_BYTES = 8 << 20
+_SMALLEST_CHUNK_BYTES = 16 << 20
+_LARGEST_CHUNK_BYTES = 256 << 20
+_CHUNKS_PER_RANK = 32
+_CHUNK_S = 0.25
+UNLIKE = -1
+"""The slot of the number of differing chunks; lower slots are error codes."""
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A pair between its first and its last chunk."""
+
+    pair: Pair
+    different: int
+
+
+class LargeFiles:
+    """Compares large files for one worker thread's `task`, in a job of `size` ranks."""
+
+    def __init__(self, task: Any, pairs: Pairs, ranks: int) -> None:
+        self._task = task
+        self._pairs = pairs
+        self._counters = task.counters
+        self._ranks = ranks
+        self._contents = ContentComparer()
+
+    @contextmanager
+    def _opened(
+        self, item: Large | Chunk
+    ) -> Iterator[tuple[bytes, Fds, tuple[os.stat_result, os.stat_result]]]:
+        place, task = item.place, self._task
+        known = (None, None) if place is None else (place.source, place.target)
+        (other,) = self._pairs.others(item.path, [item.name])
+        with (
+            with_side(0, lambda _: task.directories.lease(0, item.path, known[0])) as source,
+            with_side(1, lambda _: task.targets.lease(0, item.path, known[1])) as target,
+            open_files(item.name, (source.fd, target.fd), other) as (fds, statuses),
+        ):
+            yield other, fds, statuses
+
+    def begin(self, item: Large, context: Context[Any]) -> Begun | None:
+        """Divide a pair into chunks; None if it is complete, or has failed."""
+        path = b"" if item.path == HOLDER else join_path(item.path, item.name)
+        self._counters.sized += 1
+        try:
+            with self._opened(item) as (other, fds, (a, b)):
+                pair: Any = Pair(path, item.name, other, a, b)  # type: ignore[arg-type]
+                different = item.different | CONTENT
+                if a.st_size != b.st_size:
+                    different |= SIZE
+                elif self._contents.same(fds, 0, min(a.st_size, _FIRST_BYTES)):
+                    different = item.different
+                    self._hand_out(item, fds, (a, b), context)
+        except OSError as error:
+            self._pairs.fail(path, "compare", error, context)
+            return None
+        if context.spawned:
+            return Begun(pair, different)
+        self._pairs.settle(pair, different, context)
+        return None
+
+    def _hand_out(
+        self,
+        item: Large,
+        fds: Fds,
+        statuses: tuple[os.stat_result, os.stat_result],
+        context: Context[Any],
+    ) -> None:
+        """Spawn chunks of all data on either side after the part that was read."""
+        size = statuses[0].st_size
+        self._counters.bytes_found += size
+        self._counters.bytes_done += min(size, _FIRST_BYTES)
+        sparse = all(map(may_have_holes, statuses))
+        whole = size // (_CHUNKS_PER_RANK * self._ranks) // _STEP_BYTES * _STEP_BYTES
+        whole = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, whole))
+        for offset in range(_FIRST_BYTES, size, whole):
+            length = min(whole, size - offset)
+            if sparse and not any(any(data_ranges(fd, offset, length)) for fd in fds):
+                self._counters.bytes_done += length
+                continue
+            context.spawn([Chunk(item.path, item.name, item.place, offset, length, sparse)])
+
+    def chunk(self, item: Chunk, context: Context[Any]) -> dict[int, int]:
+        """Compare a range; hand back the remaining range in two parts if it takes long."""
+        until_s = time.monotonic() + _CHUNK_S
+        at, end = item.offset, item.offset + item.length
+        try:
+            with self._opened(item) as (_, fds, _statuses):
+                while at < end and not context.stopping:
+                    length = min(_STEP_BYTES, end - at)
+                    if not self._contents.same(fds, at, length, sparse=item.sparse):
+                        self._counters.bytes_done += end - at
+                        return {UNLIKE: 1}
+                    at += length
+                    self._counters.bytes_done += length
+                    if time.monotonic() > until_s:
+                        break
+        except OSError as error:
+            self._counters.bytes_done += end - at
+            return {_code_of(error): 1}
+        if at < end and not context.stopping:
+            middle = at + (end - at) // 2 // _STEP_BYTES * _STEP_BYTES
+            change = msgspec.structs.replace
+            parts = [(a, b) for a, b in ((at, middle), (middle, end)) if b > a]
+            context.spawn([change(item, offset=a, length=b - a) for a, b in parts])
+        return {}
+
+    def complete(self, begun: Begun, merged: dict[int, int], context: Context[Any]) -> None:
+        """Report a pair after all of its chunks."""
+        code = min(merged, default=0)
+        if code < UNLIKE and not merged.get(UNLIKE):
+            self._pairs.fail(begun.pair.path, "compare", _error_of(code), context)
+            return
+        found = CONTENT if merged.get(UNLIKE) else NOTHING
+        self._pairs.settle(begun.pair, begun.different | found, context)
+
+
+def _code_of(error: OSError) -> int:
+    """Encode an error and its side as a number."""
+    return -2 - 2 * (error.errno or 0) - error_side(error)
+
+
+def _error_of(code: int) -> OSError:
+    number, side = divmod(-2 - code, 2)
+    text = os.strerror(number) if number else "it is no longer the same file"
+    return set_error_side(OSError(number or None, text), side)

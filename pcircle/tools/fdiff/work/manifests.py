@@ -1,0 +1,281 @@
+"""A tree compared with a manifest, and two manifests compared with each other.
+
+All ranks walk the tree, and each finds its entries in the manifest. Rank 0 reads two manifests side
+by side, directory by directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, ClassVar
+
+from pcircle.core.guards import require
+from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.scan import Block, encoded
+from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
+from pcircle.ops.compare.fields import KIND
+from pcircle.ops.compare.manifests import (
+    DigestComparer,
+    ManifestReader,
+    compare_entries,
+    entry_mode,
+    entry_row,
+)
+from pcircle.ops.compare.statuses import StatusComparer
+from pcircle.ops.digest.manifest import Manifest, ManifestEntry, pair_entries
+from pcircle.runtime import Context
+from pcircle.tool.failures import failure_of
+from pcircle.tool.trees import EntryVisitor
+from pcircle.tools.fdiff.plan import ONLY_A, Counters, DiffPlan
+from pcircle.tools.fdiff.telling import Telling
+from pcircle.tools.fdiff.work.book import Alone
+from pcircle.walk.globs import Chooser
+from pcircle.walk.items import handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+_BATCH_S = 0.1
+_TOGETHER = 256
+_KINDS = ("files", "links", "specials", "directories")
+
+
+class ManifestVisitor(EntryVisitor):
+    """The visitor of one thread: the tree is side `plan.tree_side`, the manifest the other."""
+
+    batch_names: ClassVar[int] = CAPACITY
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        plan: DiffPlan = task.plan
+        self._plan = plan
+        self._side = plan.tree_side
+        self._telling: Telling = task.telling
+        self._stats: Stats = task.stats[0]
+        manifest = Manifest(plan.manifest)
+        self._book = ManifestReader(manifest)
+        self._comparer = StatusComparer(plan.fields, plan.window_ns)
+        self._digests = DigestComparer(manifest.algorithm, self.counters)
+        self._alone = Alone(self._book, 1 - self._side, self._telling, self.counters)
+        self._chooser = Chooser(plan.rules) if plan.rules else None
+        self._context: Context[Any] | None = None
+        self._ignores = plan.one_sided and self._side == 1  # what only the tree has
+        self._ignores_book = plan.one_sided and self._side == 0
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        self._context = context
+
+    def resume(self, base: Open[int], context: Context[Any]) -> None:
+        self._context = context
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """Send all reports to rank 0."""
+        self._telling.tell(context)
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        self.counters.failed += 1
+        shown = self._plan.roots[ONLY_A + self._side]
+        context.note([failure_of(shown, self._side, path, doing, error)])
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """Look up a directory in the manifest and compare it."""
+        super().enter(opened, source, holder)
+        entry = self._book.entry(opened.path)
+        mode = source.opened.status.st_mode
+        if entry is None:
+            if not self._ignores:
+                told = not opened.path or self._plan.each or self._is_first(opened.path)
+                self._telling.alone(self._side, opened.path, mode, told=told)
+            opened.entered = opened.entered and self._plan.enters and not self._ignores
+            return None
+        found = self._compared(entry, source.opened.status)
+        self._telling.pair(opened.path, self._mode(entry, mode), 0, found)
+        return None
+
+    def _is_first(self, path: bytes) -> bool:
+        """Return whether the manifest has the parent directory."""
+        above = self._book.entry(path.rpartition(b"/")[0])
+        return above is not None and above.kind == b"d"
+
+    def _compared(self, entry: ManifestEntry, status: os.stat_result | Row) -> int:
+        sides: tuple[Any, Any] = (status, entry_row(entry))
+        if self._side:
+            sides = sides[1], sides[0]
+        return self._comparer.differences(*sides)
+
+    def _mode(self, entry: ManifestEntry, mode: int) -> int:
+        """Return the mode of A's entry."""
+        return entry_mode(entry) if self._side else mode
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+        """Report entries that only the manifest has."""
+        found = iter(blocks)
+        first = next(found)
+        names = None
+        if first.last:
+            names = {name for kind in _KINDS for name in encoded(getattr(first, kind))}
+        if not self._ignores_book:
+            self._tell_book(opened, names, source.fd)
+        yield first
+        yield from found
+
+    def _tell_book(self, opened: Open[int], names: set[bytes] | None, fd: int) -> None:
+        """Report entries of the manifest that the directory lacks; `names` None: it is large."""
+        entries = self._book.section(opened.path)
+        while some := list(islice(entries, CAPACITY)):
+            if names is not None and self._chooser is None:
+                missing = [entry for entry in some if entry.name not in names]
+            else:
+                missing = self._missing(some, fd)
+            for entry in missing:
+                path = join_path(opened.path, entry.name)
+                if not self._chooses(path, entry):
+                    continue
+                enters, each = self._plan.enters, self._plan.each
+                count = self._alone.tell(opened.path, entry, told=True, enters=enters, each=each)
+                self.counters.found += count
+                self.counters.files += count  # whatever they are: they end here
+
+    def _chooses(self, path: bytes, entry: ManifestEntry) -> bool:
+        """Return whether patterns select an entry of the manifest."""
+        if self._chooser is None:
+            return True
+        asked = entry.name if self._chooser.by_name else path
+        return self._chooser.chooses(asked, directory=entry.kind == b"d")
+
+    def _missing(self, entries: Sequence[ManifestEntry], fd: int) -> list[ManifestEntry]:
+        errors = _errors(self._stats, fd, [entry.name for entry in entries])
+        return [entries[place] for place, e in errors.items() if e.errno == errno.ENOENT]
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        every, begun_s, at = names.all(), time.monotonic(), 0
+        while at < len(every):
+            part = every[at : at + CAPACITY]
+            errors = _errors(self._stats, fds[0], part)
+            known = self._book.finder(where.path)
+            rows = list(self._stats.rows(len(part)))
+            for place, name in enumerate(part):
+                at += 1
+                looked = errors.get(place), known(name), rows[place]
+                self._done(where, name, looked, fds[0], context)
+                if time.monotonic() - begun_s > _BATCH_S or context.is_stopping():
+                    context.spawn(list(handed_back(where, every[at:])))
+                    return
+
+    def _done(
+        self,
+        where: Where,
+        name: bytes,
+        looked: tuple[OSError | None, ManifestEntry | None, Row],
+        fd: int,
+        context: Gathering[int],
+    ) -> None:
+        error, entry, row = looked
+        counters, path, mode = self.counters, join_path(where.path, name), row.st_mode
+        counters.weight += where.weight
+        counters.sized += 1
+        try:
+            if error is not None:
+                raise error
+            found = 0
+            is_pair = entry is not None and self._chooses(path, entry)
+            if entry is not None and is_pair:
+                found = self._compared(entry, row)
+                if not found & KIND:
+                    fields = self._plan.fields
+                    stop = context.is_stopping
+                    found |= self._digests.differences(fields, entry, name, fd, row, stop)
+        except OSError as failed:
+            self.fail(0, path, "compare", failed, context)
+            return
+        if entry is not None:
+            if is_pair:
+                self._telling.pair(path, self._mode(entry, mode), row.st_size, found)
+            if found & KIND and entry.kind == b"d" and self._plan.enters:
+                self._below(path)
+        elif not self._ignores:
+            told = self._plan.each or not where.path or self._is_first(path)
+            self._telling.alone(self._side, path, mode, row.st_size, told=told)
+        if stat.S_ISREG(mode):
+            counters.files += 1
+        elif stat.S_ISLNK(mode):
+            counters.links += 1
+        else:
+            counters.special += 1
+
+    def _below(self, path: bytes) -> None:
+        """Report what the manifest has in a directory that is another kind in the tree."""
+        if self._ignores_book:
+            return
+        count = self._alone.below(path, each=self._plan.each)
+        self.counters.found += count
+        self.counters.files += count
+
+
+def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
+    try:
+        stats.look(fd, names)
+    except Failed as failed:
+        return failed.errors
+    return {}
+
+
+def compare_manifests(
+    old: Manifest,
+    new: Manifest,
+    plan: DiffPlan,
+    telling: Telling,
+    counters: Counters,
+    context: Any,
+    check: Callable[[], None],
+) -> None:
+    """Compare two manifests. `check` is called from time to time and may raise."""
+    books = ManifestReader(old), ManifestReader(new)
+    comparer = StatusComparer(plan.fields, plan.window_ns)
+    alone = [Alone(book, side, telling, counters) for side, book in enumerate(books)]
+    counters.found += 1
+    counters.directories += 1
+    found = compare_entries(old.root, new.root, plan.fields, comparer)
+    telling.pair(b"", stat.S_IFDIR, 0, found)
+    paths, told = [b""], 0
+    while paths:
+        path = paths.pop()
+        deeper = []
+        for was, now in pair_entries(books[0].section(path), books[1].section(path)):
+            told += 1
+            if was is not None and now is not None:
+                inner = join_path(path, was.name)
+                found = compare_entries(was, now, plan.fields, comparer)
+                telling.pair(inner, entry_mode(was), was.size, found)
+                counters.found += 1
+                counters.files += 1
+                if was.kind == now.kind == b"d":
+                    deeper.append(inner)
+                elif found & KIND and plan.enters:
+                    for side, entry in enumerate((was, now)):
+                        if entry.kind == b"d" and not (side and plan.one_sided):
+                            count = alone[side].below(inner, each=plan.each)
+                            counters.found += count
+                            counters.files += count
+            elif was is not None or not plan.one_sided:
+                entry, side = require(was or now), int(was is None)
+                enters, each = plan.enters, plan.each
+                count = alone[side].tell(path, entry, told=True, enters=enters, each=each)
+                counters.found += count
+                counters.files += count
+            if not told % _TOGETHER:
+                telling.tell(context)
+                check()
+        paths += reversed(deeper)

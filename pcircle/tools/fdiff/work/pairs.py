@@ -1,0 +1,293 @@
+"""Names that both sides may have: looked up in blocks, compared, and reported.
+
+Equal files cost two look-ups and a comparison of columns. Properties beyond the status, and
+content, are compared pair by pair; if that takes long, the remaining names are handed back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pcircle.core.guards import require
+from pcircle.fs.data import Recalls
+from pcircle.fs.directories import HOLDER, join_path
+from pcircle.fs.file_system import size_is_nominal
+from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
+from pcircle.ops.compare.content import ContentComparer
+from pcircle.ops.compare.details import DetailComparer
+from pcircle.ops.compare.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
+from pcircle.ops.compare.sides import Fds, set_error_side
+from pcircle.ops.compare.statuses import StatusComparer
+from pcircle.runtime import Context
+from pcircle.tool.failures import shown_below, tell_recalls
+from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, DiffPlan, Large, Linked
+from pcircle.tools.fdiff.telling import Telling
+from pcircle.tools.fdiff.work.alone import KINDS, Lone
+from pcircle.walk.items import handed_back
+from pcircle.walk.opened import Gathering
+from pcircle.walk.visitor import Names, Where
+
+LARGE_BYTES: Final = 32 << 20
+"""Files of more are compared in chunks, which others can take."""
+
+Fail = Callable[[bytes, str, OSError, Context[Any]], None]
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """An entry of both sides: its path, names and statuses."""
+
+    path: bytes
+    name: bytes
+    other: bytes
+    a: Row
+    b: Row
+
+
+class Pairs:
+    """Compares pairs for one thread.
+
+    `fail` receives a path, the operation and an error, which has its side.
+    """
+
+    def __init__(
+        self,
+        plan: DiffPlan,
+        counters: Any,
+        telling: Telling,
+        lone: Lone,
+        means: tuple[StatusComparer, DetailComparer],
+        stats: tuple[Stats, Stats],
+        identify: Callable[[Any], tuple[int, int]],
+        fail: Fail,
+    ) -> None:
+        self._plan = plan
+        self._counters = counters
+        self._telling = telling
+        self._lone = lone
+        self._comparer, self._details = means
+        self._contents = ContentComparer()
+        self._recalls = Recalls(counters), Recalls(counters)
+        self._stats = stats
+        self._identify = identify
+        self.fail = fail
+        # What is asked of each pair, and of each that is no regular file.
+        self._asks = bool(self._details.fields & ~TARGET) or plan.reads or telling.matches_equal
+        self._grouped = bool(plan.fields & LINKS)
+
+    def compare(self, where: Where, names: Names, fds: Fds, context: Gathering[int]) -> None:
+        """Compare all names; some may be handed back."""
+        every, begun_s = names.all(), time.monotonic()
+        at = 0
+        while at < len(every):
+            part = every[at : at + CAPACITY]
+            left = self._block(where, part, fds, context, begun_s)
+            at += len(part)
+            enough = context.is_time_up(time.monotonic() - begun_s)
+            enough = enough or self._telling.actions.is_full
+            if left or context.is_stopping() or (enough and at < len(every)):
+                context.spawn(list(handed_back(where, [*left, *every[at:]])))
+                return
+
+    def others(self, path: bytes, names: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the names in B: only roots that are files may have other names there."""
+        return [self._plan.roots[ONLY_B].name] if path == HOLDER else names
+
+    def _block(
+        self,
+        where: Where,
+        names: Sequence[bytes],
+        fds: Fds,
+        context: Gathering[int],
+        begun_s: float,
+    ) -> Sequence[bytes]:
+        """Compare some names; return the remaining ones if it takes too long."""
+        names = self._looked_up(where, names, fds, context)
+        count = len(names)
+        if not count:
+            return ()
+        a, b = self._stats
+        different = self._comparer.compare_blocks(a, b, count)
+        single = not self._grouped or (
+            a.has_single_names(0, count) and b.has_single_names(0, count)
+        )
+        if single and not self._asks and a.are_files(count) and not different:
+            self._counters.files += count
+            self._done(where, count)
+            return ()
+        others = self.others(where.path, names)
+        pairs = zip(names, others, a.rows(count), b.rows(count), strict=True)
+        for place, (name, other, x, y) in enumerate(pairs):
+            path = b"" if where.path == HOLDER else join_path(where.path, name)
+            pair = Pair(path, name, other, x, y)
+            try:
+                self._pair(where, pair, different.get(place, NOTHING), fds, context)
+            except OSError as error:
+                self.fail(path, "compare", error, context)
+            self._done(where, 1)
+            is_left = self._asks and place + 1 < count
+            if is_left and context.is_time_up(time.monotonic() - begun_s):
+                return names[place + 1 :]
+        return ()
+
+    def _done(self, where: Where, count: int) -> None:
+        self._counters.weight += where.weight * count
+        self._counters.sized += count
+
+    def _looked_up(
+        self, where: Where, names: Sequence[bytes], fds: Fds, context: Gathering[int]
+    ) -> Sequence[bytes]:
+        """Look up names on both sides; report those that one side lacks, and return the others."""
+        while names:
+            sides = names, self.others(where.path, names)
+            errors = [
+                _errors(stats, fd, some)
+                for stats, fd, some in zip(self._stats, fds, sides, strict=True)
+            ]
+            if not any(errors):
+                break
+            for place in sorted({*errors[0], *errors[1]}):
+                self._missed(where, names[place], fds, errors[0].get(place), errors[1].get(place),
+                             context)  # fmt: skip
+            self._counters.weight += where.weight * len({*errors[0], *errors[1]})
+            names = [
+                name
+                for place, name in enumerate(names)
+                if place not in errors[0] and place not in errors[1]
+            ]
+        return names
+
+    def _missed(
+        self,
+        where: Where,
+        name: bytes,
+        fds: Fds,
+        on_a: OSError | None,
+        on_b: OSError | None,
+        context: Gathering[int],
+    ) -> None:
+        """Report a name that one side lacks, or a failed look-up."""
+        for side, (error, other) in enumerate(((on_b, on_a), (on_a, on_b))):
+            if error is None or error.errno != errno.ENOENT or other is not None:
+                continue
+            if side and self._plan.one_sided:
+                self._counters.files += 1
+                self._counters.sized += 1
+                return
+            kind = self.kind_of(name, fds[side])
+            self._lone.tell(side, where, {kind: [name]}, fds[side], context)
+            return
+        self._counters.sized += 1
+        failed = set_error_side(on_a or require(on_b), int(on_a is None))
+        path = b"" if where.path == HOLDER else join_path(where.path, name)
+        self.fail(path, "look up", failed, context)
+
+    def _pair(
+        self, where: Where, pair: Pair, different: int, fds: Fds, context: Gathering[int]
+    ) -> None:
+        """Compare a pair, whose status has these differences. OSError, with its side."""
+        a, b = pair.a, pair.b
+        if different & KIND:
+            for side, mode in enumerate((a.st_mode, b.st_mode)):
+                if stat.S_ISDIR(mode) and self._plan.enters and not (side and self._plan.one_sided):
+                    self._counters.found += 1
+                    self._counters.beside += 1
+                    self._lone.enter(side, where, [pair.name], context)
+        elif stat.S_IFMT(a.st_mode) == stat.S_IFMT(b.st_mode):
+            if self._details.fields:
+                different |= self._details.compare_names(pair.name, fds, a, b, pair.other)
+            if self._plan.reads and stat.S_ISREG(a.st_mode):
+                found = self._content(where, pair, different, fds, context)
+                if found is None:
+                    return
+                different |= found
+        self.settle(pair, different, context)
+
+    def settle(self, pair: Pair, different: int, context: Context[Any]) -> None:
+        """Report a pair that is complete except for its hard links."""
+        a, b = pair.a, pair.b
+        self._count(a.st_mode)
+        grouped = self._grouped and not different & KIND and max(a.st_nlink, b.st_nlink) > 1
+        if grouped and not stat.S_ISDIR(a.st_mode):
+            keys = self._identify(a), self._identify(b)
+            context.note([Linked(pair.path, *keys, different, a.st_mode, a.st_size)])
+        else:
+            self._telling.pair(pair.path, a.st_mode, a.st_size, different)
+
+    def missing(self, names: Sequence[bytes], fd: int) -> list[bytes]:
+        """Return the names that an open directory of A lacks."""
+        errors = _errors(self._stats[0], fd, names)
+        return [names[place] for place, error in errors.items() if error.errno == errno.ENOENT]
+
+    def kind_of(self, name: bytes, fd: int) -> str:
+        """Return the kind of an entry, as in a block; a file if it has vanished."""
+        try:
+            mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+        except OSError:
+            return KINDS[0]
+        if stat.S_ISDIR(mode):
+            return "directories"
+        if stat.S_ISLNK(mode):
+            return "links"
+        return "files" if stat.S_ISREG(mode) else "specials"
+
+    def _count(self, mode: int) -> None:
+        counters = self._counters
+        if stat.S_ISREG(mode):
+            counters.files += 1
+        elif stat.S_ISLNK(mode):
+            counters.links += 1
+        elif stat.S_ISDIR(mode):
+            counters.directories += 1
+        else:
+            counters.special += 1
+
+    def _see(self, pair: Pair, fds: Fds, context: Context[Any]) -> None:
+        """Report if one of two files, which will be read, is offline."""
+        roots, path = self._plan.roots, pair.path
+        sides = ((ONLY_A, pair.name, pair.a), (ONLY_B, pair.other or pair.name, pair.b))
+        for recalls, fd, (number, name, status) in zip(self._recalls, fds, sides, strict=True):
+            shown = shown_below(roots[number], path)
+            tell_recalls(recalls, lambda root, below, shown=shown: shown, context)  # type: ignore[misc]
+            recalls.see(name, fd, status)
+
+    def _content(
+        self, where: Where, pair: Pair, different: int, fds: Fds, context: Gathering[int]
+    ) -> int | None:
+        """Return whether the contents of two files differ; None if other items compare them."""
+        a, b = pair.a, pair.b
+        if any(map(size_is_nominal, fds, (a, b))):
+            same, size = self._contents.same_to_end(pair.name, fds, pair.other)
+            self._counters.bytes_found += size
+            self._counters.bytes_done += size
+            return NOTHING if same else CONTENT
+        if a.st_size != b.st_size:
+            return CONTENT
+        if not a.st_size or (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino):
+            return NOTHING
+        if a.st_blocks <= 1 or b.st_blocks <= 1:
+            self._see(pair, fds, context)
+        if a.st_size > LARGE_BYTES:
+            self._counters.sized -= 1  # it counts when its own item begins
+            context.spawn([Large(where.path, pair.name, where.place, where.slot, different)])
+            return None
+        size = a.st_size
+        self._counters.bytes_found += size
+        sparse = all(each.st_blocks * 512 < size for each in (a, b))
+        same = self._contents.same_files(pair.name, fds, size, pair.other, sparse=sparse)
+        self._counters.bytes_done += size
+        return NOTHING if same else CONTENT
+
+
+def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
+    try:
+        stats.look(fd, names)
+    except Failed as failed:
+        return failed.errors
+    return {}

@@ -1,0 +1,129 @@
+"""A comparison as a task: the work of each kind of item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pcircle.core.guards import require_type
+from pcircle.fs.directories import device_and_inode, inode_alone
+from pcircle.fs.stats import Stats, divide
+from pcircle.runtime import Context, PartedTask
+from pcircle.tool.actions import Lines
+from pcircle.tool.failures import Failure, Recalled
+from pcircle.tool.trees import EntryVisitor, Phase, TreeTask
+from pcircle.tools.fdiff.plan import (
+    ONLY_B,
+    PAIRS,
+    Alone,
+    Ask,
+    Chunk,
+    Counters,
+    DiffPlan,
+    Extras,
+    Large,
+    Linked,
+    Matched,
+)
+from pcircle.tools.fdiff.telling import Telling
+from pcircle.tools.fdiff.work.alone import AloneVisitor
+from pcircle.tools.fdiff.work.large import Begun, LargeFiles
+from pcircle.tools.fdiff.work.visitor import DiffVisitor
+from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.roots import open_roots
+from pcircle.walk.seeds import seeds
+from pcircle.walk.walker import Scope, Walker
+
+_OWN = Large | Chunk | Extras | Ask
+
+
+class DiffTask(
+    TreeTask,
+    PartedTask[Tree | Batch | Portion | Phase | Large | Chunk | Extras | Ask, dict[int, int]],
+):
+    """The part of a rank, or of a thread. Slow look-ups of a thread overlap."""
+
+    notice_type = Failure | Recalled | Lines | Linked | Alone | Matched
+    counters_type, visitor_type = Counters, DiffVisitor
+    plan: DiffPlan
+    doing = "compare"
+
+    def begin(self) -> None:
+        division = divide(self.plan.threads)
+        self.threads, self.max_threads = division.workers, division.most
+        number = 0 if self.first is None else len(self.first.parts)
+        helped = division.helped_of(number)
+        self.stats = Stats(helped), Stats(helped)
+        first = None if self.first is None else self.first.telling.actions
+        self.telling = Telling(self.plan, self.counters, self.rank, first)
+        identify = device_and_inode if self.plan.one_node else inode_alone
+        roots = self.plan.roots[ONLY_B:]
+        is_first = self.first is None
+        self.targets = open_roots(roots, self.plan.directory, identify, is_first=is_first)
+
+    def walker(self, visitor: EntryVisitor) -> Walker[int]:
+        """Return the walk of both sides; the walk of one side is separate."""
+        plan, counters, rank, lists = self.plan, self.counters, self.rank, self.lists
+        self.visitor = require_type(DiffVisitor, visitor)
+        if plan.manifest:
+            from pcircle.tools.fdiff.work.manifests import ManifestVisitor  # few runs have one
+
+            visitor = ManifestVisitor(self)
+        self.large = LargeFiles(self, self.visitor.pairs, plan.ranks)
+        scope = Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns)
+        alone = AloneVisitor(self)
+        self._alone = Walker(alone, scope, self.directories, None, counters, rank, lists)
+        targets = None if plan.manifest else self.targets
+        return Walker(visitor, scope, self.directories, targets, counters, rank, lists)
+
+    def walker_of(self, item: Tree | Batch | Portion) -> Walker[Any]:
+        return self._walker if item.root == PAIRS else self._alone
+
+    def begun(self, counters: Any) -> Iterator[Tree | Batch]:
+        """Return items of the first root only, to which the other side belongs."""
+        if not self.plan.walks:
+            return iter(())
+        only = None if self.lists is None else [part.listed for part in self.lists.parts]
+        return seeds(self.plan.roots[:1], counters, only)
+
+    def process(self, item: Any, context: Context[Any]) -> Any:
+        if not isinstance(item, _OWN):
+            return super().process(item, context)
+        own: Any = {}
+        if isinstance(item, Large):
+            own = _begun_or_done(self.large.begin(item, context), item.slot)
+        elif isinstance(item, Chunk):
+            return self.large.chunk(item, context)
+        else:
+            self._of_b(item, context)
+            own = {item.slot: 0}
+        self.telling.tell(context)
+        return own
+
+    def _of_b(self, item: Extras | Ask, context: Context[Any]) -> None:
+        try:
+            if isinstance(item, Extras):
+                self.visitor.extras(item, context)
+            else:
+                self.visitor.ask(item, context)
+        except OSError as error:
+            self.visitor.lost_names(item, error, context)
+
+    def join(self, item: Any, own: Any, merged: dict[int, int], context: Context[Any]) -> Any:
+        if not isinstance(own, Begun):
+            return super().join(item, own, merged, context)
+        self.large.complete(own, merged, context)
+        self.telling.tell(context)
+        return {item.slot: 0}
+
+    def close(self) -> None:
+        for part in self.parts:
+            for stats in part.stats:
+                stats.close()
+            part.targets.close()
+        super().close()
+
+
+def _begun_or_done(begun: Begun | None, slot: int) -> Begun | dict[int, int]:
+    """Return the state of a large file for its join, or its result."""
+    return {slot: 0} if begun is None else begun

@@ -1,0 +1,287 @@
+"""The visitor of fdiff, for the walk of both sides.
+
+A directory is opened on both sides, and both listings are separated before any look-up: names of
+one side are reported, and only common names become pairs. If A's names do not fit in one block,
+neither listing is kept in memory: names that B lacks are found by their look-ups, and names that A
+lacks by looking up each name of B in A, which other ranks do in parts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from pcircle.core.guards import require
+from pcircle.fs.directories import Lease, device_and_inode, inode_alone
+from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.fs.stats import CAPACITY
+from pcircle.ops.compare.details import DetailComparer
+from pcircle.ops.compare.fields import KIND
+from pcircle.ops.compare.sides import error_side, set_error_side, with_side
+from pcircle.ops.compare.statuses import StatusComparer, UserNames
+from pcircle.runtime import Context
+from pcircle.tool.failures import failure_of
+from pcircle.tool.trees import EntryVisitor
+from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, Ask, DiffPlan, Extras
+from pcircle.tools.fdiff.telling import Telling
+from pcircle.tools.fdiff.work.alone import KINDS, Lone
+from pcircle.tools.fdiff.work.pairs import Pairs
+from pcircle.walk.attributes import ANY
+from pcircle.walk.choosing import choosing
+from pcircle.walk.items import Place, unpack
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+_NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+class Lacking(OSError):
+    """B lacks a directory of this name: it has nothing, or another kind with this mode."""
+
+    def __init__(self, mode: int | None) -> None:
+        super().__init__(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        self.mode = mode
+
+
+class DiffVisitor(EntryVisitor):
+    """The visitor of one worker thread."""
+
+    batch_names: ClassVar[int] = 2 * CAPACITY
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        plan: DiffPlan = task.plan
+        self._plan = plan
+        users = UserNames() if plan.by_names else None
+        self._comparer = StatusComparer(plan.fields, plan.window_ns, users)
+        self._details = DetailComparer(plan.fields, users)
+        self._telling: Telling = task.telling
+        self._lone = Lone(plan, self.counters, self._telling, self._fail_side)
+        self.pairs = Pairs(
+            plan,
+            self.counters,
+            self._telling,
+            self._lone,
+            (self._comparer, self._details),
+            task.stats,
+            device_and_inode if plan.one_node else inode_alone,
+            self._fail,
+        )
+        self._filtered = bool(plan.rules) or plan.wanted != ANY
+        self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
+        self._context: Context[Any] | None = None
+
+    # ---- items -----------------------------------------------------------------
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        self._context = context
+
+    def resume(self, base: Open[int], context: Context[Any]) -> None:
+        self._context = context
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """Send all reports to rank 0."""
+        self._telling.tell(context)
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """Report a failure with the path of the side that failed."""
+        self._fail_side(error_side(error), path, doing, error, context)
+
+    def _fail(self, path: bytes, doing: str, error: OSError, context: Context[Any]) -> None:
+        self._fail_side(error_side(error), path, doing, error, context)
+
+    def _fail_side(
+        self, side: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        self.counters.failed += 1
+        shown = self._plan.roots[ONLY_B if side else ONLY_A]
+        context.note([failure_of(shown, side, path, doing, error)])
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """Open and compare the same directory of B. Lacking if there is none."""
+        super().enter(opened, source, holder)
+        target = with_side(1, lambda _: self._target(opened, holder))
+        try:
+            opened.place = Place(source.identity, target.identity)
+            if target.searched:
+                raise set_error_side(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), 1)
+            a, b = source.opened.status, target.opened.status
+            found = self._comparer.differences(a, b)
+            opened.own = self._compared(opened, found, (source, target))
+        except BaseException:
+            target.end()
+            raise
+        return target
+
+    def _compared(self, opened: Open[int], found: int, leases: tuple[Lease, Lease]) -> bool:
+        """Report a pair of directories, and return whether they could be compared."""
+        a, b = (lease.opened.status for lease in leases)
+        fds = leases[0].fd, leases[1].fd
+        try:
+            found |= self._details.compare_directories(fds, a, b)
+        except OSError as error:
+            self._fail(opened.path, "compare", error, require(self._context))
+            return False
+        self._telling.pair(opened.path, a.st_mode, 0, found)
+        return True
+
+    def _target(self, opened: Open[int], holder: Open[int] | None) -> Lease:
+        targets = self.task.targets
+        if holder is None:
+            lease: Lease = targets.lease(0, opened.path)
+            return lease
+        above = require(require(holder.leases)[1])
+        name = opened.path.rpartition(b"/")[2]
+        try:
+            lease = targets.lease_below(above, name)
+        except OSError as error:
+            if error.errno not in _NONE_THERE:
+                raise
+            raise Lacking(_mode_of(name, above.fd)) from None
+        return lease
+
+    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+        self.counters.directories += opened.own is not False
+        return 0
+
+    def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
+        """Report a directory that failed, or that B lacks."""
+        if not isinstance(error, Lacking):
+            if opened.own is not False:  # else it has failed already
+                super().failed(opened, error, context)
+            return
+        mode, above = stat.S_IFDIR, require(opened.above)
+        if error.mode is None:
+            self._telling.alone(0, opened.path, mode)
+        else:
+            self._telling.pair(opened.path, mode, 0, self._plan.fields & KIND)
+        self._lone.enter(0, Above(opened, above), [opened.path.rpartition(b"/")[2]], context)
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+        """Report names of one side, and return the other names."""
+        found = iter(blocks)
+        first = next(found)
+        if opened.only is None:  # a list says by itself which names there are
+            context = require(self._context)
+            if first.last:
+                self._tell_apart(opened, first, source.fd, context)
+            elif not self._plan.one_sided:
+                context.spawn([Extras(opened.path, require(opened.place), opened.slot)])
+        yield first
+        yield from found
+
+    def _tell_apart(
+        self, opened: Open[int], block: Block, source_fd: int, context: Context[Any]
+    ) -> None:
+        """Report names of one side, and leave the common names in the block.
+
+        With filters, a name that is not selected on one side may exist there; then all names stay.
+        """
+        target_fd = require(require(opened.leases)[1]).fd
+        every = {name for kind in KINDS for name in getattr(block, kind)}
+        left = set(every)
+        for other in _scanned(target_fd):
+            if self._filtered:
+                self._choose(other, opened.path, target_fd)
+            for kind in KINDS:
+                names = getattr(other, kind)
+                left.difference_update(names)
+                extras = [name for name in names if name not in every]
+                if extras and not self._plan.one_sided:
+                    self._extras(opened, encoded(extras), kind, (source_fd, target_fd), context)
+        if self._filtered or not left:
+            return
+        for kind in KINDS:
+            names = getattr(block, kind)
+            alone = encoded([name for name in names if name in left])
+            if alone:
+                setattr(block, kind, [name for name in names if name not in left])
+                self.counters.found += len(alone)
+                self._lone.tell(0, opened, {kind: alone}, source_fd, context)
+
+    def _extras(
+        self,
+        within: Any,
+        names: Sequence[bytes],
+        kind: str,
+        fds: tuple[int, int],
+        context: Context[Any],
+    ) -> None:
+        """Report names of B that A lacks or filters exclude."""
+        if self._filtered:
+            names = [name for name in names if _mode_of(name, fds[0]) is None]
+        self.counters.found += len(names)
+        self._lone.tell(1, within, {kind: names}, fds[1], context)
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        self.pairs.compare(where, names, fds, context)
+
+    def extras(self, item: Extras, context: Context[Any]) -> None:
+        """List a large directory of B, and spawn look-ups of its names in A."""
+        with self.task.targets.lease(0, item.path, item.place.target) as target:
+            for block in _scanned(target.fd):
+                if self._filtered:
+                    self._choose(block, item.path, target.fd)
+                names = encoded([name for kind in KINDS for name in getattr(block, kind)])
+                for at in range(0, len(names), CAPACITY):
+                    packed = b"\0".join(names[at : at + CAPACITY])
+                    context.spawn([Ask(item.path, packed, item.place, item.slot)])
+                if context.stopping:
+                    return
+
+    def ask(self, item: Ask, context: Context[Any]) -> None:
+        """Report the names of a directory of B that A lacks."""
+        sources, targets, place = self.task.directories, self.task.targets, item.place
+        with (
+            sources.lease(0, item.path, place.source) as source,
+            targets.lease(0, item.path, place.target) as target,
+        ):
+            by_kind: dict[str, list[bytes]] = {}
+            for name in self.pairs.missing(unpack(item.names), source.fd):
+                by_kind.setdefault(self.pairs.kind_of(name, target.fd), []).append(name)
+            for kind, names in by_kind.items():
+                self.counters.found += len(names)
+                self._lone.tell(1, item, {kind: names}, target.fd, context)
+
+    def lost_names(self, item: Extras | Ask, error: OSError, context: Context[Any]) -> None:
+        """Report a directory of B that could not be listed, or not be looked up in A."""
+        self.counters.found += 1
+        self.counters.sized += 1
+        self._fail(item.path, "compare directory", error, context)
+
+
+class Above:
+    """The parent of a directory that B lacks, for `Lone`."""
+
+    def __init__(self, opened: Open[int], above: Open[int]) -> None:
+        self.path = opened.path.rpartition(b"/")[0]
+        self.place = above.place
+        self.slot = above.slot
+
+
+def _scanned(fd: int) -> Iterator[Block]:
+    """Return the blocks of a directory of B; an OSError has its side."""
+    found = blocks(fd)
+    while True:
+        block = with_side(1, lambda _: next(found, None))
+        if block is None:
+            return
+        yield block
+
+
+def _mode_of(name: bytes, directory_fd: int) -> int | None:
+    try:
+        return os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode
+    except OSError:
+        return None

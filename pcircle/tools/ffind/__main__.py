@@ -1,0 +1,12 @@
+"""The command `ffind`, and `python -m pcircle.tools.ffind`: see `pcircle.cli.startup`."""
+
+from __future__ import annotations
+
+import sys
+
+from pcircle.cli.startup import command
+
+main = command("ffind")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""The options of ffind; `pcircle.tools.ffind.command` interprets them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from pcircle.tool.shell import logging
+from pcircle.tools.ffind.language.words import ACTIONS, COMMANDS, TESTS, split
+from pcircle.transport.launch import launched
+from pcircle.ui.arguments import (
+    POLITE,
+    Bare,
+    Parser,
+    add_offline,
+    add_op_timeout,
+    add_output,
+    add_patterns,
+    add_performance,
+    add_plans,
+    add_polite,
+    add_safety,
+    add_stop,
+    notes,
+    run,
+)
+
+USAGE = """\
+ffind [OPTION]... [PATH]... [EXPRESSION]
+       ffind --apply PLAN [OPTION]..."""
+
+DESCRIPTION = """\
+Find entries of trees in parallel, by an expression as of find(1).
+
+The expression has the operators and primaries of GNU find, with one dash;
+options of ffind have two. The manual lists what there is besides. Entries
+come in any order, unless --sort is given."""
+
+EPILOG = notes(
+    "ffind",
+    """\
+Exit codes: 0 success; 1 something failed, each entry named; 2 refused, as for
+a bad expression; 3 nothing was found, if that was asked; 4 stopped early (a
+lost rank); 70 internal error; 130 and 143 interrupted.
+
+Examples:
+  ffind /data -name '*.h5' -size +1G
+  ffind /data -type f -mtime +30 --list-out old.list
+  ffind --top 20 --by size /scratch -type f -printf '%s %p\\n'
+  mpirun -np 8 ffind /scratch -user 1000 -newermt 2026-01-01 --sort""",
+)
+
+
+_BARE = {"--sort": "--sort=path", **POLITE}
+
+
+class FindParser(Parser):
+    """Options, PATHs and the expression, in any order."""
+
+    def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
+        """Parse the options; `tokens` has the expression."""
+        found = split(arguments, self._takes_value)
+        typed = super().parse(found.suite, {**_BARE, **bare})
+        typed.operands = found.paths
+        typed.tokens = found.tokens
+        typed.words = tuple(arguments)
+        return typed
+
+    def hint(self, unknown: str) -> str:
+        """Return a hint; primaries are not options."""
+        name = unknown.removeprefix("--")
+        if name in (TESTS | ACTIONS | dict.fromkeys(COMMANDS, 0)):
+            return f"primaries have one dash: -{name}"
+        return super().hint(unknown)
+
+    def _takes_value(self, word: str) -> bool:
+        action = self._option_string_actions.get(word)
+        return action is not None and action.nargs != 0 and not isinstance(action, Bare)
+
+
+def parser() -> FindParser:
+    """Return the parser of the command."""
+    p = FindParser("ffind", USAGE, DESCRIPTION, EPILOG)
+    p.add_argument("operands", nargs="*", metavar="PATH", help=argparse.SUPPRESS)
+    add = p.add_argument_group("Search").add_argument
+    add(
+        "--sort",
+        action=Bare,
+        metavar="KEYS",
+        help="sort by KEYS, such as size,-mtime (default: path)",
+    )
+    add("--top", metavar="N", help="only the N largest or newest, by the key of --by")
+    add("--by", metavar="KEYS", help="keys of --top (size unless given)")
+    add("--stat", choices=("auto", "never"), default="auto", help="never look entries up")
+    add("--in", dest="within", metavar="INDEX", help="search a saved index, not the file system")
+    add("--dry-run", action="store_true", help="show what would be removed and run")
+    add_plans(add)
+    add = p.add_argument_group("Filters", "Patterns are those of rsync.").add_argument
+    add_patterns(add)
+    add_offline(add)
+    add("-0", "--null", action="store_true", help="lists are NUL-terminated")
+    add_safety(p)
+    add = add_performance(p).add_argument
+    add_op_timeout(add)
+    add("--ops-limit", metavar="N", help="removals per second, all processes together")
+    add_polite(add)
+    add_stop(add)
+    add = add_output(p).add_argument
+    add("--list-out", metavar="FILE", help="list what is found, for the other tools")
+    add("--json-lines", metavar="FILE", help="write a line of JSON for each removal")
+    p.set_defaults(
+        files_from=None,
+        one_file_system=False,
+        newer_than=None,
+        older_than=None,
+        by_time=None,
+        min_size=None,
+        max_size=None,
+        owner=None,
+        group=None,
+        kind=None,
+        match=None,
+    )
+    return p
+
+
+def _carry_out(typed: argparse.Namespace) -> int:
+    from pcircle.tools.ffind.command import find_typed
+
+    return find_typed(typed)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit code; only the first rank speaks."""
+    speaks = not launched().rank
+    carry_out = logging("ffind", _carry_out, speaks=speaks)
+    return run(parser, arguments, _BARE, carry_out, speaks=speaks)

@@ -1,0 +1,260 @@
+"""The meaning of a command line of ffind, and the run with it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pcircle.core.errors import UsageError
+from pcircle.runtime import Task
+from pcircle.tool.changing import ChangeProgram, refuse_twice
+from pcircle.tool.filters import now_ns
+from pcircle.tools.ffind.applying import ApplyProgram
+from pcircle.tools.ffind.console import FindConsole
+from pcircle.tools.ffind.evaluating.compiling import needs_status
+from pcircle.tools.ffind.evaluating.resolving import Resolver
+from pcircle.tools.ffind.language.formats import ends_of
+from pcircle.tools.ffind.language.grammar import parse
+from pcircle.tools.ffind.language.nodes import Node, Parsed, names_of, walk
+from pcircle.tools.ffind.ordering import order_of
+from pcircle.tools.ffind.plan import FindPlan, Kept
+from pcircle.tools.ffind.starts import listed_starts, start_of
+from pcircle.tools.ffind.task import FindTask
+from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.names import show
+from pcircle.walk.roots import Root
+
+_NS = 1_000_000_000
+_RUNNING = ("exec", "execplus")
+_CHANGING = ("delete", *_RUNNING)
+_CUTTING = ("quit", "limit", "exists")
+
+
+class FindProgram(ChangeProgram):
+    """The program of ffind, for the runtime."""
+
+    name = "ffind"
+    plan_type, task_type, console_type = FindPlan, FindTask, FindConsole
+
+    def __init__(self, typed: argparse.Namespace, parsed: Parsed) -> None:
+        self.parsed = parsed
+        self.names = names_of(parsed.expression)
+        paths = list(map(os.fsencode, typed.operands)) or [b"."]
+        self.order = order_of(typed.sort, typed.top, typed.by)
+        _refuse(typed, parsed, self.names)
+        self.said = "deleted" if "delete" in self.names else "listed"
+        # What is found is all that is said, unless more is asked for.
+        typed.quiet = typed.quiet or (not typed.verbose and typed.progress != "always")
+        super().__init__(typed, paths)
+        self.files: list[LogFile] = []
+        self.sink: Callable[[bytes], object] | None = None
+        self.first_task: Any = None  # of this process
+        self.has_head = False  # what is above lines of CSV is written
+        self.ends: dict[int, bytes] | None = None
+        self.kept: Kept | None = None  # on rank 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for ranks that are fresh interpreters: only what is not local."""
+        return {**vars(self), "sink": None, "first_task": None}
+
+    def roots(self) -> tuple[Root, ...]:
+        parsed = self.parsed
+        paths = self.paths
+        if parsed.starts_from is not None:
+            if self.typed.operands:
+                raise UsageError("-files0-from cannot be combined with PATH")
+            paths = tuple(listed_starts(parsed.starts_from, complete=self.lists_completely))
+        if self.typed.within is not None:
+            return self._kept_roots(paths)
+        removes = "delete" in self.names
+        follow = parsed.settings.follow
+        roots = tuple(start_of(path, follow, removes=removes) for path in paths)
+        if self.typed.plan is not None:
+            refuse_twice("--plan", roots)
+        return roots
+
+    def _kept_roots(self, paths: tuple[bytes, ...]) -> tuple[Root, ...]:
+        """Return the roots in an index. Pruning makes the search sequential."""
+        from pcircle.tools.ffind.keeping import kept
+
+        parsed = self.parsed
+        named = bool(self.typed.operands) or parsed.starts_from is not None
+        in_order = (
+            parsed.settings.one_file_system or parsed.exclude is not None or "prune" in self.names
+        )
+        self.kept, roots = kept(self.typed.within, paths if named else (), in_order=in_order)
+        return roots
+
+    @property
+    def lists_completely(self) -> bool:
+        return not self.names.isdisjoint(_CHANGING)
+
+    def outlives(self) -> bool:
+        """Return whether nothing is changed, and all output consists of records."""
+        typed = self.typed
+        dry = typed.dry_run or typed.plan is not None
+        acts = set(_RUNNING if dry else _CHANGING)
+        self.ends = ends_of(self.parsed.expression)
+        return self.ends is not None and self.names.isdisjoint({*acts, *_CUTTING})
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        parsed, typed = self.parsed, self.typed
+        now = now_ns()
+        resolver = Resolver(typed.words, parsed.settings.follow, now)
+        expression = resolver.resolved(parsed.expression)
+        exclude = None if parsed.exclude is None else resolver.resolved(parsed.exclude)
+        for warning in parsed.warnings:
+            self.complain(f"warning: {warning}")
+        cuts = not self.names.isdisjoint(_CUTTING)
+        writes = bool(parsed.files) or not self.names.isdisjoint(_CHANGING)
+        more: dict[str, Any] = {
+            "now_ns": now,
+            "one_file_system": parsed.settings.one_file_system,
+            "expression": expression,
+            "exclude": exclude,
+            "settings": parsed.settings,
+            "midnight_ns": _midnight_ns(now),
+            "wide": _is_wide(),
+            "quoted": _is_terminal() and not self.options.silent,
+            "order": self.order,
+            "alone": cuts and writes,
+            "removes": "delete" in self.names,
+            "kept": self.kept,
+            "runs": not self.names.isdisjoint(_RUNNING),
+        }
+        return super().decided(roots, ranks) | more
+
+    def opened(self) -> dict[str, Any]:
+        name = self.typed.plan
+        around = () if name is None else _around(os.path.realpath(os.fsencode(name)))
+        return super().opened() | {"around_plan": around}
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        task = self.first_task = super().task(plan, rank, size)
+        return task
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        super().begin(roots)
+        for path in self.parsed.files:
+            self.files.append(LogFile(open_log(path, "-fprint")))
+
+
+def _around(path: bytes) -> tuple[tuple[int, int], ...]:
+    """Return device and inode of the directories above a file."""
+    found = []
+    while path != b"/":
+        path = os.path.dirname(path)
+        status = os.stat(path)
+        found.append((status.st_dev, status.st_ino))
+    return tuple(found)
+
+
+def _midnight_ns(now: int) -> int:
+    """Return the start of the present day in local time."""
+    second = now // _NS
+    today = time.localtime(second)
+    return (second - today.tm_sec - today.tm_min * 60 - today.tm_hour * 3600) * _NS
+
+
+def _is_wide() -> bool:
+    """Return whether patterns work on characters, by the user's locale."""
+    for variable in ("LC_ALL", "LC_CTYPE", "LANG"):
+        if os.environ.get(variable):
+            return os.environ[variable].lower().replace("-", "").endswith("utf8")
+    return False
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stdout is not None and sys.stdout.isatty()
+    except ValueError:
+        return False
+
+
+def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
+    """Raise UsageError for combinations that are not permitted."""
+    if typed.within is not None:
+        _refuse_with_index(typed, parsed)
+    for option in ("max_delete", "plan"):
+        if getattr(typed, option) is None:
+            continue
+        shown = f"--{option.replace('_', '-')}"
+        if "delete" not in names:
+            raise UsageError(f"{shown} requires -delete")
+        if not names.isdisjoint(_RUNNING):
+            raise UsageError(f"{shown} cannot be combined with -exec")
+    if typed.max_delete is not None and not names.isdisjoint(_CUTTING):
+        raise UsageError("--max-delete cannot be combined with -quit, -limit and -exists")
+    ordered = typed.sort is not None or typed.top is not None
+    if ordered and not names.isdisjoint(_CUTTING):
+        raise UsageError("--sort and --top cannot be combined with -quit, -limit and -exists")
+    if "delete" in names and typed.op_timeout is not None:
+        # A removal that was given up would be a failure, and might come about all the same.
+        raise UsageError("-delete cannot be combined with --op-timeout")
+    if "delete" in names and parsed.settings.follow == "L":
+        raise UsageError("-delete cannot be combined with -L: links would be followed")
+    if typed.stat == "never":
+        for node in walk(parsed.expression):
+            if needs_status(node):
+                raise UsageError(f"--stat=never: {_said(typed.words, node)} looks entries up")
+        if ordered and needs_order(typed):
+            raise UsageError("--stat=never: the order needs entries looked up")
+        if typed.skip_offline:
+            raise UsageError("--stat=never cannot be combined with --skip-offline")
+
+
+def _refuse_with_index(typed: argparse.Namespace, parsed: Parsed) -> None:
+    """Raise UsageError for primaries that an index cannot answer, or that would do nothing."""
+    from pcircle.tools.ffind.keeping import is_live
+
+    if parsed.settings.follow != "P":
+        raise UsageError(f"--in: -{parsed.settings.follow} needs the file system")
+    nodes = [*walk(parsed.expression), *(() if parsed.exclude is None else walk(parsed.exclude))]
+    for node in nodes:
+        if is_live(node):
+            said = "-delete" if node.name == "delete" else _said(typed.words, node)
+            raise UsageError(f"--in: {said} needs the file system")
+    if typed.filters:
+        raise UsageError("--in cannot be combined with filters; see -exclude")
+    for option in ("polite", "strict_operands", "skip_offline"):
+        if getattr(typed, option):
+            raise UsageError(f"--in cannot be combined with --{option.replace('_', '-')}")
+
+
+def needs_order(typed: argparse.Namespace) -> bool:
+    """Return whether the order uses more than names."""
+    text = typed.by or "size" if typed.top is not None else typed.sort
+    return any(each.lstrip("-") not in ("path", "name", "ext", "depth") for each in text.split(","))
+
+
+def _said(words: Sequence[str], node: Node) -> str:
+    return show(os.fsencode(words[node.at])) if node.count else "an action"
+
+
+def program_of(typed: argparse.Namespace) -> FindProgram | ApplyProgram:
+    """Return the program for a parsed command line. UsageError."""
+    if typed.apply is not None:
+        return ApplyProgram(typed)
+    listed = typed.list_out is not None
+    parsed = parse(typed.words, typed.tokens, listed=listed)
+    if listed:
+        silent = parsed.expression
+        listing = Node("and", (), (silent, Node("listed")))
+        parsed = Parsed(
+            listing,
+            parsed.exclude,
+            parsed.settings,
+            parsed.files,
+            parsed.starts_from,
+            parsed.warnings,
+        )
+    return FindProgram(typed, parsed)
+
+
+def find_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line and return the exit code. UsageError."""
+    return program_of(typed).run()

@@ -1,0 +1,188 @@
+"""The console of a search: writes the findings of all ranks, sorted on request."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pcircle.core.errors import IntegrityError, worst
+from pcircle.core.writing import write_all
+from pcircle.fs.sorting import Sorter
+from pcircle.runtime import Outcome
+from pcircle.tool.changing import ChangeConsole
+from pcircle.tool.treetool import TreeProgram
+from pcircle.tools.ffind.evaluating.output import QUIT, Found, Links, Records
+from pcircle.tools.ffind.evaluating.printing import CSV_HEAD
+from pcircle.tools.ffind.language.nodes import walk
+from pcircle.tools.ffind.ordering import packed, text_of
+from pcircle.tools.ffind.plan import Counters
+from pcircle.ui.errorlog import LogFile
+from pcircle.ui.report import plural
+
+_BLOCK_BYTES = 512
+
+
+class FindConsole(ChangeConsole):
+    """Reports a search."""
+
+    def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
+        super().__init__(program, log)
+        find: Any = program
+        self._find = find
+        expression = find.parsed.expression
+        limits = [node for node in walk(expression) if node.name == "limit"]
+        self._left: dict[int, int] = {int(n.args[1] or 0): int(n.args[0] or 0) for n in limits}
+        self._ended = False
+        self._sorter: Sorter | None = None
+        self._top: list[tuple[bytes, bytes]] = []
+        self._links: Sorter | None = None
+        self._names: set[str] = find.names
+        self._files_failed: set[int] = set()
+        self.sink: Callable[[bytes], object] | None = find.sink
+        if not find.has_head and any(
+            node.name == "csv" and not node.args[0] for node in walk(expression)
+        ):
+            self._emit(CSV_HEAD)
+        find.has_head = True
+
+    # ---- what comes ------------------------------------------------------------
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        texts: list[bytes] = []
+        others: list[Any] = []
+        if self._ended:
+            self._halt()
+        for value in values:
+            if isinstance(value, Found):
+                if self._ended:
+                    continue
+                if value.event:
+                    self._happened(value.event)
+                elif value.stream == 0:
+                    texts.append(value.text)
+                else:
+                    self._elsewhere(value.stream, self._unsaid(value.stream, value.text))
+            elif isinstance(value, Records):
+                self._recorded(value.records)
+            elif isinstance(value, Links):
+                self._linked(value.files)
+            else:
+                others.append(value)
+        if text := self._unsaid(0, b"".join(texts)):
+            self._emit(text)
+        if others:
+            super().notice(source, others)
+
+    def _unsaid(self, stream: int, text: bytes) -> bytes:
+        """Return the part of a text that no earlier run has written to the stream."""
+        ends = self._find.ends or {}
+        return self._fresh(f"stream {stream}", text, ends.get(stream, b"\n"))
+
+    def _emit(self, text: bytes) -> None:
+        if self.sink is not None:
+            self.sink(text)
+        elif not self._find.options.silent:
+            self.results.text([text])
+            if self.results.is_broken:
+                self._halt()  # nobody reads what is found
+
+    def _halt(self) -> None:
+        self._ended = True
+        if self._find.first_task is not None:
+            self._find.first_task.halted = True
+
+    def _happened(self, event: int) -> None:
+        """Handle an event: the search ends, or continues until a limit is reached."""
+        if event == QUIT:
+            self._ended = True
+        else:
+            self._left[event] -= 1
+            self._ended = self._left[event] <= 0
+        if self._ended:
+            self._halt()
+
+    def _elsewhere(self, stream: int, text: bytes) -> None:
+        """Write to standard error or to a file of -fprint."""
+        if stream < 0:
+            if not self._find.options.silent and sys.stderr is not None:
+                with suppress(OSError, ValueError):
+                    sys.stderr.flush()
+                    write_all(sys.stderr.fileno(), text)
+            return
+        try:
+            self._find.files[stream - 1].append(text)
+        except OSError as error:
+            if stream not in self._files_failed:
+                self._files_failed.add(stream)
+                name = self._find.parsed.files[stream - 1]
+                self.note(f"{self.tool}: cannot write '{name}': {error.strerror}")
+
+    def _recorded(self, records: Sequence[tuple[bytes, bytes]]) -> None:
+        order = self._find.order
+        if order is not None and order.top is not None:
+            self._top += records
+            self._top.sort()
+            del self._top[order.top :]
+            return
+        if self._sorter is None:
+            self._sorter = Sorter()
+        for key, text in records:
+            self._sorter.add(packed(key, text))
+
+    def _linked(self, files: Sequence[tuple[int, int, int]]) -> None:
+        if self._links is None:
+            self._links = Sorter()
+        for device, inode, blocks in files:
+            self._links.add(b"%020d %020d %d" % (device, inode, blocks))
+
+    # ---- the end ---------------------------------------------------------------
+
+    def summary(self, total: Counters) -> str:
+        parts = [f"{plural(total.found, 'entry', 'entries')} searched"]
+        if total.vanished:
+            parts.append(f"{total.vanished:,} vanished")
+        return ", ".join(parts)
+
+    def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
+        total: Any = self.counters_type.total(outcome.counts)
+        if not outcome.code:
+            self._last(total)
+        for sorter in (self._sorter, self._links):
+            if sorter is not None:
+                sorter.close()
+        code, reasons = super().end(outcome)
+        for file in self._find.files:
+            try:
+                file.close()
+            except OSError as error:
+                self._files_failed.add(0)
+                self.note(f"{self.tool}: cannot write: {error.strerror}")
+        if self._files_failed:
+            self.log_failed = True
+        if "exists" in self._names and not code and not total.matched:
+            code = worst((code, IntegrityError.exit_code))
+        return code, reasons
+
+    def _last(self, total: Counters) -> None:
+        """Write the output that is known only at the end."""
+        for _, text in self._top:
+            self._emit(text)
+        if self._sorter is not None:
+            for record in self._sorter.sorted():
+                self._emit(text_of(record))
+        if "count" in self._names:
+            self._emit(b"%d\n" % total.matched)
+        if "du" in self._names:
+            blocks = total.blocks + sum(self._linked_blocks())
+            self._emit(b"%d\n" % (blocks * _BLOCK_BYTES))
+
+    def _linked_blocks(self) -> Iterator[int]:
+        """Return the blocks of hard-linked files, each file once."""
+        last = b""
+        for record in self._links.sorted() if self._links is not None else ():
+            name, _, blocks = record.rpartition(b" ")
+            if name != last:
+                yield int(blocks)
+            last = name

@@ -1,0 +1,247 @@
+"""The actions of an expression as functions of an entry."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pcircle.tools.ffind.evaluating.bulk import Bulk, bulk_of
+from pcircle.tools.ffind.evaluating.compiling import needs_status
+from pcircle.tools.ffind.evaluating.entry import Entry, Quit, Test
+from pcircle.tools.ffind.evaluating.output import QUIT, Output
+from pcircle.tools.ffind.evaluating.printing import csv_line, json_line, long_line, printf
+from pcircle.tools.ffind.evaluating.running import Commands
+from pcircle.tools.ffind.language.nodes import Node
+from pcircle.ui.names import show
+
+
+class Counts(Protocol):
+    """The counters of actions."""
+
+    matched: int
+    blocks: int
+
+
+class Deleting(Protocol):
+    """The checks before each removal, and the records after it."""
+
+    def due_once(self) -> None: ...
+    def deleted(self, entry: Entry) -> None: ...
+    def planned(self, entry: Entry) -> bool: ...
+    def listed(self, entry: Entry) -> None: ...
+
+
+class Actions:
+    """Compiles actions to functions, for one part of a rank.
+
+    With `dry` nothing is removed or run, and with `plans` removals are written to a plan. With
+    `quoted` paths are shown in a form that is safe on a terminal.
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        commands: Commands,
+        counts: Counts,
+        removals: Deleting,
+        now_ns: int,
+        *,
+        dry: bool,
+        plans: bool,
+        quoted: bool,
+    ) -> None:
+        self.quoted = quoted
+        self._output = output
+        self._commands = commands
+        self._counts = counts
+        self._removals = removals
+        self._now_ns = now_ns
+        self._dry = dry
+        self._plans = plans
+        self._made: dict[Node, Test] = {}  # a limit is one, whatever the kind of its entries
+
+    def action(self, node: Node) -> Test:
+        """Return the function of an action."""
+        if node not in self._made:
+            self._made[node] = self._action(node)
+        return self._made[node]
+
+    def bulk(self, node: Node) -> Bulk | None:
+        """Return an action that formats many names at once, if possible.
+
+        Terminals receive names in a quoted form.
+        """
+        if node.name != "printf" or node.args[0] != 0 or self.quoted:
+            return None
+        return bulk_of(bytes(node.args[1]))
+
+    def _action(self, node: Node) -> Test:
+        args: Any = node.args
+        if node.name in ("print", "print0"):
+            return self._print(args[0], b"\n" if node.name == "print" else b"\0")
+        if node.name in _LINES:
+            write = self._line(args[0], _LINES[node.name](self, *args[1:]))
+            return _of_known(write) if needs_status(node) else write
+        if node.name in ("exec", "execplus"):
+            return self._command(node, bool(args[0]), args[1:])
+        kinds: dict[str, Callable[[], Test]] = {
+            "delete": self._delete,
+            "prune": lambda: _prune,
+            "quit": lambda: self._quit,
+            "exists": lambda: self._exists,
+            "count": lambda: self._count,
+            "du": lambda: self._usage,
+            "listed": lambda: self._listed,
+            "limit": lambda: self._limit(*args),
+        }
+        return kinds[node.name]()
+
+    def _line(self, stream: int, line: Callable[[Entry], bytes]) -> Test:
+        add = self._output.add
+
+        def run(entry: Entry) -> bool:
+            add(stream, line(entry))
+            return True
+
+        return run
+
+    def _print(self, stream: int, end: bytes) -> Test:
+        add = self._output.add
+        if self.quoted and stream == 0 and end == b"\n":
+            return self._line(0, lambda entry: show(entry.path).encode() + end)
+
+        def run(entry: Entry) -> bool:
+            add(stream, (entry.fixed or entry.prefix + entry.name) + end)
+            return True
+
+        return run
+
+    def _printf(self, text: bytes) -> Callable[[Entry], bytes]:
+        return printf(text, quoted=self.quoted)
+
+    def _command(self, node: Node, is_dir: bool, words: list[bytes]) -> Test:
+        commands, settle = self._commands, self._output.settle
+        if node.name == "exec":
+
+            def run(entry: Entry) -> bool:
+                settle()
+                return commands.run(words, entry, is_dir=is_dir)
+
+            return run
+        key = node.at
+
+        def gather(entry: Entry) -> bool:
+            commands.gather(key, words, entry, is_dir=is_dir)
+            return True
+
+        return gather
+
+    def _delete(self) -> Test:
+        removals, dry, plans = self._removals, self._dry, self._plans
+
+        def run(entry: Entry) -> bool:
+            if entry.basename == b"." and entry.fixed:
+                return True  # as with GNU find
+            removals.due_once()
+            try:
+                if not dry:
+                    _remove(entry)
+                elif plans:
+                    _refuse_reached(entry)
+                    if not removals.planned(entry):
+                        return True
+            except FileNotFoundError:
+                return True
+            except OSError as error:
+                entry.fail("delete", error)
+                return False
+            removals.deleted(entry)
+            return True
+
+        return run
+
+    def _quit(self, entry: Entry) -> bool:
+        self._output.event(QUIT)
+        raise Quit
+
+    def _exists(self, entry: Entry) -> bool:
+        self._counts.matched += 1
+        self._output.event(QUIT)
+        raise Quit
+
+    def _limit(self, most: int, number: int) -> Test:
+        left = most
+
+        def run(entry: Entry) -> bool:
+            nonlocal left
+            left -= 1
+            self._output.event(number)
+            if left <= 0:
+                raise Quit
+            return True
+
+        return run
+
+    def _count(self, entry: Entry) -> bool:
+        self._counts.matched += 1
+        return True
+
+    def _usage(self, entry: Entry) -> bool:
+        status = entry.look() if entry.st is None else entry.st
+        if status is False:
+            return True
+        if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+            self._output.linked(status.st_dev, status.st_ino, status.st_blocks)
+        else:
+            self._counts.blocks += status.st_blocks
+        return True
+
+    def _listed(self, entry: Entry) -> bool:
+        self._removals.listed(entry)
+        return True
+
+
+_LINES: dict[str, Callable[..., Callable[[Entry], bytes]]] = {
+    "printf": Actions._printf,
+    "ls": lambda self: long_line(self._now_ns),
+    "json": lambda self: json_line(),
+    "csv": lambda self: csv_line(),
+}
+
+
+def _of_known(write: Test) -> Test:
+    """Return a function that writes only entries that can be looked up."""
+
+    def run(entry: Entry) -> object:
+        status = entry.look() if entry.st is None else entry.st
+        return status is not False and write(entry)
+
+    return run
+
+
+def _prune(entry: Entry) -> bool:
+    entry.pruned = True
+    return True
+
+
+def _refuse_reached(entry: Entry) -> None:
+    """Raise NotADirectoryError for a PATH that was reached through a link, which stays."""
+    if entry.kind == "d" and entry.name == b"." and entry.basename not in (b"..", b"/"):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
+
+def _remove(entry: Entry) -> None:
+    """Remove an entry by its name in its open directory, never through a link. OSError."""
+    if entry.kind == "d":
+        _refuse_reached(entry)
+        os.rmdir(entry.name, dir_fd=entry.fd)
+        return
+    try:
+        os.unlink(entry.name, dir_fd=entry.fd)
+    except OSError as error:
+        if error.errno != errno.EISDIR or entry.kind:
+            raise
+        os.rmdir(entry.name, dir_fd=entry.fd)

@@ -1,0 +1,100 @@
+"""Tests of status for all names of a directory at once.
+
+The columns of the status table (`pcircle.fs.stats`) are compared as numbers, and no object is made
+for an entry that fails a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pcircle.core.timestamps import MIN_NS, Timestamp
+from pcircle.fs.stats import Stats
+from pcircle.tools.ffind.evaluating.checks import Surroundings, compared, limits_ns
+from pcircle.tools.ffind.language.nodes import Node
+
+Choose = Callable[[Stats, Sequence[int]], Sequence[int]]
+"""A function from the rows of names to the rows that pass a test."""
+
+_NS = 1_000_000_000
+_COLUMNS = {
+    "inum": "inode",
+    "links": "links",
+    "uid": "uid",
+    "gid": "gid",
+    "blocks": "blocks",
+    "bytes": "size",
+}
+_TIMES = {"a": "atime", "c": "ctime", "m": "mtime"}
+
+
+def chosen_by_column(node: Node, kind: str, around: Surroundings) -> Choose | None:
+    """Return the test of a node for entries of a kind; None if it does not use columns."""
+    args: Any = node.args
+    if node.name == "not" and (inner := chosen_by_column(node.children[0], kind, around)):
+        return _negated(inner)
+    if node.name == "number":
+        return _by(_COLUMNS[args[0]], compared(*args[1:]))
+    if node.name == "size":
+        compare, wanted, unit = args
+        low, high = (wanted - 1) * unit, wanted * unit
+        if compare == "+":
+            return _by("size", lambda size: size > high)
+        if compare == "-":
+            return _by("size", lambda size: size <= low)
+        return _by("size", lambda size: low < size <= high)
+    if node.name == "perm" and kind in ("f", "l"):
+        return _by("mode", _permitted(args[0], args[1]))
+    if node.name == "time":
+        low_ns, high_ns = limits_ns(around, *args)
+        return _in_time(_TIMES[args[0]], low_ns, high_ns)
+    if node.name == "newer" and args[0] in _TIMES:
+        return _in_time(_TIMES[args[0]], Timestamp(*args[1:]).ns, None)
+    return None
+
+
+def _by(name: str, fits: Callable[[int], bool]) -> Choose:
+    def choose(stats: Stats, places: Sequence[int]) -> list[int]:
+        column = stats.column(name, 0, places[-1] + 1)
+        return [place for place in places if fits(column[place])]
+
+    return choose
+
+
+def _negated(choose: Choose) -> Choose:
+    def others(stats: Stats, places: Sequence[int]) -> list[int]:
+        found = set(choose(stats, places))
+        return [place for place in places if place not in found]
+
+    return others
+
+
+def _permitted(kind: str, wanted: int) -> Callable[[int], bool]:
+    if kind == "-":
+        return lambda mode: mode & wanted == wanted
+    if kind == "/":
+        return lambda mode: not wanted or bool(mode & wanted)
+    return lambda mode: mode & 0o7777 == wanted
+
+
+def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:
+    """Return a test for times after `low_ns` and up to `high_ns`."""
+
+    def choose(stats: Stats, places: Sequence[int]) -> Sequence[int]:
+        end = places[-1] + 1
+        seconds = stats.column(name, 0, end)
+        # As most files are surely on one side, nothing is asked of each.
+        first_ns, after_ns = min(seconds) * _NS, (max(seconds) + 1) * _NS
+        if low < first_ns and (high_ns is None or after_ns <= high_ns):
+            return places
+        if after_ns <= low or (high_ns is not None and high_ns < first_ns):
+            return []
+        parts = stats.column(f"{name}_ns", 0, end)
+        times = ((place, seconds[place] * _NS + parts[place]) for place in places)
+        if high_ns is None:
+            return [place for place, at_ns in times if at_ns > low]
+        return [place for place, at_ns in times if low < at_ns <= high_ns]
+
+    low = MIN_NS - 1 if low_ns is None else low_ns
+    return choose

@@ -1,0 +1,381 @@
+"""Expressions as functions, one for each kind of entry, compiled once by each thread of a rank.
+
+Facts about all regular files, or all links, are inserted first: `-type f` is then constant, and
+entries are not queried for it. Adjacent tests are sorted by cost; actions keep their places. The
+value of the whole expression is unused, so leading tests of names become *filters*: they select
+from all names of a directory at once, and the names that fail never become entries. If only -print
+remains, the paths are also formatted at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from pcircle.tools.ffind.evaluating.checks import (
+    COSTS,
+    Surroundings,
+    cheapest_first,
+    checked,
+    name_test,
+)
+from pcircle.tools.ffind.evaluating.columns import Choose, chosen_by_column
+from pcircle.tools.ffind.evaluating.entry import Test
+from pcircle.tools.ffind.language.nodes import FALSE, TRUE, Node, all_of, walk
+
+Filter = Callable[[list[bytes], bytes], list[bytes]]
+"""A function from names, below a path, to the names that pass."""
+
+_TOLD = "fdl"  # kinds that a directory tells of its entries
+_ACTIONS = frozenset(
+    (
+        "print", "print0", "printf", "ls", "json", "csv", "delete", "prune", "quit", "limit",
+        "exec", "execplus", "count", "du", "exists", "listed",
+    )
+)  # fmt: skip
+_HEAVY_ACTIONS = frozenset(("ls", "json", "csv", "delete", "exec", "execplus", "du"))
+_LIGHT_LETTERS = frozenset("pPfhHdy")
+
+
+class Acting(Protocol):
+    """Compiles actions to functions."""
+
+    def action(self, node: Node) -> Test: ...
+    def bulk(self, node: Node) -> Any: ...
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """The work for entries of one kind.
+
+    Names that pass the `filters`, and then the `columns` of their status, are passed to `each`.
+    With an `end` they are printed with this terminator, with `counts` they are counted, and `bulk`
+    formats the text of all names. Without any of these, nothing is done. With `heavy`, entries are
+    looked up or more; with `looks`, all entries that `each` gets. Names whose look-up failed are
+    passed to `slow` after the filters.
+    """
+
+    filters: Sequence[Filter] = ()
+    columns: Sequence[Choose] = ()
+    each: Test | None = None
+    end: bytes | None = None
+    counts: bool = False
+    heavy: bool = False
+    slow: Test | None = None
+    looks: bool = False
+    bulk: Any = None
+
+    @property
+    def by_columns(self) -> bool:
+        """Return whether names are looked up as columns."""
+        return bool(self.columns) or (self.bulk is not None and self.bulk.looks)
+
+
+def compiled(
+    node: Node,
+    kind: str,
+    around: Surroundings,
+    acting: Acting,
+    *,
+    in_bulk: bool,
+    prunes: bool,
+    looked_up: str = "fl",
+) -> Compiled:
+    """Compile the expression for entries of a kind, a letter of `-type`.
+
+    With `in_bulk` simple work is done for all names at once, with `looked_up` also tests of status.
+    `prunes` means that -prune has an effect.
+    """
+    node = _ordered(_folded(node, kind, prunes=prunes))
+    filters, rest = _split(node, around) if in_bulk else ([], node)
+    is_heavy = heavy(rest)
+    # Where nothing comes of it, what fails is told all the same, so what is looked up is.
+    if not is_heavy and not any(each.name in _ACTIONS for each in walk(rest)):
+        return Compiled()
+    whole = function(rest, around, acting)
+    has_columns = in_bulk and kind and kind in looked_up and around.follow != "L"
+    columns, rest = _by_columns(rest, kind, around) if has_columns else ([], rest)
+    found = Compiled(filters, columns, heavy=is_heavy, slow=whole)
+    is_print = rest.name in ("print", "print0") and rest.args[0] == 0
+    if in_bulk and is_print and not around_tty(acting):
+        return replace(found, end=b"\n" if rest.name == "print" else b"\0")
+    if in_bulk and rest.name == "count":
+        return replace(found, counts=True)
+    if has_columns:
+        bulk = acting.bulk(rest)
+        if bulk is not None:
+            return replace(found, bulk=bulk)
+    return replace(found, each=function(rest, around, acting), looks=_looks(rest))
+
+
+def _looks(node: Node) -> bool:
+    """Return whether the first test, which every entry reaches, needs a look-up."""
+    while node.children:
+        node = node.children[0]
+    return needs_status(node)
+
+
+def _by_columns(node: Node, kind: str, around: Surroundings) -> tuple[list[Choose], Node]:
+    """Split off leading tests that work on columns; return them, and the remaining node."""
+    found: list[Choose] = []
+    if node.name != "and":
+        return found, node
+    for place, child in enumerate(node.children):
+        choose = chosen_by_column(child, kind, around)
+        if choose is None:
+            return found, all_of(node.children[place:])
+        found.append(choose)
+    return found, TRUE
+
+
+def around_tty(acting: Any) -> bool:
+    """Return whether paths are quoted for a terminal."""
+    return bool(getattr(acting, "quoted", False))
+
+
+def heavy(node: Node) -> bool:
+    """Return whether a node needs look-ups, or more expensive operations."""
+    return any(map(_is_heavy, walk(node)))
+
+
+def _is_heavy(node: Node) -> bool:
+    if node.children:
+        return False
+    if node.name == "printf":
+        return needs_status(node)
+    if node.name in _ACTIONS:
+        return node.name in _HEAVY_ACTIONS
+    return COSTS.get(node.name, 3) > 1
+
+
+def needs_status(node: Node) -> bool:
+    """Return whether a primary needs more than the directory entry."""
+    if node.name == "printf":
+        from pcircle.tools.ffind.language.formats import parse_format
+
+        pieces, _ = parse_format(bytes(node.args[1]), [])
+        letters = {piece.letter for piece in pieces if piece.letter}
+        return not letters <= _LIGHT_LETTERS
+    if node.name in _ACTIONS:
+        return node.name in ("ls", "json", "csv", "du")
+    return COSTS.get(node.name, 3) > 1 and not node.children
+
+
+def tests_access_time(node: Node, kind: str) -> bool:
+    """Return whether access times of entries of a kind decide what comes of an expression."""
+    return any(
+        each.name == "used" or (each.name in ("time", "newer") and each.args[0] == "a")
+        for each in _deciding(_folded(node, kind, prunes=True))
+    )
+
+
+def reads_links(node: Node) -> bool:
+    """Return whether a test of an expression may read or follow links."""
+    return any(
+        not each.children and each.name not in (*COSTS, *_ACTIONS, "empty")
+        for each in walk(_folded(node, "l", prunes=True))
+    )
+
+
+def _deciding(node: Node) -> Iterator[Node]:
+    """Return the node and all nodes below it, except constant false ones."""
+    if node.name == "and" and FALSE in node.children and not _acts(node):
+        return
+    yield node
+    for child in node.children:
+        yield from _deciding(child)
+
+
+# ---- putting in what is known ------------------------------------------------------
+
+
+def _folded(node: Node, kind: str, *, prunes: bool) -> Node:
+    """Return the expression for entries of a kind."""
+    if node.name == "not":
+        inner = _folded(node.children[0], kind, prunes=prunes)
+        if inner in (TRUE, FALSE):
+            return FALSE if inner == TRUE else TRUE
+        return Node("not", (), (inner,))
+    if node.name in ("and", "or"):
+        return _folded_row(node, kind, prunes=prunes)
+    if node.name == "comma":
+        *before, last = (_folded(child, kind, prunes=prunes) for child in node.children)
+        kept = [child for child in before if child not in (TRUE, FALSE)]
+        return last if not kept else Node("comma", (), (*kept, last))
+    return _known(node, kind, prunes=prunes)
+
+
+def _folded_row(node: Node, kind: str, *, prunes: bool) -> Node:
+    """Simplify `and` and `or`: a deciding constant ends the row, other constants are removed."""
+    neutral, final = (TRUE, FALSE) if node.name == "and" else (FALSE, TRUE)
+    kept: list[Node] = []
+    for child in node.children:
+        found = _folded(child, kind, prunes=prunes)
+        if found.name == node.name:
+            kept += found.children
+        elif found == final:
+            kept.append(found)
+            break
+        elif found != neutral:
+            kept.append(found)
+    if not kept:
+        return neutral
+    if kept[-1] == final and not any(heavy(each) or _acts(each) for each in kept[:-1]):
+        return final
+    return kept[0] if len(kept) == 1 else Node(node.name, (), tuple(kept))
+
+
+def _acts(node: Node) -> bool:
+    return any(each.name in _ACTIONS for each in walk(node))
+
+
+def _known(node: Node, kind: str, *, prunes: bool) -> Node:
+    """Return a primary, or its constant value for all entries of a kind."""
+    name = node.name
+    if name in ("true", "false"):
+        return TRUE if name == "true" else FALSE
+    if name == "prune" and (not prunes or (kind and kind != "d")):
+        return TRUE
+    if name == "type":
+        letters = str(node.args[0])
+        if kind:
+            return TRUE if kind in letters else FALSE
+        return FALSE if set(letters) <= set(_TOLD) else node
+    if kind and name == "lname" and kind != "l":
+        return FALSE
+    if name == "empty" and kind == "l":
+        return FALSE
+    return node
+
+
+# ---- order, and filters ------------------------------------------------------------
+
+
+def _ordered(node: Node) -> Node:
+    """Sort adjacent tests by cost, never across an action."""
+    if not node.children:
+        return node
+    children = [_ordered(child) for child in node.children]
+    if node.name not in ("and", "or"):
+        return Node(node.name, node.args, tuple(children))
+    done: list[Node] = []
+    run: list[Node] = []
+    for child in children:
+        if _acts(child) or child in (TRUE, FALSE):
+            done += [*cheapest_first(run), child]
+            run = []
+        else:
+            run.append(child)
+    return Node(node.name, node.args, (*done, *cheapest_first(run)))
+
+
+def _split(node: Node, around: Surroundings) -> tuple[list[Filter], Node]:
+    """Split off filters for leading tests of names; return them, and the remaining node."""
+    if node.name == "or":
+        # As the value of the whole is nobody's affair, the last one is evaluated if no other is
+        # true.
+        leading = node.children[:-1]
+        if all(map(_is_of_names, leading)):
+            filters = [_filter(each, around, wanted=False) for each in leading]
+            more, rest = _split(node.children[-1], around)
+            return [*filters, *more], rest
+        return [], node
+    if node.name != "and":
+        if _is_of_names(node):
+            return [], TRUE
+        return [], node
+    filters = []
+    for place, child in enumerate(node.children):
+        if not _is_of_names(child):
+            left = node.children[place:]
+            if len(left) > 1:
+                return filters, Node("and", (), left)
+            more, last = _split(left[0], around)
+            return [*filters, *more], last
+        filters.append(_filter(child, around, wanted=True))
+    return [], TRUE
+
+
+def _is_of_names(node: Node) -> bool:
+    """Return whether a node depends on names alone."""
+    if node.children:
+        return node.name in ("and", "or", "not") and all(map(_is_of_names, node.children))
+    return node.name in ("name", "path", "regex")
+
+
+def _filter(node: Node, around: Surroundings, *, wanted: bool) -> Filter:
+    if node.name == "not":
+        return _filter(node.children[0], around, wanted=not wanted)
+    if node.name == "name":
+        match: Any = _match_of(node, around)
+        if wanted:
+            return lambda names, prefix: [name for name in names if match(name)]
+        return lambda names, prefix: [name for name in names if not match(name)]
+    test = _of_names(node, around)
+    if wanted:
+        return lambda names, prefix: [name for name in names if test(name, prefix)]
+    return lambda names, prefix: [name for name in names if not test(name, prefix)]
+
+
+def _match_of(node: Node, around: Surroundings) -> Callable[[bytes], object]:
+    from pcircle.tools.ffind.language.patterns import matcher
+
+    pattern, fold = node.args
+    return matcher(bytes(pattern), fold=bool(fold), wide=around.wide)
+
+
+def _of_names(node: Node, around: Surroundings) -> Callable[[bytes, bytes], object]:
+    """Return a function for an expression of tests of names."""
+    if node.name == "not":
+        inner = _of_names(node.children[0], around)
+        return lambda name, prefix: not inner(name, prefix)
+    if node.children:
+        some = [_of_names(child, around) for child in node.children]
+        decide = all if node.name == "and" else any
+        return lambda name, prefix: decide(test(name, prefix) for test in some)
+    found = name_test(node, around)
+    if found is None:
+        raise ValueError(node.name)
+    return found
+
+
+# ---- functions ---------------------------------------------------------------------
+
+
+def function(node: Node, around: Surroundings, acting: Acting) -> Test:
+    """Return the expression as a function of an entry."""
+    if node.children:
+        tests = [function(child, around, acting) for child in node.children]
+        return _joined(node.name, tests)
+    if node.name in _ACTIONS:
+        return acting.action(node)
+    found = checked(node, around)
+    if found is None:
+        raise ValueError(f"unknown test {node.name}")
+    return found
+
+
+def _joined(name: str, tests: list[Test]) -> Test:
+    first = tests[0]
+    if name == "not":
+        return lambda entry: not first(entry)
+    if len(tests) == 2:
+        second = tests[1]
+        if name == "and":
+            return lambda entry: first(entry) and second(entry)
+        if name == "or":
+            return lambda entry: first(entry) or second(entry)
+    if name == "and":
+        return lambda entry: all(test(entry) for test in tests)
+    if name == "or":
+        return lambda entry: any(test(entry) for test in tests)
+    *before, last = tests
+
+    def comma(entry: Any) -> object:
+        for test in before:
+            test(entry)
+        return last(entry)
+
+    return comma

@@ -1,0 +1,322 @@
+"""The evaluation of the expression for entries of a directory, and its counters."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Any
+
+from pcircle.core.guards import require
+from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.runtime import Context
+from pcircle.tool.failures import failure_of
+from pcircle.tool.trees import EntryVisitor, TreeCounters
+from pcircle.tools.ffind.evaluating.bulk import In
+from pcircle.tools.ffind.evaluating.compiling import Compiled, compiled, function
+from pcircle.tools.ffind.evaluating.entry import CountedEntry, Entry, Quit, Test
+from pcircle.tools.ffind.language.nodes import Node, walk
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Where
+
+_FIRST = 8  # names
+_UNSEEN = 16  # blocks between two looks at how many are left by columns
+_SOME = 32  # names between two looks at the clock
+_PRUNE = Node("prune")
+
+
+class Evaluator(EntryVisitor):
+    """Evaluates names and entries from a walk or from an index."""
+
+    def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
+        """With `counters` the evaluator only counts entries that would be removed."""
+        super().__init__(task, counters)
+        plan = task.plan
+        settings = plan.settings
+        self._plan = plan
+        self._counts = counters is not None
+        self._deep = settings.depth
+        self._min, self._max = settings.min_depth, settings.max_depth
+        self._follows = settings.follow == "L"
+        self._silent = settings.silent_race
+        actions = task.actions if counters is None else Counting(self)
+        node = plan.expression
+        self._excludes: Test | None = None
+        if plan.exclude is not None:
+            if self._deep:
+                self._excludes = function(plan.exclude, task.around, actions)
+                node = Node("or", (), (plan.exclude, node))
+            else:
+                node = Node("or", (), (Node("and", (), (plan.exclude, _PRUNE)), node))
+        times = task.access_times
+        in_bulk = plan.order is None and not plan.quoted and not self._counts and times is None
+
+        def made(kind: str, looked_up: str = "fl") -> Compiled:
+            return compiled(
+                *(node, kind, task.around, actions),
+                in_bulk=in_bulk,
+                prunes=not self._deep,
+                looked_up=looked_up,
+            )
+
+        self._of_kind = {kind: made(kind) for kind in ("f", "d", "l", "")}
+        self._of_several = made("d", "d")
+        self._whole = function(node, task.around, actions)
+        overlaps = self._of_kind["f"].by_columns
+        self._some = CAPACITY if overlaps else _SOME
+        self._light = not any(self._of_kind[kind].heavy for kind in ("f", "l", ""))
+        # Directories whose status is needed are opened for that, as they will be anyway.
+        self._enters = self._follows or self._of_kind["d"].heavy
+        self._entry = Entry(self._report, follow=self._follows)
+        self._updates_directories = times is not None and task.updates_directories
+        if times is not None:
+            self._entry = CountedEntry(
+                self._report, times, follow=self._follows, updates_links=task.updates_links
+            )
+        self._most_are_left = 0  # for so many blocks
+        self._gathers = any(each.name == "execplus" and each.args[0] for each in walk(node))
+        self._context: Any = None
+
+    # ---- items -----------------------------------------------------------------
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        self._context = self.task.context = context
+
+    def resume(self, base: Open[int], context: Context[Any]) -> None:
+        self._context = self.task.context = context
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        self.task.flush()
+        if self.task.acts is not None:
+            self.task.acts.tell(context)
+        self.task.halt(context)
+        self._context = self.task.context = None
+
+    def _halted(self) -> bool:
+        return bool(self.task.rank_part.halted) and not self._counts
+
+    def _evaluate(self, test: Test, entry: Entry) -> None:
+        """Evaluate the expression for an entry, and count failures."""
+        try:
+            test(entry)
+        except Quit:
+            self.task.rank_part.halted = True
+        if not self._counts:
+            self.task.output.entry_done(entry)
+
+    def _evaluate_one(self, entry: Entry) -> None:
+        """Evaluate the expression for an entry whose directory was opened for it."""
+        self._evaluate(self._whole, entry)
+        if self._gathers:
+            self.task.commands.end(dirs_only=True)
+
+    def _report(self, entry: Entry, doing: str, error: OSError) -> None:
+        """Report a failed operation on an entry."""
+        is_gone = error.errno == errno.ENOENT and self._silent and not self._is_start(entry)
+        if is_gone and doing == "look up":
+            entry.gone = True
+            return
+        entry.bad = True
+        if not self._counts:
+            self.tell(entry.root, entry.below, doing, error)
+
+    def _is_start(self, entry: Entry) -> bool:
+        return bool(entry.fixed)
+
+    def tell(self, root: int, path: bytes, doing: str, error: OSError) -> None:
+        """Report a failure that was counted before."""
+        self._context.note([failure_of(self._plan.roots[root], root, path, doing, error)])
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        if self._counts:
+            self.counters.failed += 1
+        else:
+            super().fail(root % len(self._plan.roots), path, doing, error, context)
+
+    # ---- entries ---------------------------------------------------------------
+
+    def _prefix(self, root: int, path: bytes) -> bytes:
+        """Return the printed path before the names in a directory."""
+        shown: bytes = self._plan.roots[root % len(self._plan.roots)].shown
+        if not shown.endswith(b"/"):
+            shown += b"/"
+        return shown + path + b"/" if path else shown
+
+    def _entry_in(self, where: Where, fd: int, kind: str) -> Entry:
+        """Return the object that stands for each entry of a directory in turn."""
+        entry = self._entry
+        entry.fixed = entry.base = b""
+        entry.fd, entry.kind = fd, kind
+        entry.root = where.root % len(self._plan.roots)
+        entry.start = self._plan.roots[entry.root].shown
+        entry.path_below = where.path
+        entry.prefix = self._prefix(where.root, where.path)
+        entry.depth = depth_of(where.path) + 1
+        entry.follow = self._follows
+        return entry
+
+    def _start_entry(self, root: int, fd: int, name: bytes, kind: str) -> Entry:
+        """Return the entry of a PATH itself."""
+        entry = self._entry
+        start = self._plan.roots[root % len(self._plan.roots)]
+        entry.fd, entry.kind, entry.root = fd, kind, root % len(self._plan.roots)
+        entry.fixed = entry.start = start.shown
+        stripped = start.shown.rstrip(b"/")
+        entry.base = stripped[stripped.rfind(b"/") + 1 :] or b"/"
+        entry.depth = 0
+        entry.path_below = entry.prefix = b""
+        entry.follow = self._plan.settings.follow != "P"
+        entry.begin(name)
+        return entry
+
+    def _do(self, where: Where, names: list[bytes], kind: str, fd: int) -> int:
+        """Evaluate names of one kind in one directory; return the number of successful ones."""
+        plan = self._of_kind[kind]
+        count = len(names)
+        if depth_of(where.path) + 1 < self._min:
+            return count
+        prefix = self._prefix(where.root, where.path) if plan.filters or plan.end else b""
+        for choose in plan.filters:
+            names = choose(names, prefix)
+        if plan.by_columns:
+            return count - self._by_columns(where, plan, names, kind, fd)
+        return count - self._done(where, plan, names, kind, fd) if names else count
+
+    def _done(self, where: Where, plan: Compiled, names: list[bytes], kind: str, fd: int) -> int:
+        """Process names that passed the filters; return the number that failed or vanished."""
+        if plan.end is not None:
+            prefix = self._prefix(where.root, where.path)
+            between = plan.end + prefix
+            self.task.output.add(0, prefix + between.join(names) + plan.end)
+        elif plan.counts:
+            self.counters.matched += len(names)
+        elif plan.bulk is not None:
+            self._in_bulk(where, plan, names, kind, range(len(names)))
+        elif plan.each is not None:
+            return self._each(self._entry_in(where, fd, kind), plan.each, names, looks=plan.looks)
+        return 0
+
+    def _by_columns(
+        self, where: Where, plan: Compiled, names: list[bytes], kind: str, fd: int
+    ) -> int:
+        """Select names by status and process them; return the number that failed or vanished."""
+        stats, lost = self.task.stats, 0
+        for at in range(0, len(names), CAPACITY):
+            some = names[at : at + CAPACITY]
+            if plan.looks and self._most_are_left:
+                # All would be looked up twice. Now and then it is seen whether that is still so.
+                self._most_are_left -= 1
+                entry = self._entry_in(where, fd, kind)
+                lost += self._each(entry, require(plan.slow), some, looks=True)
+                continue
+            try:
+                stats.look(fd, some)
+            except Failed:  # one by one, each with its error
+                lost += self._each(self._entry_in(where, fd, kind), require(plan.slow), some)
+                continue
+            places = chosen(plan, stats, range(len(some)))
+            if len(places) > len(some) // 2:
+                self._most_are_left = _UNSEEN
+            if places:
+                left = [some[place] for place in places]
+                if plan.bulk is not None:
+                    self._in_bulk(where, plan, left, kind, places)
+                else:
+                    lost += self._done(where, plan, left, kind, fd)
+            if self._halted():
+                break
+        return lost
+
+    def _in_bulk(
+        self, where: Where, plan: Compiled, names: list[bytes], kind: str, places: Sequence[int]
+    ) -> None:
+        """Format names at once; `places` are their rows if they were looked up."""
+        stats = self.task.stats if plan.bulk.looks else None
+        self.task.output.add(0, plan.bulk.text(self._in(where, kind), names, stats, places))
+
+    def _in(self, where: Where, kind: str) -> In:
+        """Return the directory for bulk formats."""
+        shown = self._plan.roots[where.root % len(self._plan.roots)].shown
+        prefix = self._prefix(where.root, where.path)
+        return In(prefix, where.path, shown, depth_of(where.path) + 1, kind)
+
+    def _each(
+        self, entry: Entry, test: Test, names: Sequence[bytes], *, looks: bool = False
+    ) -> int:
+        """Evaluate names one by one; return the number that failed or vanished.
+
+        With `looks` all names are looked up first.
+        """
+        if looks and len(names) > 2 * _FIRST and not self.task.ahead.is_known:
+            # How long it takes is seen by a few.
+            lost = self._each(entry, test, names[:_FIRST], looks=True)
+            return lost + self._each(entry, test, names[_FIRST:], looks=True)
+        lost, kind, status = 0, entry.kind, None
+        ahead = self.task.ahead.look(entry.fd, names) if looks else None
+        for place, name in enumerate(names):
+            entry.kind = kind
+            entry.begin(name)
+            if ahead is not None:
+                status = ahead[place]
+                if status is not None:
+                    entry.use(status)
+            self._evaluate(test, entry)
+            if entry.bad or entry.gone:
+                lost += 1
+                self._settle(entry)
+            if self._halted():
+                break
+        if ahead is not None:
+            self.task.ahead.done(len(names))
+        if self._gathers:
+            self.task.commands.end(dirs_only=True)  # while the directory is open
+        return lost
+
+    def _settle(self, entry: Entry) -> None:
+        """Count an entry that failed or vanished."""
+        if entry.bad:
+            self.counters.failed += 1
+        else:
+            self.counters.vanished += 1
+
+
+class Counting:
+    """Actions that only count removals."""
+
+    def __init__(self, finder: Evaluator) -> None:
+        self._finder = finder
+
+    def action(self, node: Node) -> Test:
+        """Return the function of an action."""
+        if node.name == "delete":
+            return self._delete
+        if node.name == "prune":
+            return _prune
+        return lambda entry: True
+
+    def bulk(self, node: Node) -> None:
+        """Return None: no text is formatted."""
+
+    def _delete(self, entry: Entry) -> bool:
+        self._finder.counters.matched += 1
+        return True
+
+
+def _prune(entry: Entry) -> bool:
+    entry.pruned = True
+    return True
+
+
+def chosen(plan: Compiled, stats: Stats, places: Sequence[int]) -> Sequence[int]:
+    """Return the rows that pass a plan's columns."""
+    for choose in plan.columns:
+        if not places:
+            break
+        places = choose(stats, places)
+    return places
+
+
+def depth_of(path: bytes) -> int:
+    """Return the number of levels of a directory below its PATH."""
+    return path.count(b"/") + 1 if path else 0

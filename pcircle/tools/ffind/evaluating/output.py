@@ -1,0 +1,125 @@
+"""The output of one part of a rank, gathered in order and sent to rank 0.
+
+Rank 0 writes text to standard output, standard error, or a file of -fprint. With a sort order
+(`Ordered`) the text of each entry is a record, and -top keeps only the best records. Events (-quit,
+-limit) are placed in the text where they happened; by these, rank 0 decides which text is written,
+so a limit is exact whatever all ranks have found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.tools.ffind.evaluating.entry import Entry
+
+QUIT = -1
+_FEW_BYTES = 1 << 15
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True, tag="o"):
+    """Complete lines of text for a stream; or an event: the number of a limit, or `QUIT`."""
+
+    stream: int
+    text: bytes
+    event: int = 0
+
+
+class Records(msgspec.Struct, frozen=True, array_like=True, tag="k"):
+    """Records of a key and a text, which rank 0 sorts."""
+
+    records: tuple[tuple[bytes, bytes], ...]
+
+
+class Links(msgspec.Struct, frozen=True, array_like=True, tag="i"):
+    """Hard-linked files: device, inode and blocks of each."""
+
+    files: tuple[tuple[int, int, int], ...]
+
+
+class Ordered(msgspec.Struct, frozen=True):
+    """Makes the keys of entries; with `top` only the largest entries are kept."""
+
+    key: Callable[[Entry], bytes]
+    top: int | None = None
+
+
+class Output:
+    """The output of one part. `note` sends notices to rank 0."""
+
+    def __init__(self, ordered: Ordered | None = None) -> None:
+        self._ordered = ordered
+        self._pending: list[Found] = []
+        self._texts: list[bytes] = []
+        self._stream = 0
+        self._size = 0
+        self._here: list[bytes] = []  # of the entry at hand
+        self._records: list[tuple[bytes, bytes]] = []
+        self._links: list[tuple[int, int, int]] = []
+        self.flush: Callable[[], None] = lambda: None
+
+    def add(self, stream: int, text: bytes) -> None:
+        """Add text for a stream."""
+        if self._ordered is not None and stream == 0:
+            self._here.append(text)
+            return
+        if stream != self._stream:
+            self.settle()
+            self._stream = stream
+        self._texts.append(text)
+        self._size += len(text)
+        if self._size > _FEW_BYTES:
+            self.flush()
+
+    def settle(self) -> None:
+        """Start a new piece."""
+        if self._texts:
+            self._pending.append(Found(self._stream, b"".join(self._texts)))
+            self._texts = []
+
+    def event(self, number: int) -> None:
+        """Add an event after the text so far."""
+        self.settle()
+        self._pending.append(Found(0, b"", number))
+
+    def linked(self, device: int, inode: int, blocks: int) -> None:
+        """Add a hard-linked file."""
+        self._links.append((device, inode, blocks))
+        if len(self._links) >= 1024:
+            self.flush()
+
+    def entry_done(self, entry: Entry) -> None:
+        """Complete the record of an entry."""
+        ordered = self._ordered
+        if ordered is None or not self._here:
+            return
+        self._records.append((ordered.key(entry), b"".join(self._here)))
+        self._here = []
+        if ordered.top is None:
+            self._size += len(self._records[-1][1]) + len(self._records[-1][0])
+            if self._size > _FEW_BYTES:
+                self.flush()
+        elif len(self._records) >= 2 * ordered.top + 64:
+            self.best()
+
+    def best(self) -> None:
+        """Keep only the records that can be among the top."""
+        if self._ordered is not None and self._ordered.top is not None:
+            self._records.sort()
+            del self._records[self._ordered.top :]
+
+    def take(self, *, all_: bool) -> Sequence[Any]:
+        """Return the output to send now; records of a top list only with `all_`."""
+        self.settle()
+        found: list[Any] = self._pending
+        self._pending, self._size = [], 0
+        if self._links:
+            found.append(Links(tuple(self._links)))
+            self._links = []
+        if self._records and (all_ or (self._ordered is not None and self._ordered.top is None)):
+            self.best()
+            found.append(Records(tuple(self._records)))
+            self._records = []
+        return found

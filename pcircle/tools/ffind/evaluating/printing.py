@@ -1,0 +1,370 @@
+"""The formats of -printf, -ls, -json and -csv."""
+
+from __future__ import annotations
+
+import os
+import stat
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pcircle.core.timestamps import format_time
+from pcircle.fs.status import birth_ns
+from pcircle.tools.ffind.evaluating.entry import Entry
+from pcircle.tools.ffind.evaluating.inodes import fs_type
+from pcircle.tools.ffind.language.formats import Piece, parse_format
+from pcircle.ui.listing import Modes, groups, users
+from pcircle.ui.names import show
+from pcircle.walk.attributes import LETTERS
+
+Text = Callable[[Entry], bytes]
+Of = Callable[[Entry, Any], bytes]
+
+_NS = 1_000_000_000
+_HALF_A_YEAR_S = 180 * 86400
+_SLOP_S = 3600
+MODES, USERS, GROUPS = Modes(), users(), groups()
+WITH_NS = "STX@+"
+_MISSING = b""
+_NAMES = {
+    ord("\\"): b"\\\\", ord("\n"): b"\\n", ord("\b"): b"\\b", ord("\r"): b"\\r",
+    ord("\t"): b"\\t", ord("\f"): b"\\f", ord(" "): b"\\ ", ord('"'): b'\\"',
+}  # fmt: skip
+_PLAIN = bytes(sorted(set(range(33, 127)) - set(_NAMES)))
+CSV_HEAD = b"path,kind,size,blocks,mtime,ctime,atime,mode,user,group,links,inode\r\n"
+
+
+def printf(text: bytes, *, quoted: bool) -> Text:
+    """Return a function that formats an entry; with `quoted`, names are safe on a terminal."""
+    pieces, _ = parse_format(text, [])
+    parts = [_piece(piece, quoted=quoted) for piece in pieces]
+    if len(parts) == 1:
+        return parts[0]
+    return lambda entry: b"".join([part(entry) for part in parts])
+
+
+def _piece(piece: Piece, *, quoted: bool) -> Text:
+    if not piece.letter:
+        text = piece.text
+        return lambda entry: text
+    if piece.kind:
+        return _padded(piece.flags, _time_text(piece.letter, piece.kind))
+    if piece.letter == "d":
+        form = f"%{piece.flags}d".encode()
+        return lambda entry: form % entry.depth
+    if piece.letter == "m":
+        return _octal(piece.flags)
+    if piece.letter == "S":
+        form = f"%{piece.flags}g".encode()
+        return _looked_up(lambda entry, status: form % _sparseness(status))
+    if piece.letter in _OF_NAME:
+        plain = _OF_NAME[piece.letter]
+        if quoted and piece.letter != "H":
+            return _padded(piece.flags, lambda entry: show(plain(entry)).encode())
+        return _padded(piece.flags, plain)
+    if piece.letter == "y":
+        return _padded(piece.flags, _kind)
+    found = _looked_up(_OF_STATUS[piece.letter])
+    if quoted and piece.letter == "l":
+        return _padded(piece.flags, lambda entry: show(found(entry)).encode())
+    return _padded(piece.flags, found)
+
+
+def _padded(flags: str, text: Text) -> Text:
+    if not flags:
+        return text
+    form = f"%{flags}s".encode()
+    return lambda entry: form % text(entry)
+
+
+def _looked_up(text: Of) -> Text:
+    """Return a function that is empty for entries that cannot be looked up."""
+
+    def made(entry: Entry) -> bytes:
+        status = entry.look() if entry.st is None else entry.st
+        return _MISSING if status is False else text(entry, status)
+
+    return made
+
+
+def _octal(flags: str) -> Text:
+    """Return an octal format as in C: with `#` the number begins with exactly one 0."""
+    plain = f"%{flags.replace('#', '')}o".encode()
+
+    def text(entry: Entry, status: os.stat_result) -> bytes:
+        mode = status.st_mode & 0o7777
+        if "#" not in flags or not mode:
+            return plain % mode
+        digits = b"0%o" % mode
+        width, _, precision = flags.lstrip("-+ #0").partition(".")
+        digits = digits.rjust(int(precision or 0), b"0")
+        if "-" in flags:
+            return digits.ljust(int(width or 0))
+        is_zeroed = "0" in flags[: len(flags) - len(flags.lstrip("-+ #0"))] and "." not in flags
+        return digits.rjust(int(width or 0), b"0" if is_zeroed else b" ")
+
+    return _looked_up(text)
+
+
+def _sparseness(status: os.stat_result) -> float:
+    if not status.st_size:
+        return float("inf") if status.st_blocks else 1.0
+    return 512.0 * status.st_blocks / status.st_size
+
+
+def _directory_of(entry: Entry) -> bytes:
+    path = entry.path
+    stripped = path.rstrip(b"/")
+    if len(stripped) < 2:
+        # find 4.9 keeps the slashes behind a PATH of one character: %h of `d/` is `d`.
+        stripped = path
+    before, slash, _ = stripped.rpartition(b"/")
+    return before if slash else b"."
+
+
+def base_of(entry: Entry) -> bytes:
+    """Return the last component of the path, with one slash if some follow it in a PATH."""
+    if not entry.fixed:
+        return entry.name
+    stripped = entry.fixed.rstrip(b"/")
+    if not stripped:
+        return b"/"
+    slash = entry.fixed[len(stripped) : len(stripped) + 1]
+    return stripped[stripped.rfind(b"/") + 1 :] + slash
+
+
+def _kind(entry: Entry) -> bytes:
+    letter = entry.kind or entry.letter()
+    return letter.replace("?", "U").encode()
+
+
+def _target_kind(entry: Entry, status: os.stat_result) -> bytes:
+    if stat.S_ISLNK(status.st_mode):
+        try:
+            status = os.stat(entry.name, dir_fd=entry.fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return b"N"
+        except OSError as error:
+            import errno
+
+            if error.errno == errno.ELOOP:
+                return b"L"
+            entry.fail("look up", error)
+            return b"?"
+    return LETTERS.get(stat.S_IFMT(status.st_mode), "U").encode()
+
+
+def _link_target(entry: Entry, status: os.stat_result) -> bytes:
+    if not stat.S_ISLNK(status.st_mode):
+        return b""
+    try:
+        return entry.target()
+    except OSError as error:
+        entry.fail("read link", error)
+        return b""
+
+
+def _context(entry: Entry, status: os.stat_result) -> bytes:
+    try:
+        found = os.getxattr(entry.opened, "security.selinux", follow_symlinks=entry.follow)
+    except OSError as error:
+        entry.fail("read the security context of", error)
+        return b""
+    return found.rstrip(b"\0")
+
+
+_OF_NAME: dict[str, Text] = {
+    "p": lambda entry: entry.path,
+    "P": lambda entry: entry.below,
+    "f": base_of,
+    "h": _directory_of,
+    "H": lambda entry: entry.start,
+}
+_OF_STATUS: dict[str, Of] = {
+    "a": lambda entry, status: _ctime_text(status.st_atime_ns),
+    "c": lambda entry, status: _ctime_text(status.st_ctime_ns),
+    "t": lambda entry, status: _ctime_text(status.st_mtime_ns),
+    "b": lambda entry, status: b"%d" % status.st_blocks,
+    "k": lambda entry, status: b"%d" % ((status.st_blocks + 1) // 2),
+    "D": lambda entry, status: b"%d" % status.st_dev,
+    "F": lambda entry, status: fs_type(status.st_dev),
+    "g": lambda entry, status: GROUPS[status.st_gid],
+    "G": lambda entry, status: b"%d" % status.st_gid,
+    "u": lambda entry, status: USERS[status.st_uid],
+    "U": lambda entry, status: b"%d" % status.st_uid,
+    "i": lambda entry, status: b"%d" % status.st_ino,
+    "n": lambda entry, status: b"%d" % status.st_nlink,
+    "s": lambda entry, status: b"%d" % status.st_size,
+    "l": _link_target,
+    "M": lambda entry, status: MODES[status.st_mode],
+    "Y": _target_kind,
+    "Z": _context,
+}
+
+# ---- times -------------------------------------------------------------------------
+
+
+def _ctime_text(time_ns: int) -> bytes:
+    second, ns = divmod(time_ns, _NS)
+    try:
+        day, year = format_time("%a %b %e %H:%M:%S|%Y", second, padded=False).split("|")
+    except (OverflowError, OSError):
+        return b"%d.%09d0" % (second, ns)
+    return f"{day}.{ns:09d}0 {int(year):04d}".encode()
+
+
+def _time_text(letter: str, kind: str) -> Text:
+    if letter == "B":
+
+        def born(entry: Entry) -> bytes:
+            born_ns = birth_ns(entry.name, entry.fd, follow=entry.follow)
+            return b"" if born_ns is None else time_text(born_ns, kind)
+
+        return born
+    if letter == "A":
+        return _looked_up(lambda entry, status: time_text(status.st_atime_ns, kind))
+    if letter == "C":
+        return _looked_up(lambda entry, status: time_text(status.st_ctime_ns, kind))
+    return _looked_up(lambda entry, status: time_text(status.st_mtime_ns, kind))
+
+
+def time_text(time_ns: int, kind: str) -> bytes:
+    """Format a time by strftime's `kind`, with a fraction after seconds, or by `@` and `+`."""
+    second, ns = divmod(time_ns, _NS)
+    fraction = f".{ns:09d}0" if kind in WITH_NS else ""
+    pattern = "%Y-%m-%d+%T" if kind == "+" else f"%{kind}"
+    try:
+        text = str(second) if kind == "@" else format_time(pattern, second, padded=False)
+    except (OverflowError, OSError):  # no calendar has its year
+        text = str(second)
+    # The locale of times is C's, in which seconds are the last thing of all that have a fraction.
+    return os.fsencode(text + fraction)
+
+
+# ---- lists -------------------------------------------------------------------------
+
+
+def escaped(name: bytes) -> bytes:
+    """Escape a name as -ls does."""
+    if not name.translate(None, _PLAIN):
+        return name
+    return b"".join(
+        _NAMES.get(byte) or (b"%c" % byte if 32 < byte < 127 else b"\\%03o" % byte) for byte in name
+    )
+
+
+def long_line(now_ns: int) -> Text:
+    """Return a function for lines of -ls; columns have fixed widths."""
+    now_s = now_ns // _NS
+
+    def text(entry: Entry, status: os.stat_result) -> bytes:
+        mode = status.st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            size = b"%3d, %3d" % (os.major(status.st_rdev), os.minor(status.st_rdev))
+        else:
+            size = b"%8d" % status.st_size
+        name = escaped(entry.path)
+        if stat.S_ISLNK(mode):
+            name += b" -> " + escaped(_link_target(entry, status))
+        return b"%9d %6d %b %3d %-8b %-8b %b %b %b\n" % (
+            status.st_ino,
+            (status.st_blocks + 1) // 2,
+            MODES[mode],
+            status.st_nlink,
+            USERS[status.st_uid],
+            GROUPS[status.st_gid],
+            size,
+            _listed_time(status.st_mtime_ns // _NS, now_s),
+            name,
+        )
+
+    return _looked_up(text)
+
+
+def _listed_time(second: int, now_s: int) -> bytes:
+    is_recent = now_s - _HALF_A_YEAR_S <= second <= now_s + _SLOP_S
+    pattern = "%b %e %H:%M" if is_recent else "%b %e  %Y"
+    try:
+        return format_time(pattern, second, padded=False).encode()
+    except (OverflowError, OSError):  # no calendar has its year
+        return b"%d" % second
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of -json. A path that is not UTF-8 is in `path_b64`; times are in nanoseconds."""
+
+    kind: str
+    size: int
+    blocks: int
+    mtime_ns: int
+    ctime_ns: int
+    atime_ns: int
+    mode: str
+    user: str
+    group: str
+    uid: int
+    gid: int
+    links: int
+    inode: int
+    path: str | None = None
+    path_b64: str | None = None
+    target: str | None = None
+
+
+def json_line() -> Text:
+    """Return a function for lines of JSON."""
+    encode = msgspec.json.Encoder().encode
+
+    def text(entry: Entry, status: os.stat_result) -> bytes:
+        path = entry.path
+        plain = coded = None
+        try:
+            plain = path.decode()
+        except UnicodeDecodeError:
+            coded = b64encode(path).decode()
+        target = _link_target(entry, status) if stat.S_ISLNK(status.st_mode) else None
+        line = Line(
+            LETTERS.get(stat.S_IFMT(status.st_mode), "?"),
+            status.st_size,
+            status.st_blocks,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            status.st_atime_ns,
+            f"{status.st_mode & 0o7777:04o}",
+            show(USERS[status.st_uid]),
+            show(GROUPS[status.st_gid]),
+            status.st_uid,
+            status.st_gid,
+            status.st_nlink,
+            status.st_ino,
+            plain,
+            coded,
+            None if target is None else show(target),
+        )
+        return encode(line) + b"\n"
+
+    return _looked_up(text)
+
+
+def csv_line() -> Text:
+    """Return a function for lines of CSV, below `CSV_HEAD`, with escaped paths."""
+
+    def text(entry: Entry, status: os.stat_result) -> bytes:
+        path = show(entry.path).replace('"', '""').encode()
+        times = (status.st_mtime_ns, status.st_ctime_ns, status.st_atime_ns)
+        return b'"%b",%b,%d,%d,%b,%04o,%b,%b,%d,%d\r\n' % (
+            path,
+            LETTERS.get(stat.S_IFMT(status.st_mode), "?").encode(),
+            status.st_size,
+            status.st_blocks,
+            b",".join(b"%d.%09d" % divmod(each, _NS) for each in times),
+            status.st_mode & 0o7777,
+            show(USERS[status.st_uid]).encode(),
+            show(GROUPS[status.st_gid]).encode(),
+            status.st_nlink,
+            status.st_ino,
+        )
+
+    return _looked_up(text)

@@ -1,0 +1,137 @@
+"""Files, users and dates of an expression, looked up once on rank 0.
+
+So all ranks use the same answers, and *now* is one moment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pcircle.core.errors import UsageError
+from pcircle.core.timestamps import timestamp
+from pcircle.fs.status import birth_ns
+from pcircle.tool.filters import moment_of
+from pcircle.tool.times import date_ns
+from pcircle.tools.ffind.language.nodes import Node
+from pcircle.tools.ffind.language.words import refused
+from pcircle.ui.names import show
+
+_MAX_ID = (1 << 32) - 1
+FIELDS = {"a": "st_atime_ns", "c": "st_ctime_ns", "m": "st_mtime_ns"}
+
+
+def _newer(field: str, than_ns: int) -> Node:
+    return Node("newer", (field, *timestamp(than_ns)))
+
+
+class Resolver:
+    """Looks up references; `follow` applies to links. Errors refer to the place in `words`."""
+
+    def __init__(self, words: Sequence[str], follow: str, now_ns: int) -> None:
+        self._words = words
+        self._follows = follow != "P"
+        self._now_ns = now_ns
+
+    def resolved(self, node: Node) -> Node:
+        """Return the node with all references resolved. UsageError."""
+        if node.children:
+            return Node(node.name, node.args, tuple(map(self.resolved, node.children)))
+        look = _LOOKS.get(node.name)
+        if look is None:
+            return node
+        try:
+            return look(self, *node.args)
+        except (ValueError, OSError, UsageError) as error:
+            text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise refused(self._words, node.at, node.count, text) from None
+
+    def _status(self, path: bytes) -> os.stat_result:
+        try:
+            if self._follows:
+                try:
+                    return os.stat(path)
+                except (FileNotFoundError, NotADirectoryError):
+                    # A link that leads nowhere is itself, also one that leads through a file.
+                    return os.lstat(path)
+            return os.lstat(path)
+        except OSError as error:
+            raise ValueError(f"cannot look up '{show(path)}': {error.strerror}") from None
+
+    def _newer_than_file(self, field: str, other: str, path: bytes) -> Node:
+        status = self._status(path)
+        if other == "B":
+            born_ns = birth_ns(path, None, follow=self._follows)
+            if born_ns is None:
+                raise ValueError(f"the birth time of '{show(path)}' is not known")
+            return _newer(field, born_ns)
+        return _newer(field, int(getattr(status, FIELDS[other])))
+
+    def _newer_than_date(self, field: str, text: bytes) -> Node:
+        return _newer(field, self._date_ns(text))
+
+    def _date_ns(self, text: bytes) -> int:
+        shown = os.fsdecode(text)
+        try:
+            return date_ns("date", shown)
+        except UsageError:
+            return _by_date(text)
+
+    def _since_moment(self, text: bytes) -> Node:
+        return _newer("m", self._moment_ns("-since", text))
+
+    def _until_moment(self, text: bytes) -> Node:
+        return Node("not", (), (_newer("m", self._moment_ns("-until", text)),))
+
+    def _moment_ns(self, option: str, text: bytes) -> int:
+        return moment_of(option, os.fsdecode(text)).at_ns(self._now_ns)
+
+    def _samefile(self, path: bytes) -> Node:
+        status = self._status(path)
+        return Node("samefile", (status.st_dev, status.st_ino))
+
+    def _user(self, text: bytes) -> Node:
+        import pwd  # few expressions name one
+
+        return Node("number", ("uid", "=", _id(text, lambda name: pwd.getpwnam(name).pw_uid)))
+
+    def _group(self, text: bytes) -> Node:
+        import grp  # as above
+
+        return Node("number", ("gid", "=", _id(text, lambda name: grp.getgrnam(name).gr_gid)))
+
+
+def _id(text: bytes, number_of: Callable[[str], int]) -> int:
+    name = os.fsdecode(text)
+    try:
+        return number_of(name)
+    except (KeyError, ValueError):
+        if name.isascii() and name.isdecimal() and int(name) <= _MAX_ID:
+            return int(name)
+    raise ValueError(f"unknown name '{show(text)}'")
+
+
+def _by_date(text: bytes) -> int:
+    """Return a time such as `yesterday` or `2 hours ago`, as date(1) reads it."""
+    import subprocess  # rarely asked for
+
+    command: list[Any] = ["date", b"--date=" + text, "+%s%N"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=10
+        )
+        return int(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        raise ValueError(f"'{show(text)}' is not a date") from None
+
+
+_LOOKS: dict[str, Callable[..., Node]] = {
+    "newer_than_file": Resolver._newer_than_file,
+    "newer_than_date": Resolver._newer_than_date,
+    "since_moment": Resolver._since_moment,
+    "until_moment": Resolver._until_moment,
+    "samefile": Resolver._samefile,
+    "user": Resolver._user,
+    "group": Resolver._group,
+}

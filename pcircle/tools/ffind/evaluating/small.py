@@ -1,0 +1,185 @@
+"""Small directories that hold only files, processed with fewer steps than other directories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import Any
+
+from pcircle.core.guards import require
+from pcircle.fs.directories import join_path
+from pcircle.fs.scan import DirectoryBatch
+from pcircle.fs.stats import CAPACITY, Failed, Row
+from pcircle.tool.trees import TreeCounters
+from pcircle.tools.ffind.evaluating.bulk import In
+from pcircle.tools.ffind.evaluating.compiling import Compiled
+from pcircle.tools.ffind.evaluating.evaluator import Evaluator, chosen, depth_of
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import DirectoryScan
+
+_FEW = 256  # entries
+_ROOM = 8192  # of all directories, where no entry is looked up
+
+
+class SmallDirectories(Evaluator):
+    """Processes batches of small directories."""
+
+    def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
+        super().__init__(task, counters)
+        plan = self._of_kind["f"]
+        self._is_together = plan.each is None and not (self._enters and self._of_several.each)
+        # Names are looked up with the rest unless only some may be left.
+        self._looks = plan.by_columns and not plan.filters
+        if self._deep or self._follows or self._counts or not (self._light or plan.by_columns):
+            return
+        room, keeps = _ROOM, False
+        if not self._is_together:
+            room, keeps = _FEW, True  # what is done with one entry may change the next directory
+        elif plan.by_columns:
+            room, keeps = (2 * CAPACITY, False) if self._looks else (CAPACITY, True)
+        looks = self._is_together and self._looks
+        self.scan = DirectoryScan(_FEW, room, looks, keeps, any_device=not self._enters)
+
+    def scan_of(self, above: Open[int]) -> DirectoryScan | None:
+        depth = depth_of(above.path) + 2  # of what is in the directories
+        if self.scan is None or self._halted() or (self._max is not None and depth > self._max):
+            return None
+        if not (self._is_together and self._of_kind["f"].by_columns):
+            return self.scan
+        if depth < self._min:
+            return self.scan._replace(max_batch_entries=_ROOM, look_up=False, keep_open=False)
+        # Where look-ups are slow, those of one directory overlap.
+        return None if self.task.stats.is_slow else self.scan
+
+    def process_directories(
+        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
+    ) -> list[bytes]:
+        if not self._is_together:
+            return self._one_by_one(above, batch)
+        if self._enters:
+            self._do_themselves(above, batch)
+        if depth_of(above.path) + 2 >= self._min:
+            self.counters.files -= self._files_together(above, batch)
+        return []
+
+    def _one_by_one(self, above: Open[int], batch: DirectoryBatch) -> list[bytes]:
+        """Process open directories entry by entry; return the unprocessed ones."""
+        opened: Open[int] = Open(above.root, b"", 0, above, 0)
+        opened.leases = above.leases
+        count = len(batch.names)
+        # Of before they were read, which changes when they were used.
+        rows = list(batch.own.rows(count)) if self._enters else [None] * count
+        found = zip(batch.names, batch.fds, batch.ranges(), rows, strict=True)
+        for done, (name, fd, (begin, end), status) in enumerate(found):
+            if done and self._halted():
+                return batch.names[done:]
+            if not self._plain(opened, name, fd, batch.inside[begin:end], status):
+                batch.counts[done] = 0  # nobody asked what is in it
+        return []
+
+    def _do_themselves(self, above: Open[int], some: DirectoryBatch) -> None:
+        """Evaluate looked up directories themselves, not their contents."""
+        plan, where = self._of_several, self._in(above, "d")
+        if where.depth < self._min or not some.names:
+            return
+        left = some.names
+        for choose in plan.filters:
+            left = choose(left, where.prefix)
+        kept = set(left)
+        places = [place for place, name in enumerate(some.names) if name in kept]
+        self.task.stats.put(some.own.data)
+        self._do_at(places, plan, where, some.names)
+
+    def _files_together(self, above: Open[int], some: DirectoryBatch) -> int:
+        """Evaluate all files in directories; return the number that failed or vanished."""
+        where, plan = self._in(above, "f"), self._of_kind["f"]
+        where = where._replace(depth=where.depth + 1)
+        holders = [name + b"/" for name in some.names]
+        if plan.end is not None and not plan.filters and not self._looks:
+            self._print_all(plan.end, where.prefix, holders, some)
+            return 0
+        names, counts = some.inside, some.counts
+        if plan.filters:
+            names, counts = [], []
+            for holder, (begin, end) in zip(holders, some.ranges(), strict=True):
+                left = some.inside[begin:end]
+                for choose in plan.filters:
+                    left = choose(left, where.prefix + holder)
+                names += left
+                counts.append(len(left))
+        if self._looks:
+            self.task.stats.put(some.table, some.each_s)
+        elif plan.by_columns:
+            fds = list(chain.from_iterable(map(repeat, some.fds, counts)))
+            try:
+                self.task.stats.look(fds, names)
+            except Failed:  # one by one, each with its error
+                return self._files_apart(above, some)
+        if names:
+            each = list(chain.from_iterable(map(repeat, holders, counts)))
+            self._do_at(range(len(names)), plan, where._replace(holders=each), names)
+        return 0
+
+    def _print_all(
+        self, end: bytes, prefix: bytes, holders: Sequence[bytes], some: DirectoryBatch
+    ) -> None:
+        """Print the paths of all files in directories."""
+        pieces: list[bytes] = []
+        for holder, text in zip(holders, some.texts(), strict=True):
+            if text:
+                inside = prefix + holder
+                pieces += (inside, text[:-1].replace(b"\0", end + inside), end)
+        if pieces:
+            self.task.output.add(0, b"".join(pieces))
+
+    def _files_apart(self, above: Open[int], some: DirectoryBatch) -> int:
+        lost = 0
+        opened: Open[int] = Open(above.root, b"", 0, above, 0)
+        for name, fd, (begin, end) in zip(some.names, some.fds, some.ranges(), strict=True):
+            opened.path = join_path(above.path, name)
+            lost += end - begin - self._do(opened, some.inside[begin:end], "f", fd)
+        return lost
+
+    def _do_at(
+        self, places: Sequence[int], plan: Compiled, where: In, names: Sequence[bytes]
+    ) -> None:
+        """Process the names in these rows of the status table."""
+        places = chosen(plan, self.task.stats, places)
+        if not places:
+            return
+        if len(places) < len(names):
+            names = [names[place] for place in places]
+            if where.holders:
+                where = where._replace(holders=[where.holders[place] for place in places])
+        if plan.end is not None:
+            between = plan.end + where.prefix
+            text = where.prefix + between.join(where.inside(names)) + plan.end
+            self.task.output.add(0, text)
+        elif plan.counts:
+            self.counters.matched += len(names)
+        elif plan.bulk is not None:
+            self.task.output.add(0, plan.bulk.text(where, names, self.task.stats, places))
+
+    def _plain(
+        self,
+        opened: Open[int],
+        name: bytes,
+        fd: int,
+        files: list[bytes],
+        status: Row | None,
+    ) -> bool:
+        """Process a directory of these files, and return whether they were looked up."""
+        above = require(opened.above)
+        opened.path = join_path(above.path, name)
+        if status is not None and depth_of(opened.path) >= self._min:
+            entry = self._entry_in(above, require(above.leases)[0].fd, "d")
+            entry.begin(name)
+            entry.st = status
+            self._evaluate_one(entry)
+            self.counters.complaints += entry.bad
+            if entry.pruned:
+                return False
+        if self._halted():
+            return False
+        self.counters.files -= len(files) - (self._do(opened, files, "f", fd) if files else 0)
+        return True

@@ -1,0 +1,389 @@
+"""The visitor of ffind: evaluates the expression for each entry that the walk finds.
+
+Names are evaluated by the item that reads their directory if no look-ups are needed; otherwise they
+may be handed out. A directory is evaluated by its name before it is opened, so that -prune leaves
+it closed. If it must be looked up, opening it is the look-up (`_enters`). With -depth it is
+evaluated when the walk leaves it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pcircle.core.encoding import text_of
+from pcircle.core.guards import require
+from pcircle.fs.directories import HOLDER, Lease
+from pcircle.fs.entry_errors import Trouble
+from pcircle.fs.scan import Block, encoded
+from pcircle.runtime import Context
+from pcircle.tools.ffind.evaluating.compiling import Compiled
+from pcircle.tools.ffind.evaluating.entry import Entry
+from pcircle.tools.ffind.evaluating.evaluator import depth_of
+from pcircle.tools.ffind.evaluating.small import SmallDirectories
+from pcircle.walk.following import descent
+from pcircle.walk.items import Place, handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+_BROKEN = (errno.ENOENT, errno.ENOTDIR)
+_HERE = b"."
+_FEW = 256  # entries
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class _Own:
+    """The state of an open directory: its status, and whether it was evaluated already."""
+
+    __slots__ = ("is_done", "status")
+
+    def __init__(self, status: os.stat_result | None) -> None:
+        self.status = status
+        self.is_done = False
+
+
+class Finder(SmallDirectories):
+    """The visitor of a search."""
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """Evaluate names; hand back the remaining names if the batch takes too long."""
+        counters, count = self.counters, len(names)
+        if self._halted():
+            counters.weight += where.weight * count
+            counters.kept += count
+            return
+        if where.path == HOLDER:
+            self._starts(where, names, fds[0])
+            return
+        done = self._do(where, names.links, "l", fds[0])
+        counters.links += done
+        counters.special += self._do(where, names.specials, "", fds[0])
+        files, some = names.files, self._some
+        begun_s = time.monotonic()
+        for at in range(0, len(files), some):
+            counters.files += self._do(where, files[at : at + some], "f", fds[0])
+            enough = context.is_time_up(time.monotonic() - begun_s)
+            if (enough or context.stopping) and at + some < len(files):
+                rest = files[at + some :]
+                count -= len(rest)
+                context.spawn(list(handed_back(where, rest)))
+                break
+        counters.weight += where.weight * count
+        counters.sized += count
+
+    def _starts(self, where: Where, names: Names, fd: int) -> None:
+        """Evaluate a PATH that is not a directory."""
+        counters = self.counters
+        for name in names.all():
+            entry = self._start_entry(where.root, fd, name, "")
+            counters.weight += where.weight
+            counters.sized += 1
+            entry.look()
+            if not entry.bad and not self._min:
+                self._evaluate_one(entry)
+            if entry.bad:
+                self._settle(entry)
+            elif entry.kind == "l":
+                counters.links += 1
+            else:
+                counters.files += 1
+
+    # ---- directories -----------------------------------------------------------
+
+    def known(self, opened: Open[int], context: Context[Any]) -> int | None:
+        """Return a result if the search has ended: no directory is entered."""
+        if not self._halted():
+            return None
+        self.counters.scans_done += 1
+        self.counters.sized += 1
+        self.counters.kept += 1
+        return 0
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        self.counters.scans_done += 1
+        self.counters.sized += 1
+        opened.place = Place(source.identity)
+        status = self.task.as_counted(source.opened.status)
+        opened.own = own = _Own(status)
+        times = self.task.access_times
+        if times is not None and self._updates_directories and times.is_updated_by(source.fd):
+            times.remember(status)
+        if self._follows:
+            self._refuse_loop(opened, holder, source)
+        if holder is None or self._enters:
+            self._before(opened, own, source, holder)
+        return None
+
+    def _refuse_loop(self, opened: Open[int], holder: Open[int] | None, source: Lease) -> None:
+        above = b"" if holder is None else holder.ancestors
+        try:
+            opened.ancestors = descent(above, source.identity)
+        except OSError:
+            opened.own = None
+            raise
+
+    def _before(
+        self, opened: Open[int], own: _Own, source: Lease, holder: Open[int] | None
+    ) -> None:
+        """Evaluate an open directory before it is read."""
+        if self._halted():
+            opened.entered = False
+            return
+        depth = depth_of(opened.path)
+        if not self._deep and depth >= self._min:
+            entry = self._of_opened(opened, own, source, holder)
+            self._evaluate_one(entry)
+            self.counters.complaints += entry.bad
+            if entry.pruned:
+                opened.entered = False
+            own.is_done = True
+        elif self._excludes is not None:
+            entry = self._of_opened(opened, own, source, holder)
+            if self._excludes(entry):
+                opened.entered = False
+                own.is_done = True
+        if self._max is not None and depth >= self._max:
+            opened.entered = False
+
+    def _of_opened(
+        self, opened: Open[int], own: _Own, source: Lease | None, holder: Open[int] | None
+    ) -> Entry:
+        """Return the entry of an open directory, while its parent is held."""
+        if not opened.path:
+            fd = (source or require(opened.leases)[0]).fd
+            entry = self._start_entry(opened.root, fd, _HERE, "d")
+        else:
+            above = require(opened.above)
+            entry = self._entry_in(above, require(above.leases)[0].fd, "d")
+            entry.begin(opened.path.rpartition(b"/")[2])
+        entry.st = own.status
+        return entry
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+        """Evaluate names that need no look-up; return the remaining blocks."""
+        at_bottom = self._max is not None and depth_of(opened.path) + 1 >= self._max
+        for block in blocks:
+            if self._halted():
+                yield _emptied(block)
+                continue
+            if self._follows and block.links:
+                self._follow(opened, block, source.fd)
+            if self._light:
+                self._at_once(opened, block, source.fd)
+            if block.directories and (not self._enters or (at_bottom and not self._follows)):
+                self._directories(opened, block, source.fd, at_bottom=at_bottom)
+            yield block
+
+    def _at_once(self, opened: Open[int], block: Block, fd: int) -> None:
+        counters = self.counters
+        for kind, names in (("f", block.files), ("l", block.links), ("", block.specials)):
+            if not names:
+                continue
+            count = len(names)
+            done = self._do(opened, encoded(names), kind, fd)
+            counters.found += count
+            counters.sized += count
+            if kind == "f":
+                counters.files += done
+            elif kind == "l":
+                counters.links += done
+            else:
+                counters.special += done
+        block.files, block.links, block.specials = [], [], []
+
+    def _directories(self, opened: Open[int], block: Block, fd: int, *, at_bottom: bool) -> None:
+        """Evaluate subdirectories, and complete those that are not entered."""
+        names = encoded(block.directories)
+        plan = self._of_kind["d"]
+        kept: list[bytes] = []
+        depth = depth_of(opened.path) + 1
+        late = self._deep and not at_bottom
+        if late and self._excludes is None:
+            return
+        if depth < self._min or (plan.each is None and self._excludes is None):
+            if not late:
+                self._do(opened, names, "d", fd)
+            if not at_bottom:
+                return
+        elif late:
+            entry = self._entry_in(opened, fd, "d")
+            kept = [name for name in names if not self._is_excluded(entry, name)]
+        else:
+            kept = self._pruning(opened, plan, names, fd)
+        if at_bottom:
+            kept = []
+        done = len(names) - len(kept)
+        self.counters.found += done
+        self.counters.sized += done
+        self.counters.directories += done
+        block.directories = list(map(text_of, kept))
+
+    def _is_excluded(self, entry: Entry, name: bytes) -> bool:
+        entry.begin(name)
+        return bool(require(self._excludes)(entry))
+
+    def _pruning(
+        self, opened: Open[int], plan: Compiled, names: list[bytes], fd: int
+    ) -> list[bytes]:
+        """Evaluate directories; return the ones that are not pruned."""
+        chosen, prefix = names, self._prefix(opened.root, opened.path)
+        for choose in plan.filters:
+            chosen = choose(chosen, prefix)
+        pruned: set[bytes] = set()
+        entry = self._entry_in(opened, fd, "d")
+        test = require(plan.each)
+        for name in chosen:
+            entry.begin(name)
+            self._evaluate(test, entry)
+            self.counters.complaints += entry.bad
+            if entry.pruned:
+                pruned.add(name)
+            if self._halted():
+                break
+        if self._gathers:
+            self.task.commands.end(dirs_only=True)
+        return [name for name in names if name not in pruned] if pruned else names
+
+    def _follow(self, opened: Open[int], block: Block, fd: int) -> None:
+        """Sort links by the kinds of their targets; a dangling link stands for itself."""
+        links, block.links = block.links, []
+        for name in links:
+            try:
+                mode = os.stat(name, dir_fd=fd).st_mode
+            except OSError as error:
+                if error.errno in _BROKEN:
+                    block.links.append(name)
+                else:
+                    self._unfollowed(opened, name, error)
+                continue
+            if stat.S_ISDIR(mode):
+                block.directories.append(name)
+            elif stat.S_ISREG(mode):
+                block.files.append(name)
+            else:
+                block.specials.append(name)
+
+    def _unfollowed(self, opened: Open[int], name: str, error: OSError) -> None:
+        self.counters.found += 1
+        self.counters.sized += 1
+        entry = self._entry_in(opened, -1, "l")
+        entry.begin(os.fsencode(name))
+        self._report(entry, "follow link", error)
+        self._settle(entry)
+
+    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+        own = opened.own
+        self.counters.left_out += opened.left_out
+        if self._deep and not (own is not None and own.is_done) and not self._halted():
+            entry = self._after(opened, own)
+            if entry is not None and (entry.bad or entry.gone):
+                self._settle(entry)
+                return 0
+        self.counters.directories += 1
+        return 0
+
+    def _after(self, opened: Open[int], own: _Own | None) -> Entry | None:
+        """Evaluate a completed directory; None without -depth."""
+        if depth_of(opened.path) < self._min:
+            return None
+        directories = self.task.directories
+        own = own or _Own(None)
+        above, lease = opened.above, None
+        try:
+            if opened.path:
+                place = require(above).place
+                identity = None if place is None else place.source
+                leases = require(above).leases
+                if leases is None:
+                    lease = directories.lease(opened.root, require(above).path, identity)
+                    entry = self._entry_in(require(above), lease.fd, "d")
+                else:
+                    entry = self._entry_in(require(above), leases[0].fd, "d")
+                entry.begin(opened.path.rpartition(b"/")[2])
+            else:
+                start = self._plan.roots[opened.root % len(self._plan.roots)]
+                lease = directories.lease(opened.root, HOLDER if start.within else b"")
+                entry = self._start_entry(opened.root, lease.fd, start.within or _HERE, "d")
+            entry.st = own.status
+            self._evaluate_one(entry)
+        except OSError as error:
+            entry = self._entry_in(opened, -1, "d")
+            self._report(entry, "reach", error)
+        finally:
+            if lease is not None:
+                lease.end()
+        return entry
+
+    def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
+        """Evaluate an unreadable directory all the same, and report it."""
+        if opened.place is None:
+            self.counters.scans_done += 1
+            self.counters.sized += 1
+        if error.errno == errno.ENOENT and self._silent and opened.path:
+            self.counters.vanished += 1
+            return
+        if error.errno == errno.ENOENT and not opened.path and opened.leases is None:
+            self.fail(opened.root, b"", "look up", error, context)
+            return
+        is_loop = isinstance(error, Trouble)
+        own = opened.own
+        depth = depth_of(opened.path)
+        if own is None:
+            status = None
+            if opened.leases is not None:
+                status = self.task.as_counted(opened.leases[0].opened.status)
+            opened.own = own = _Own(status)
+        is_at_end = self._max is not None and depth >= self._max
+        is_due = not is_loop and not own.is_done and depth >= self._min
+        if is_due and not self._deep and (not opened.path or self._enters):
+            own.is_done = True
+            is_at_end = self._evaluated_late(opened, own) or is_at_end
+        if is_at_end and not is_loop and opened.leases is not None:
+            self.counters.directories += 1
+            return
+        self.fail(opened.root, opened.path, "read directory", error, context)
+        if self._deep and not is_loop and not own.is_done and depth >= self._min:
+            self._after(opened, own)
+
+    def _evaluated_late(self, opened: Open[int], own: _Own) -> bool:
+        """Evaluate a directory that could not be read; return whether it is pruned."""
+        lease = None
+        try:
+            above = require(opened.above)
+            if opened.path and above.leases is None:
+                place = above.place
+                identity = None if place is None else place.source
+                lease = self.task.directories.lease(opened.root, above.path, identity)
+                entry = self._entry_in(above, lease.fd, "d")
+                entry.begin(opened.path.rpartition(b"/")[2])
+                entry.st = own.status
+            elif not opened.path and opened.leases is None:
+                entry = self._start_entry(opened.root, -1, _HERE, "d")
+                entry.st = own.status
+            else:
+                entry = self._of_opened(opened, own, None, above)
+            self._evaluate_one(entry)
+            self.counters.complaints += entry.bad
+        except OSError:
+            return False
+        finally:
+            if lease is not None:
+                lease.end()
+        return entry.pruned
+
+    def lost(self, opened: Open[int]) -> int:
+        return 0
+
+
+def _emptied(block: Block) -> Block:
+    """Return a block without its entries."""
+    block.files, block.links, block.specials, block.directories = [], [], [], []
+    return block

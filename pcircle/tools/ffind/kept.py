@@ -1,0 +1,266 @@
+"""A search of an index: the expression is evaluated for its sections, without a walk.
+
+Entries are looked up in the current section, and status columns are those of the index. A directory
+precedes its contents, so a pruned directory is one path at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from stat import S_ISDIR, S_ISLNK, S_ISREG
+from typing import Any
+
+import msgspec
+
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require
+from pcircle.fs.directories import join_path
+from pcircle.fs.stats import Row
+from pcircle.runtime import Context
+from pcircle.tools.ffind.evaluating.entry import Entry
+from pcircle.tools.ffind.evaluating.evaluator import Evaluator, depth_of
+from pcircle.tools.ffind.plan import Kept, Sections
+from pcircle.walk.index import (
+    DIRECTORY,
+    NAMES,
+    READ,
+    Columns,
+    Damaged,
+    Index,
+    Section,
+    is_below,
+)
+
+_NOTHING = -1  # the descriptor of a directory that is not open
+_HERE = b"."
+_NS = 1_000_000_000
+
+
+class _Where(msgspec.Struct, frozen=True):
+    """A directory below a PATH."""
+
+    root: int
+    path: bytes
+    weight: float = 0.0
+    place: None = None
+    slot: int = 0
+
+
+class _KnownColumns:
+    """The columns of names in the current section, in the form of `Stats`."""
+
+    def __init__(self) -> None:
+        self.section: Any = None
+        self._places: Sequence[int] = ()
+
+    def look(self, directory_fd: int, names: Sequence[bytes]) -> None:
+        """Select the names of the next columns."""
+        section = self.section
+        is_all = len(names) == len(section.names)
+        self._places = range(len(names)) if is_all else list(map(section.place, names))
+
+    def column(self, name: str, start: int, stop: int) -> list[int]:
+        """Return a column of the selected names."""
+        column = self.section.column(name)
+        return [column[place] for place in self._places[start:stop]]
+
+    def times_ns(self, name: str, start: int, stop: int) -> list[int]:
+        """Return times of the selected names in nanoseconds."""
+        seconds, rest = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
+        return [_NS * second + ns for second, ns in zip(seconds, rest, strict=True)]
+
+    def close(self) -> None:
+        """Release nothing."""
+
+
+class _KnownRows:
+    """The rows of names in the current section, in the form of `Ahead`."""
+
+    is_known = True
+
+    def __init__(self) -> None:
+        self.section: Any = None
+
+    def look(self, directory_fd: int, names: Sequence[bytes]) -> list[Row]:
+        """Return the rows of names."""
+        rows: list[Row] = self.section.rows(names)
+        return rows
+
+    def done(self, count: int) -> None:
+        """Ignore the time of look-ups."""
+
+    def close(self) -> None:
+        """Release nothing."""
+
+
+class _KnownEntry(Entry):
+    """An entry in a section."""
+
+    __slots__ = ("bare", "section")
+
+    def __init__(self, finder: Searcher) -> None:
+        super().__init__(finder._report, follow=False)
+        self.section: Any = None
+        self.bare = False
+
+    def _status(self) -> Any:
+        (row,) = self.section.rows((self.name,))
+        return row
+
+    def target(self) -> bytes:
+        target: bytes = self.section.target(self.name)
+        return target
+
+    def is_bare(self) -> bool:
+        return self.bare
+
+
+class Searcher(Evaluator):
+    """Evaluates the expression for the sections of an index."""
+
+    def __init__(self, task: Any) -> None:
+        task.stats, task.ahead = _KnownColumns(), _KnownRows()
+        super().__init__(task)
+        self._entry: Any = _KnownEntry(self)
+        self._kept: Kept = require(self._plan.kept)
+        self._index: Index | None = None
+        self._closed: bytes | None = None
+        self._device = 0
+
+    def close(self) -> None:
+        """Close the index."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
+    def portion(self, item: Sections, context: Context[Any]) -> None:
+        """Search a range of sections. StoppedEarly if they cannot be read."""
+        self.begin(item, context)
+        self._closed = None
+        try:
+            for section, after in self._opened().sections(item.begin, item.end):
+                if self._halted() or context.is_stopping():
+                    break
+                self._section(item.start, section, after)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise StoppedEarly(f"cannot read the index: {reason}") from error
+        self.counters.weight += item.weight
+        self.end(context, ())
+
+    def _opened(self) -> Index:
+        if self._index is None:
+            self._index = Index(self._kept.path)
+            if self._index.digest != self._kept.digest:
+                raise Damaged("it is another one than at the start")
+        return self._index
+
+    def _section(self, number: int, section: Section, after: Section | None) -> None:
+        start = self._kept.starts[number]
+        if section.root != start.root or not is_below(section.path, start.path):
+            return
+        if start.name:
+            if section.path == start.path and section.kind == NAMES:
+                self._one(number, start.name, Columns(section))
+            return
+        if self._closed is not None and is_below(section.path, self._closed):
+            return
+        self._closed = None
+        path = section.path[len(start.path) :].lstrip(b"/")
+        if section.kind == DIRECTORY:
+            self._directory(number, path, section, after)
+        elif section.kind == NAMES:
+            self._names(_Where(number, path), Columns(section))
+        else:
+            self._failure(number, path, section)
+
+    def _one(self, number: int, name: bytes, columns: Columns) -> None:
+        """Evaluate a PATH that is not a directory."""
+        if name not in columns.names:
+            return
+        entry: Any = self._start_entry(number, _NOTHING, name, "")
+        entry.section = columns
+        self._start(entry, entry.look())
+
+    def _start(self, entry: Any, row: Row) -> None:
+        entry.st = row
+        counters = self.counters
+        counters.found += 1
+        counters.sized += 1
+        if not self._min:
+            self._evaluate_one(entry)
+        if entry.bad:
+            self._settle(entry)
+        elif S_ISLNK(row.st_mode):
+            counters.links += 1
+        else:
+            counters.files += 1
+
+    def _directory(self, number: int, path: bytes, section: Section, after: Section | None) -> None:
+        row, depth = section.status(), depth_of(path)
+        entry: Any
+        if not path:
+            entry = self._start_entry(number, _NOTHING, _HERE, "d")
+            if not S_ISDIR(row.st_mode):
+                entry.kind = ""
+                self._start(entry, row)
+                return
+            self._device = row.st_dev
+        else:
+            above, _, name = path.rpartition(b"/")
+            entry = self._entry_in(_Where(number, above), _NOTHING, "d")
+            entry.begin(name)
+        entry.st, entry.bare = row, section.entered and not section.holds(after)
+        if self._max is None or depth <= self._max:
+            self.counters.found += 1
+            self.counters.sized += 1
+            self.counters.directories += 1
+            self._evaluated(entry, depth)
+        is_elsewhere = self._plan.one_file_system and row.st_dev != self._device
+        if entry.pruned or is_elsewhere:
+            self._closed = section.path
+
+    def _evaluated(self, entry: Entry, depth: int) -> None:
+        """Evaluate a directory; it is `pruned` if it must not be entered."""
+        is_excluded = self._excludes is not None and bool(self._excludes(entry))
+        if depth >= self._min:
+            self._evaluate_one(entry)
+            self.counters.complaints += entry.bad
+        entry.pruned = is_excluded or (entry.pruned and not self._deep)
+
+    def _names(self, where: _Where, columns: Columns) -> None:
+        if self._max is not None and depth_of(where.path) + 1 > self._max:
+            return
+        self.task.stats.section = self.task.ahead.section = self._entry.section = columns
+        counters, count = self.counters, len(columns.names)
+        counters.found += count
+        counters.sized += count
+        files, links, others = columns.names, [], []
+        modes = columns.column("mode")
+        if not all(map(S_ISREG, modes)):
+            pairs = list(zip(columns.names, modes, strict=True))
+            files = [name for name, mode in pairs if S_ISREG(mode)]
+            links = [name for name, mode in pairs if S_ISLNK(mode)]
+            others = [n for n, mode in pairs if not (S_ISREG(mode) or S_ISLNK(mode))]
+        if files:
+            counters.files += self._do(where, files, "f", _NOTHING)
+        if links:
+            counters.links += self._do(where, links, "l", _NOTHING)
+        if others:
+            counters.special += self._do(where, others, "", _NOTHING)
+
+    def _failure(self, number: int, path: bytes, section: Section) -> None:
+        """Report entries of the tree that the index lacks."""
+        name, doing, errno_ = section.failure()
+        error = OSError(errno_, os.strerror(errno_))
+        depth = depth_of(path) + 1
+        if self._max is not None and depth > self._max:
+            return
+        if doing == READ or not name:
+            self.counters.complaints += 1
+            self.tell(number, path, "read directory", error)
+        elif not (isinstance(error, FileNotFoundError) and self._silent):
+            self.counters.found += 1
+            self.counters.sized += 1
+            self.fail(number, join_path(path, name), "look up", error, self._context)

@@ -1,0 +1,335 @@
+"""The arguments of primaries, as far as they do not refer to files.
+
+Errors are ValueError; the grammar adds the place.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pcircle.core.units import parse_size
+from pcircle.fs.attributes.modes import parse_mode
+from pcircle.tools.ffind.language import regexes
+from pcircle.tools.ffind.language.formats import parse_format
+from pcircle.tools.ffind.language.nodes import Node
+from pcircle.tools.ffind.language.words import OPTIONS, Token
+from pcircle.ui.names import show
+
+KINDS = "bcdpfls"
+UNITS = {"c": 1, "w": 2, "b": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+UNITS["P"] = 1 << 50
+DAY_S, MINUTE_S = 86400, 60
+_LARGEST = (1 << 63) - 1
+_MAX_NUMBER = (1 << 64) - 1
+_SPACE = " \t\n\v\f\r"
+_FLAGS = "sucSiadAEIjtDTVCxNPFX"
+_STDOUT = "/dev/stdout"
+_STDERR = "/dev/stderr"
+STANDARD_ERROR = -1
+
+
+class Reader:
+    """Reads the primaries of an expression in order, because some affect later ones."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = {}
+        self.files: list[str] = []
+        self.warnings: list[str] = []
+        self.starts_from: str | None = None
+        self.explicit_depth = False
+        self._limits = 0
+        self._from_midnight = False
+        self._syntax = regexes.SYNTAXES[regexes.DEFAULT]
+
+    def read(self, token: Token) -> Node:
+        """Return the node of a primary. ValueError."""
+        name, args = token.name, token.arguments
+        reader = Reader._option if name.startswith("O") else _READERS.get(name)
+        if reader is None and re.fullmatch("newer[aBcmt]{2}", name):
+            reader = Reader._newer_xy
+        if reader is None:  # its arguments are what they are
+            found = Node(name, tuple(map(os.fsencode, args)))
+        else:
+            found = reader(self, name, *args)
+        return Node(found.name, found.args, found.children, token.at, token.length)
+
+    # ---- options ---------------------------------------------------------------
+
+    def _option(self, name: str, *args: str) -> Node:
+        settings = self.settings
+        if name in ("H", "L", "P", "follow"):
+            settings["follow"] = "L" if name == "follow" else name
+        elif name in ("d", "depth"):
+            settings["depth"] = self.explicit_depth = True
+        elif name in ("mount", "xdev"):
+            settings["one_file_system"] = True
+        elif name in ("maxdepth", "mindepth"):
+            if not (args[0].isascii() and args[0].isdecimal() and len(args[0]) < 10):
+                raise ValueError(f"-{name}: must be a number of levels")
+            settings[f"{name[:3]}_depth"] = int(args[0])
+        elif name in ("warn", "nowarn"):
+            settings["warn"] = name == "warn"
+        elif name in ("ignore_readdir_race", "noignore_readdir_race"):
+            settings["silent_race"] = name == "ignore_readdir_race"
+        elif name == "files0-from":
+            self.starts_from = args[0]
+        elif name == "daystart":
+            self._from_midnight = True
+        elif name == "regextype":
+            if args[0] not in regexes.SYNTAXES:
+                choices = ", ".join(sorted(regexes.SYNTAXES))
+                raise ValueError(f"unknown regular expression type; choose from {choices}")
+            self._syntax = regexes.SYNTAXES[args[0]]
+        return Node("true")
+
+    # ---- tests -----------------------------------------------------------------
+
+    def _pattern(self, name: str, text: str) -> Node:
+        fold = name.startswith("i")
+        kind = name.removeprefix("i")
+        kind = "path" if kind == "wholename" else kind
+        if kind == "name" and "/" in text.rstrip("/") and self.settings.get("warn", True):
+            self.warnings.append(f"-{name} '{_shown(text)}' matches no name, as none has a slash")
+        return Node(kind, (os.fsencode(text), int(fold)))
+
+    def _regex(self, name: str, text: str) -> Node:
+        # What is wrong is said now; how wide a character is is known when the job begins.
+        translated = regexes.translated(text, self._syntax)
+        try:
+            re.compile(translated)
+        except (re.error, RecursionError) as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return Node("regex", (os.fsencode(text), int(name.startswith("i")), self._syntax))
+
+    def _days(self, name: str, text: str) -> Node:
+        return self._time(name[0], text, DAY_S)
+
+    def _minutes(self, name: str, text: str) -> Node:
+        return self._time(name[0], text, MINUTE_S)
+
+    def _time(self, field: str, text: str, unit_s: int) -> Node:
+        compare, rest = _compared(text)
+        args = (field, compare, _ns(rest, unit_s), unit_s, int(self._from_midnight))
+        return Node("time", args)
+
+    def _used(self, name: str, text: str) -> Node:
+        compare, rest = _compared(text)
+        return Node("used", (compare, _ns(rest, DAY_S)))
+
+    def _newer(self, name: str, text: str) -> Node:
+        field = {"anewer": "a", "cnewer": "c", "newer": "m"}[name]
+        return Node("newer_than_file", (field, "m", os.fsencode(text)))
+
+    def _newer_xy(self, name: str, text: str) -> Node:
+        field, other = name[-2], name[-1]
+        if field == "t":
+            raise ValueError("'t' is no time of a file")
+        if other == "t":
+            return Node("newer_than_date", (field, os.fsencode(text)))
+        return Node("newer_than_file", (field, other, os.fsencode(text)))
+
+    def _since(self, name: str, text: str) -> Node:
+        return Node(f"{name}_moment", (os.fsencode(text),))
+
+    def _number(self, name: str, text: str) -> Node:
+        return Node("number", (name, *_numbered(text)))
+
+    def _size(self, name: str, text: str) -> Node:
+        unit = UNITS.get(text[-1:])
+        if unit is None and not text[-1:].isdecimal():
+            raise ValueError(f"-size: unknown unit in '{_shown(text)}'; choose from {list(UNITS)}")
+        compare, number = _numbered(text[:-1] if unit else text)
+        unit = unit or 512
+        if compare == "-" and number == 1 and unit > 1:
+            self.warnings.append(
+                f"-size {_shown(text)} matches empty files only, as sizes are rounded up; "
+                f"for smaller ones: -size -{unit}c"
+            )
+        return Node("size", (compare, number, unit))
+
+    def _bytes(self, name: str, text: str) -> Node:
+        compare, rest = _compared(text)
+        return Node("number", ("bytes", compare, min(int(parse_size(rest)), _LARGEST)))
+
+    def _type(self, name: str, text: str) -> Node:
+        letters = text.split(",")
+        for letter in letters:
+            if len(letter) != 1 or letter not in KINDS:
+                raise ValueError(f"-{name}: must be a list of {', '.join(KINDS)}")
+        if len(set(letters)) < len(letters):
+            raise ValueError(f"-{name}: a type is given twice")
+        return Node(name, ("".join(letters),))
+
+    def _permissions(self, name: str, text: str) -> Node:
+        kind = text[0] if text[:1] in ("-", "/") else "="
+        mode = text[1:] if kind != "=" else text
+        found = permissions(mode)
+        if kind == "/" and found == (0, 0):
+            kind = "-"
+        return Node("perm", (kind, *found))
+
+    def _access(self, name: str) -> Node:
+        modes = {"readable": os.R_OK, "writable": os.W_OK, "executable": os.X_OK}
+        return Node("access", (modes[name],))
+
+    def _flags(self, name: str, text: str) -> Node:
+        kind = text[0] if text[:1] in ("-", "/", "+") else "="
+        letters = text[1:] if kind != "=" else text
+        if not set(letters) <= set(_FLAGS):
+            raise ValueError("-flags: unknown letter; they are those of chattr(1)")
+        return Node("flags", ("/" if kind == "+" else kind, letters))
+
+    def _stripe_size(self, name: str, text: str) -> Node:
+        compare, rest = _compared(text)
+        return Node("layout_number", (name, compare, min(int(parse_size(rest)), _LARGEST)))
+
+    def _layout_number(self, name: str, text: str) -> Node:
+        return Node("layout_number", (name, *_numbered(text)))
+
+    def _layout(self, name: str, text: str) -> Node:
+        if text != "released":
+            raise ValueError("-layout: unknown kind; choose from released")
+        return Node("released")
+
+    # ---- actions ---------------------------------------------------------------
+
+    def _print(self, name: str, *args: str) -> Node:
+        """Return the node of a primary that prints, to a file if its name begins with `f`."""
+        stream = 0
+        rest = args
+        if name.startswith("f"):
+            stream, rest, name = self._stream(args[0]), args[1:], name[1:]
+        if name == "printf":
+            parse_format(os.fsencode(rest[0]), self.warnings)
+        return Node(name, (stream, *map(os.fsencode, rest)))
+
+    def _stream(self, path: str) -> int:
+        if path in (_STDOUT, _STDERR):
+            return 0 if path == _STDOUT else STANDARD_ERROR
+        if path not in self.files:
+            self.files.append(path)
+        return self.files.index(path) + 1
+
+    def _command(self, name: str, *words: str) -> Node:
+        if name.startswith("ok"):
+            instead = name.replace("ok", "exec")
+            raise ValueError(
+                f"-{name}: nothing is asked; use -{instead}, or look first with -print"
+            )
+        *words_, end = words
+        is_dir = name == "execdir"
+        if is_dir:
+            _refuse_commands_of_others()
+        if end == "+" and sum("{}" in word for word in words_) > 1:
+            raise ValueError(f"-{name} with '+' takes one {{}}")
+        if end == "+":
+            words_.pop()
+            if not words_:
+                raise ValueError(f"-{name} requires a command")
+        kind = "execplus" if end == "+" else "exec"
+        return Node(kind, (int(is_dir), *map(os.fsencode, words_)))
+
+    def _limit(self, name: str, text: str) -> Node:
+        if not (text.isascii() and text.isdecimal() and 0 < int(text) <= _LARGEST):
+            raise ValueError("-limit: must be a positive integer")
+        self._limits += 1
+        return Node("limit", (int(text), self._limits))
+
+    def _delete(self, name: str) -> Node:
+        self.settings["depth"] = True
+        return Node("delete")
+
+
+def _refuse_commands_of_others() -> None:
+    """Raise ValueError if PATH would find commands in the directory of an entry, as find does."""
+    places = os.environ.get("PATH", os.defpath).split(":")
+    relative = next((place for place in places if not place.startswith("/")), None)
+    if relative is not None:
+        shown = show(os.fsencode(relative))
+        raise ValueError(
+            f"-execdir: '{shown}' in PATH would run what lies in the directories; remove it there"
+        )
+
+
+def permissions(text: str) -> tuple[int, int]:
+    """Return the bits of a mode for files and for directories. ValueError."""
+    if re.match(r"\+[0-7]", text):
+        raise ValueError(f"-perm: invalid mode '{_shown(text)}'; for any of the bits: /{text[1:]}")
+    try:
+        mode = parse_mode(text)
+    except ValueError as error:
+        raise ValueError(f"-perm: {error}") from None
+    return mode.of(0, is_directory=False), mode.of(0, is_directory=True)
+
+
+def _compared(text: str) -> tuple[str, str]:
+    """Return the comparison and the remaining text."""
+    return (text[0], text[1:]) if text[:1] in ("+", "-") else ("=", text)
+
+
+def _numbered(text: str) -> tuple[str, int]:
+    compare, rest = _compared(text)
+    number = rest.lstrip(_SPACE)
+    number = number[number.startswith("+") :]  # as strtoumax reads it
+    if not (number.isascii() and number.isdecimal()):
+        raise ValueError(f"invalid number '{_shown(text)}'")
+    if int(number) > _MAX_NUMBER:
+        raise ValueError(f"'{_shown(text)}' is out of range")
+    return compare, min(int(number), _LARGEST)
+
+
+def _ns(text: str, unit_s: int) -> int:
+    """Return a number of units in nanoseconds."""
+    try:
+        number = math.nan if "_" in text or text != text.rstrip() else _float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise ValueError(f"invalid number '{_shown(text)}'")
+    whole = number * unit_s * 1e9
+    return int(max(-_LARGEST, min(whole, _LARGEST)))
+
+
+def _float(text: str) -> float:
+    """Return a number as strtod reads it. ValueError."""
+    unsigned = text.lstrip(_SPACE).lstrip("+-")
+    return float.fromhex(text) if unsigned[:2] in ("0x", "0X") else float(text)
+
+
+def _shown(text: str) -> str:
+    return show(os.fsencode(text))
+
+
+_OPTIONS = (*OPTIONS, "daystart")
+_PATTERNS = ("name", "iname", "path", "ipath", "wholename", "iwholename", "lname", "ilname")
+_WRITING = (
+    "print", "print0", "printf", "ls", "fprint", "fprint0", "fprintf", "fls", "json", "csv",
+)  # fmt: skip
+_READERS: dict[str, Callable[..., Node]] = {
+    **dict.fromkeys(_OPTIONS, Reader._option),
+    **dict.fromkeys(_PATTERNS, Reader._pattern),
+    **dict.fromkeys(("regex", "iregex"), Reader._regex),
+    **dict.fromkeys(("atime", "ctime", "mtime"), Reader._days),
+    **dict.fromkeys(("amin", "cmin", "mmin"), Reader._minutes),
+    **dict.fromkeys(("newer", "anewer", "cnewer"), Reader._newer),
+    **dict.fromkeys(("since", "until"), Reader._since),
+    **dict.fromkeys(("inum", "links", "uid", "gid", "blocks"), Reader._number),
+    **dict.fromkeys(("type", "xtype"), Reader._type),
+    **dict.fromkeys(("readable", "writable", "executable"), Reader._access),
+    **dict.fromkeys(("stripe-count", "ost", "mdt"), Reader._layout_number),
+    **dict.fromkeys(_WRITING, Reader._print),
+    **dict.fromkeys(("exec", "execdir", "ok", "okdir"), Reader._command),
+    "used": Reader._used,
+    "size": Reader._size,
+    "bytes": Reader._bytes,
+    "perm": Reader._permissions,
+    "flags": Reader._flags,
+    "stripe-size": Reader._stripe_size,
+    "layout": Reader._layout,
+    "limit": Reader._limit,
+    "delete": Reader._delete,
+}

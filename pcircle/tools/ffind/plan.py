@@ -1,0 +1,88 @@
+"""The plan of a search, decided on rank 0, and its counters."""
+
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+import msgspec
+
+from pcircle.tool.changing import ChangeCounters, ChangePlan
+from pcircle.tools.ffind.language.nodes import Node, Settings
+
+
+class Sections(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """Search the sections of an index between two offsets for entries below a PATH."""
+
+    start: int
+    begin: int
+    end: int
+    weight: float
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True):
+    """A PATH in an index: the directory `path` below a root, or a `name` in it."""
+
+    root: int
+    path: bytes
+    name: bytes = b""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The index that is searched instead of the file system, by its path and digest."""
+
+    path: bytes
+    digest: bytes
+    starts: tuple[Start, ...]
+    portions: tuple[Sections, ...]
+
+
+class Order(msgspec.Struct, frozen=True, array_like=True):
+    """The sort fields, with a leading `-` for descending order; with `top` only the first ones."""
+
+    fields: tuple[str, ...]
+    top: int | None = None
+
+
+class FindPlan(ChangePlan, frozen=True, kw_only=True):
+    """The expression, with all files and users resolved.
+
+    `exclude` is as in `Parsed`. `midnight_ns` is the start of today; `wide` is as in
+    `Surroundings`, `quoted` as in `Actions`. With `alone` one thread of rank 0 does everything in
+    order. `removes` means that entries may be removed, `runs` that commands are run. `around_plan`
+    has device and inode of the directories above the plan file, which is not removed. With `kept`
+    an index is searched, not a tree.
+    """
+
+    expression: Node
+    exclude: Node | None = None
+    settings: Settings = Settings()
+    midnight_ns: int = 0
+    wide: bool = False
+    quoted: bool = False
+    order: Order | None = None
+    alone: bool = False
+    removes: bool = False
+    runs: bool = False
+    around_plan: tuple[tuple[int, int], ...] = ()
+    kept: Kept | None = None
+
+
+class Counters(ChangeCounters):
+    """Entries that were `matched` by -count or -exists, the `blocks` of -du, and `vanished`
+    entries.
+
+    `complaints` are errors on directories that are also counted otherwise; `commands_failed` counts
+    ranks on which a command of ``-exec … +`` failed; `kept` counts entries after the end of the
+    search.
+    """
+
+    matched: int
+    blocks: int
+    vanished: int
+    commands_failed: int
+    complaints: int
+
+    @property
+    def settled(self) -> int:
+        return self.completed + self.failed + self.kept + self.vanished
+
+    @property
+    def troubles(self) -> int:
+        return self.failed + self.complaints + self.commands_failed

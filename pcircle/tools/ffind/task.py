@@ -1,0 +1,261 @@
+"""A rank's part of a search: its setup, and its end.
+
+The walk is one item, which waits for all others. When it is complete, every rank receives an item:
+it runs the commands that it has gathered and sends its remaining output. So nothing is left when
+the job ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from pcircle.core.guards import require
+from pcircle.fs.directories import (
+    Directories,
+    bases,
+    capacity_of,
+    device_and_inode,
+    inode_alone,
+)
+from pcircle.fs.stats import Stats
+from pcircle.runtime import Context, PartedTask
+from pcircle.tool.actions import Lines
+from pcircle.tool.changing import ChangeTask
+from pcircle.tool.failures import Failure
+from pcircle.tool.planned import entry as line_of_entry
+from pcircle.tool.planned import mark_of
+from pcircle.tool.trees import Phase
+from pcircle.tools.ffind.evaluating.actions import Actions
+from pcircle.tools.ffind.evaluating.ahead import Ahead
+from pcircle.tools.ffind.evaluating.checks import Surroundings
+from pcircle.tools.ffind.evaluating.compiling import reads_links, tests_access_time
+from pcircle.tools.ffind.evaluating.entry import Entry
+from pcircle.tools.ffind.evaluating.output import Found, Links, Output, Records
+from pcircle.tools.ffind.evaluating.running import Commands
+from pcircle.tools.ffind.finder import Finder
+from pcircle.tools.ffind.kept import Searcher
+from pcircle.tools.ffind.language.nodes import Node
+from pcircle.tools.ffind.ordering import ordered
+from pcircle.tools.ffind.plan import Counters, FindPlan, Sections
+from pcircle.walk.items import Accesses, Batch, Portion, Tree
+
+_HELPERS, _FEW_HELPERS = 16, 4  # of each of the first threads, and of later ones
+_WITH_HELPERS = 4
+
+
+class Whole(msgspec.Struct, frozen=True, array_like=True, tag="w"):
+    """The whole search."""
+
+
+class End(msgspec.Struct, frozen=True, array_like=True, tag="e"):
+    """The search is complete: finish the work of a rank."""
+
+
+class Halt(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """The search has ended early: skip the remaining work."""
+
+
+class _Ending(msgspec.Struct):
+    """The result of the walk while ranks finish."""
+
+    result: Any
+
+
+class FindTask(
+    ChangeTask,
+    PartedTask[
+        Tree | Batch | Portion | Phase | Accesses | Sections | Whole | End | Halt, dict[int, int]
+    ],
+):
+    """The part of a rank, or of a thread, in a search."""
+
+    tool = "ffind"
+    doing = "look up"
+    notice_type = Failure | Lines | Found | Records | Links
+    counters_type, visitor_type = Counters, Finder
+    plan: FindPlan
+
+    def begin(self) -> None:
+        super().begin()
+        plan = self.plan
+        self._identify = device_and_inode if plan.one_node else inode_alone
+        of_plan = (*plan.around_plan, *(() if plan.written is None else (plan.written,)))
+        self._of_plan = {known if plan.one_node else (0, known[1]) for known in of_plan}
+        self.halted = False
+        self.told = False
+        order = plan.order
+        self.output = Output(None if order is None else ordered(order, plan.now_ns))
+        self.commands = Commands(self.output.add, plan.directory, dry=plan.dry)
+        if plan.alone:
+            self.max_threads = 1
+        self.around = Surroundings(plan.now_ns, plan.midnight_ns, plan.wide, plan.settings.follow)
+        self.context: Context[Any] | None = None
+        # One thread's look-ups overlap; where that is not enough, there are more threads.
+        number = 0 if self.first is None else len(self.first.parts)
+        helpers = _HELPERS if number < _WITH_HELPERS else _FEW_HELPERS
+        if plan.threads is not None:
+            helpers = max(1, min(helpers, plan.threads))
+        if self.turns is not None:  # each thread has one look-up under way
+            helpers = 1
+        self.stats = Stats(helpers)
+        self.ahead = Ahead(helpers, follow=plan.settings.follow == "L")
+        self.output.flush = self.flush
+        self.actions = Actions(
+            self.output,
+            self.commands,
+            self.counters,
+            self,
+            plan.now_ns,
+            dry=plan.dry,
+            plans=plan.acts.plan,
+            quoted=plan.quoted,
+        )
+
+        self.searcher = None if plan.kept is None else Searcher(self)
+
+    @property
+    def rank_part(self) -> FindTask:
+        """Return the part of the rank's first thread."""
+        return self if self.first is None else self.first
+
+    def reach(self, *, is_first: bool) -> Directories:
+        plan = self.plan
+        if plan.alone:
+            self.max_threads = 1
+            self.threads = 1
+        typed = bases(
+            [(root.holder, root.name or root.within) for root in self.reached], plan.directory
+        )
+        return Directories(
+            typed,
+            capacity_of(is_first=is_first),
+            self._identify,
+            follow=plan.settings.follow == "L",
+            written=plan.removes,
+            no_atime=self.walks_twice,
+            careful=plan.runs,
+            linkless=any(root.strict for root in self.reached),
+        )
+
+    def close(self) -> None:
+        super().close()
+        for part in self.parts:
+            if part.searcher is not None:
+                part.searcher.close()
+            part.stats.close()
+            part.ahead.close()
+
+    @property
+    def tests_access_times(self) -> bool:
+        return self.updates_directories or self.updates_links
+
+    @property
+    def updates_directories(self) -> bool:
+        """Return whether tests use access times of directories, which the walk updates."""
+        return any(tests_access_time(node, "d") for node in self._expressions)
+
+    @property
+    def updates_links(self) -> bool:
+        """Return whether tests use access times of links, which other tests may update."""
+        some = self._expressions
+        return any(tests_access_time(node, "l") for node in some) and any(map(reads_links, some))
+
+    @property
+    def _expressions(self) -> list[Node]:
+        plan = self.plan
+        return [plan.expression] if plan.exclude is None else [plan.expression, plan.exclude]
+
+    def flush(self, *, all_: bool = False) -> None:
+        """Send the pending output."""
+        if self.context is not None:
+            for notice in self.output.take(all_=all_):
+                self.context.note([notice])
+
+    # ---- of actions ------------------------------------------------------------
+
+    def removed(self, counters: Any) -> int:
+        return int(counters.matched)
+
+    def due_once(self) -> None:
+        """Wait until a change is permitted."""
+        context = self.context
+        self.due(1, (lambda: False) if context is None else context.is_stopping)
+
+    def deleted(self, entry: Entry) -> None:
+        """Record a removal."""
+        if entry.kind == "d":
+            self.directories.forget(entry.root, entry.below)
+        if self.acts is not None:
+            self.acts.done("delete", entry.root, entry.below, entry.kind)
+
+    def planned(self, entry: Entry) -> bool:
+        """Plan a removal; return False for the plan file and its parents. OSError."""
+        status = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=False)
+        if self._of_plan and self._identify(status) in self._of_plan:
+            return False
+        if self.acts is not None:
+            self.acts.planned(line_of_entry(entry.root, entry.below, mark_of(status)))
+            if self.acts.is_full and self.context is not None:
+                self.acts.tell(self.context)
+        return True
+
+    def listed(self, entry: Entry) -> None:
+        """Add an entry to the list."""
+        if self.acts is not None:
+            self.acts.done("find", entry.root, entry.below, entry.letter())
+
+    # ---- items -----------------------------------------------------------------
+
+    def seed(self) -> Iterable[Any]:
+        kept = self.plan.kept
+        self._first_items = list(super().seed() if kept is None else kept.portions)
+        return [Whole()]
+
+    def process(self, item: Any, context: Context[Any]) -> Any:
+        if isinstance(item, Whole):
+            context.spawn(self._first_items)
+            return None
+        if isinstance(item, Halt):
+            self.rank_part.halted = True
+            return {}
+        if isinstance(item, End):
+            self._end(context)
+            return {}
+        if self.plan.alone and self.rank and not isinstance(item, Accesses):
+            context.post(0, [item])
+            return None
+        self.halt(context)
+        if isinstance(item, Sections):
+            require(self.searcher).portion(item, context)
+            return {}
+        return super().process(item, context)
+
+    def join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
+        if not isinstance(item, Whole):
+            return super().join(item, own, merged, context)
+        if isinstance(own, _Ending):
+            return own.result
+        for rank in range(self.plan.ranks):
+            context.post(rank, [End()])
+        return _Ending(merged)
+
+    def halt(self, context: Context[Any]) -> None:
+        """If the search has ended here, notify all other ranks."""
+        first = self.rank_part
+        if first.halted and not first.told:
+            first.told = True
+            for rank in range(self.plan.ranks):
+                if rank != self.rank:
+                    context.post(rank, [Halt()])
+
+    def _end(self, context: Context[Any]) -> None:
+        for part in self.rank_part.parts:
+            part.context = context
+            part.commands.end()
+            part.counters.commands_failed += part.commands.failed
+            part.flush(all_=True)
+            part.context = None

@@ -1,0 +1,28 @@
+"""fls: list files and trees in parallel. `listing` is the command, for programs."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pcircle.tools.fls.export import ListReport
+
+
+def listing(*paths: str | bytes, **options: object) -> ListReport | None:
+    """List as the command does, and print nothing; what `--json` would write, with `entries`.
+
+    `options` are those of the command line, by name: ``listing("/scratch", recursive=True,
+    sort="-size", jobs=4)``. All entries are in memory then, but with `json`, `csv` or `parquet`,
+    whose file has them in place of the result. Entries that could not be listed are in the result.
+    Under MPI all ranks call it, and only the first has a result.
+
+    UsageError if it is refused.
+    """
+    from pcircle.core.encoding import text_of
+    from pcircle.tool.shell import words_of
+    from pcircle.tools.fls.cli import BARE, parser
+    from pcircle.tools.fls.command import program_of
+
+    operands = [path if isinstance(path, str) else text_of(path) for path in paths]
+    typed = parser().parse([*words_of(options), "--", *operands], BARE)
+    typed.verbose = 0  # nothing is printed
+    return program_of(typed, collects=True).collected()

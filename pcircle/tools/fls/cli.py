@@ -1,0 +1,147 @@
+"""The options of fls; `pcircle.tools.fls.command` interprets them."""
+
+from __future__ import annotations
+
+import argparse
+
+from pcircle.tool.shell import Shell
+from pcircle.ui.arguments import (
+    POLITE,
+    Bare,
+    Parser,
+    add_filters,
+    add_op_timeout,
+    add_output,
+    add_performance,
+    add_polite,
+    add_records,
+    add_safety,
+    add_stop,
+    notes,
+)
+
+USAGE = """\
+fls [OPTION]... [PATH]...
+       fls --files-from LIST [OPTION]... [PATH]"""
+
+DESCRIPTION = """\
+List files and directories in parallel.
+
+The options of ls, and what it prints, in the order of the C locale. Each PATH
+is the working directory by default. -R lists directories in directories."""
+
+EPILOG = notes(
+    "fls",
+    """\
+Exit codes: 0 success; 1 some entries could not be listed, each one named;
+2 refused; 4 stopped early (--stop-after, a lost rank); 70 internal error;
+130 and 143 interrupted.
+
+Examples:
+  fls -l /scratch
+  fls -l --sort=size,name --kind=f /scratch
+  fls --total -h /scratch
+  mpirun -np 8 fls -R --csv scratch.csv /scratch""",
+)
+
+WHEN = ("always", "auto", "never")
+BARE = {"--color": "--color=always", "--hyperlink": "--hyperlink=always", **POLITE}
+
+
+def _add(p: Parser) -> None:
+    # -h is for people who read sizes, as with ls.
+    p._option_string_actions.pop("-h").option_strings = ["--help"]
+    _add_entries(p)
+    _add_form(p)
+    _add_order(p)
+    _add_rows(p)
+    filters = add_filters(p, "PATH")
+    filters.add_argument(
+        "-x", "--one-file-system", action="store_true", help="stay on one file system"
+    )
+    p._option_string_actions["-0"].help = "lists are NUL-terminated, and so is each line printed"
+    p.set_defaults(prints_null=True)
+    add_safety(p)
+    add = add_performance(p).add_argument
+    add_op_timeout(add)
+    add("--ops-limit", metavar="N", help="entries per second, all processes together")
+    add_polite(add)
+    add_stop(add)
+    add_records(add_output(p).add_argument, "listed")
+    p._option_string_actions["--json"].help = "write a row an entry as JSON (-: standard output)"
+
+
+def _add_entries(p: Parser) -> None:
+    add = p.add_argument_group("Entries").add_argument
+    add("-R", "--recursive", action="store_true", help="list subdirectories")
+    add("-d", "--directory", action="store_true", help="list directories themselves")
+    add(
+        "-a",
+        "--all",
+        dest="hidden",
+        action="store_const",
+        const=2,
+        default=0,
+        help="include names that begin with a dot",
+    )
+    add(
+        "-A",
+        "--almost-all",
+        dest="hidden",
+        action="store_const",
+        const=1,
+        help="like -a, but for . and .. themselves",
+    )
+
+
+def _add_form(p: Parser) -> None:
+    add = p.add_argument_group("Form").add_argument
+    add("-l", dest="long", action="store_true", help="long form: mode, owner, size, time")
+    add("-1", dest="one", action="store_true", help="one name a line")
+    add("-n", "--numeric-uid-gid", action="store_true", help="like -l, with numbers of owners")
+    add("-g", dest="no_owner", action="store_true", help="like -l, without the owner")
+    add("-o", dest="no_group", action="store_true", help="like -l, without the group")
+    add("-h", "--human-readable", action="store_true", help="sizes like 1.5K, 234M, 2.0G")
+    add("-i", "--inode", action="store_true", help="show inode numbers")
+    add("-s", "--size", action="store_true", help="show allocated blocks, in KiB")
+    add("--time", metavar="WORD", help="time to show and sort by: mtime, atime, ctime")
+    add("--time-style", metavar="STYLE", help="full-iso, long-iso, iso, locale, +FORMAT")
+    add("-F", "--classify", action="store_true", help="append one of */=@| to names")
+    add("--color", action=Bare, metavar="WHEN", choices=WHEN, help="colour names: always, auto")
+    add("--hyperlink", action=Bare, metavar="WHEN", choices=WHEN, help="link names to files")
+    add("-Z", "--context", action="store_true", help="show security contexts")
+    add("--acl", action="store_true", help="show access control lists")
+    add("--xattr", action="store_true", help="show names of extended attributes")
+    add("--total", action="store_true", help="show sums of directories instead of entries")
+
+
+def _add_order(p: Parser) -> None:
+    add = p.add_argument_group("Order").add_argument
+    add("-S", dest="by", action="store_const", const="-size", help="largest first")
+    add("-t", dest="by", action="store_const", const="-time", help="newest first")
+    add("-U", dest="by", action="store_const", const="none", help="unsorted, as they are found")
+    add("-r", "--reverse", action="store_true", help="reverse the order")
+    add(
+        "--sort",
+        dest="by",
+        metavar="KEYS",
+        help="keys, by comma: name, size, mtime ... (- descends)",
+    )
+    add("--group-directories-first", action="store_true", help="list directories before files")
+
+
+def _add_rows(p: Parser) -> None:
+    add = p.add_argument_group("Rows, in place of text").add_argument
+    add("--csv", metavar="FILE", help="write a row an entry as CSV (-: standard output)")
+    add("--parquet", metavar="FILE", help="write a row an entry as Parquet, with pyarrow")
+    add("--sum", action="store_true", help="add the signature of each file, as of fsum")
+
+
+def _carry_out(typed: argparse.Namespace) -> int:
+    from pcircle.tools.fls.command import list_typed
+
+    return list_typed(typed)
+
+
+_SHELL = Shell("fls", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)
+parser, main = _SHELL.parser, _SHELL.main

@@ -1,0 +1,291 @@
+"""The meaning of the options of fls, and the run with them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from pcircle.core.errors import StoppedEarly, UsageError, worst
+from pcircle.runtime import Observer, Outcome
+from pcircle.tool.actions import Wanted
+from pcircle.tool.options import rate_of
+from pcircle.tool.results import list_end, open_output
+from pcircle.tool.times import limit_of, stop_of
+from pcircle.tool.treetool import TreeConsole, TreeProgram, TreeReport
+from pcircle.tools.fls import export
+from pcircle.tools.fls.keys import KEYS, TIMES, Keys
+from pcircle.tools.fls.plan import Counters, Form, ListPlan, Records
+from pcircle.tools.fls.printer import Printer
+from pcircle.tools.fls.visitor import ListTask
+from pcircle.ui.arguments import columns
+from pcircle.ui.errorlog import LogFile
+from pcircle.ui.jsonout import check
+from pcircle.ui.listing import FULL_ISO, RECENT, Times
+from pcircle.ui.names import show
+from pcircle.ui.report import plural
+from pcircle.walk.roots import Root
+
+_WRITTEN_BYTES = 1 << 20
+_FILES = ("json", "csv", "parquet")
+_TIME_WORDS = {"modification": "mtime", "access": "atime", "use": "atime", "status": "ctime"}
+
+
+class Console(TreeConsole):
+    """Prints entries, as they are found or after the last one is known."""
+
+    has_bytes = False
+    _program: ListProgram
+
+    def __init__(self, program: ListProgram, log: LogFile | None) -> None:
+        super().__init__(program, log)
+        self._says_end = bool(self.verbose)
+        self._printer = Printer(program.plan)
+        if program.rows is not None:
+            self.results = export.RowResults(self.note, *program.rows, self._rest)
+
+    def text(self, notice: Any) -> bytes:
+        return self._printer.add(notice.packed) if isinstance(notice, Records) else b""
+
+    def _rest(self) -> Iterator[bytes]:
+        return export.together(self._printer.rest(), _WRITTEN_BYTES)
+
+    def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
+        code, reasons = super().end(outcome)
+        self.quiet = self.quiet or not self._says_end
+        if self._program.collects:
+            self._program.entries = export.of_rows(self._printer.rest())
+        elif self._program.rows is None and code in (0, StoppedEarly.exit_code):
+            try:
+                for text in self._rest():
+                    self.results.text([text])
+                    if self.results.failed:
+                        break
+            except StoppedEarly as error:
+                return worst((code, error.exit_code)), [*reasons, str(error)]
+        return code, reasons
+
+    def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
+        try:
+            return super().conclude(outcome)
+        finally:
+            self._printer.close()
+
+    def summary(self, total: Counters) -> str:
+        return f"{plural(total.completed, 'entry', 'entries')} listed"
+
+
+class ListProgram(TreeProgram):
+    """The program of fls. With `collects` rows are kept in `entries`, for a caller."""
+
+    name = "fls"
+    plan_type, task_type, console_type = ListPlan, ListTask, Console
+
+    def __init__(self, typed: argparse.Namespace, **more: Any) -> None:
+        paths = list(map(os.fsencode, typed.operands)) or [b"."]
+        super().__init__(typed, paths, **more)
+        self.typed = typed
+        self.plan: ListPlan
+        self.collects = False
+        self.entries: tuple[Any, ...] = ()
+        self.rows: tuple[str, Any] | None = None
+        self._keys = _keys_of(typed)
+        self._known: dict[Root, os.stat_result] = {}
+        self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
+        self._rate = rate_of(typed.ops_limit)
+        Times(typed.time_style or FULL_ISO, 0)  # UsageError if it is none
+        for name in _FILES:
+            where = getattr(typed, name)
+            if where is not None:
+                self.rows = (where, getattr(export, f"as_{name}"))
+
+    @property
+    def lists_whole(self) -> bool:
+        return bool(self.typed.recursive)
+
+    def outlives(self) -> bool:
+        """Return whether no output precedes the end of the walk."""
+        return bool(self._keys) or self.is_rows
+
+    def roots(self) -> tuple[Root, ...]:
+        """Return the roots, with directories in the order of the listing."""
+        if self.rows is not None:
+            check(self.rows[0])
+        if self.typed.parquet is not None:
+            export.check_arrow()
+        keys = Keys(self._keys, directories_first=False)
+        given = tuple(map(self._root, self.paths))  # one that is given twice is listed twice
+        if not self._keys:
+            return given
+        found = sorted(given, key=lambda root: keys.of_directory(root.shown, self._known[root]))
+        return tuple(found)
+
+    def _root(self, path: bytes) -> Root:
+        """Return the root of a PATH; a link to a directory is followed as by ls. UsageError."""
+        typed = self.typed
+        is_itself = typed.directory or typed.classify or _is_long(typed) or self.is_rows
+        try:
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode) and not is_itself and os.path.isdir(path):
+                status = os.stat(path)
+        except OSError as error:
+            raise UsageError(f"cannot list '{show(path)}': {error.strerror}") from None
+        if stat.S_ISDIR(status.st_mode) and not typed.directory:
+            root = Root(path, b"", path)
+        else:
+            holder, name = os.path.split(path)
+            root = Root(holder or b".", name or b".", path)
+        self._known[root] = status
+        return root
+
+    @property
+    def is_rows(self) -> bool:
+        """Return whether each entry is a row."""
+        return self.rows is not None or self.collects
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        typed = self.typed
+        directories = tuple(root.shown for root in roots if not root.name)
+        listed = typed.files_from is not None
+        if listed and (len(roots) != 1 or not directories):
+            raise UsageError("--files-from requires one PATH, a directory")
+        return {
+            "form": self._form(sys.stdout is not None and sys.stdout.isatty()),
+            "recursive": bool(typed.recursive or typed.total or listed) and not typed.directory,
+            "deep": bool(typed.recursive or listed),
+            "keys": self._keys,
+            "directories_first": typed.group_directories_first,
+            "headed": typed.recursive or listed or len(self.paths) > 1,
+            "directories": directories if len(directories) < len(roots) else (),
+            "acts": Wanted(typed.json_lines is not None, list_end(typed, roots)),
+            "ranks": ranks,
+            "operations_per_s": self._rate,
+        }
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        super().begin(roots)
+        typed = self.typed
+        if typed.json_lines is not None:
+            self.actions = LogFile(open_output(typed.json_lines, "--json-lines"))
+        if typed.list_out is not None:
+            self.listed = LogFile(open_output(typed.list_out, "--list-out"))
+
+    def _form(self, is_terminal: bool) -> Form:
+        typed = self.typed
+        is_long = _is_long(typed)
+        is_plain = typed.one or is_long or typed.null or typed.acl or typed.xattr
+        shape = "total" if typed.total else "csv" if typed.csv is not None else "json"
+        colored, linked = (
+            when == "always" or (when == "auto" and is_terminal)
+            for when in (typed.color, typed.hyperlink)
+        )
+        return Form(
+            shape=shape if typed.total or self.is_rows else "lines",
+            long=is_long,
+            inode=typed.inode,
+            blocks=typed.size,
+            human=typed.human_readable,
+            numeric=typed.numeric_uid_gid,
+            owner=not typed.no_owner,
+            group=not typed.no_group,
+            time=_time_of(typed),
+            style=typed.time_style or (RECENT if is_terminal else FULL_ISO),
+            classify=typed.classify,
+            colors=(os.environ.get("LS_COLORS") or ":") if colored else "",
+            host=os.uname().nodename if linked else "",
+            context=typed.context,
+            acl=typed.acl,
+            xattr=typed.xattr,
+            digest=typed.sum,
+            hidden=2 if typed.hidden == 2 and not self.is_rows else int(_sees_hidden(typed)),
+            columns=columns() if is_terminal and not is_plain else 0,
+            escaped=is_terminal and not typed.null,
+            end=b"\0" if typed.null else b"\n",
+        )
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        self.plan = msgspec.msgpack.decode(plan, type=ListPlan)
+        return super().observer(plan)
+
+    def collected(self) -> export.ListReport | None:
+        """Run the tool and return the report with the entries, unless a file has them."""
+        report: TreeReport | None = self.call()
+        if report is None:
+            return None
+        return export.ListReport(**msgspec.structs.asdict(report), entries=self.entries)
+
+
+def _is_long(typed: argparse.Namespace) -> bool:
+    return bool(typed.long or typed.numeric_uid_gid or typed.no_owner or typed.no_group)
+
+
+def _sees_hidden(typed: argparse.Namespace) -> bool:
+    return bool(typed.hidden or typed.total or typed.files_from is not None)
+
+
+def _time_of(typed: argparse.Namespace) -> str:
+    word = _TIME_WORDS.get(typed.time, typed.time) or "mtime"
+    if word not in TIMES:
+        shown = show(os.fsencode(word))
+        raise UsageError(f"--time: unknown '{shown}'; choose from {', '.join(TIMES)}")
+    return word
+
+
+def _keys_of(typed: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
+    """Return the sort fields, each with whether it descends. UsageError."""
+    time = _time_of(typed)
+    # As with ls, a time that is asked for and not shown is for the order.
+    by = typed.by or ("-time" if typed.time is not None and not _is_long(typed) else "name")
+    if by == "none":
+        return ()
+    keys = []
+    for word in by.split(","):
+        key, descends = word.removeprefix("-"), word.startswith("-")
+        key = time if key == "time" else key
+        if key not in KEYS:
+            known = ", ".join((*KEYS, "none"))
+            raise UsageError(f"--sort: unknown '{show(os.fsencode(key))}'; choose from {known}")
+        keys.append((key, descends != typed.reverse))
+    if all(key != "name" for key, _ in keys):
+        keys.append(("name", typed.reverse))
+    return tuple(keys)
+
+
+def program_of(typed: argparse.Namespace, *, collects: bool = False) -> ListProgram:
+    """Return the program of a parsed command line, or of a call that `collects`. UsageError."""
+    given = [f"--{name}" for name in _FILES if getattr(typed, name) is not None]
+    given += ["--total"] * typed.total
+    if len(given) > 1:
+        raise UsageError(f"{given[0]} cannot be combined with {given[1]}")
+    if typed.total and collects:
+        raise UsageError("--total is for the command; entries have what a program adds up")
+    if typed.sum and (typed.total or not (given or collects)):
+        raise UsageError("--sum requires --json, --csv or --parquet")
+    if typed.total and typed.by is not None:
+        raise UsageError("--total cannot be combined with an order; it is that of names")
+    for option in ("list_out", "json_lines"):
+        if typed.total and getattr(typed, option) is not None:
+            raise UsageError(f"--total cannot be combined with --{option.replace('_', '-')}")
+    if typed.list_out == "-":
+        raise UsageError("--list-out: standard output has the listing; name a file")
+    written = (typed.list_out, typed.json_lines, typed.error_log, typed.files_from)
+    named = [name for name in (*written, typed.json, typed.csv, typed.parquet) if name is not None]
+    for name in written:
+        if name is not None and named.count(name) > 1:
+            raise UsageError(f"'{show(os.fsencode(name))}' is used by two options")
+    for option in ("total", "files_from"):
+        if typed.directory and getattr(typed, option):
+            raise UsageError(f"-d cannot be combined with --{option.replace('_', '-')}")
+    program = ListProgram(typed)
+    program.collects = collects and not given  # else they are in a file, in constant memory
+    return program
+
+
+def list_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line and return the exit code. UsageError."""
+    return program_of(typed).run()

@@ -1,0 +1,172 @@
+"""Rows in a file, written completely or not at all: JSON, CSV and Parquet, in pieces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from pcircle.core.errors import UsageError
+from pcircle.core.optional_packages import try_out
+from pcircle.tool.results import Results
+from pcircle.tool.treetool import TreeReport
+from pcircle.tools.fls.rows import NAMES, Row
+from pcircle.ui import jsonout
+
+_TRIAL = """
+import io, pyarrow, pyarrow.json, pyarrow.parquet
+pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), io.BytesIO())
+"""
+_GROUP_BYTES = 8 << 20
+"""The size of the text of rows in a row group of Parquet."""
+
+
+class ListReport(TreeReport, frozen=True):
+    """The result for programs: the common report, and the entries in order."""
+
+    entries: tuple[Row, ...]
+
+
+class RowResults(Results):
+    """Writes rows when the job has ended; `rows` yields them."""
+
+    def __init__(
+        self,
+        note: Callable[[str], None],
+        where: str,
+        pieces: Callable[[Iterator[bytes], TreeReport], Iterator[bytes]],
+        rows: Callable[[], Iterator[bytes]],
+    ) -> None:
+        super().__init__("fls", where, note)
+        self._where, self._pieces, self._rows = where, pieces, rows
+
+    def document(self, document: Any) -> None:
+        whole = self._pieces(self._rows(), document)
+        where = "standard output" if self._where == "-" else self._where
+        self.write(where, partial(jsonout.stream, whole, self._where))
+
+
+def as_json(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
+    """Return a JSON document: first the entries, then the report."""
+    yield b'{"entries": ['
+    gap = b"\n"
+    for text in rows:
+        if text:
+            yield gap + text[:-1].replace(b"\n", b",\n")
+            gap = b",\n"
+    yield b"\n],\n" + jsonout.encode(report).lstrip(b"{\n")
+
+
+def as_csv(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
+    """Return CSV, with column names in the first line."""
+    yield ",".join(NAMES).encode() + b"\n"
+    yield from rows
+
+
+def of_rows(rows: Iterable[bytes]) -> tuple[Row, ...]:
+    """Return rows for programs."""
+    decode = msgspec.json.Decoder(Row).decode
+    return tuple(decode(line) for text in rows for line in text.splitlines())
+
+
+class _Pieces:
+    """A file object that collects what the Parquet writer writes."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._some: list[bytes] = []
+        self._at = 0
+
+    def write(self, data: bytes) -> int:
+        """Add data."""
+        self._some.append(bytes(data))
+        self._at += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Return the number of bytes so far."""
+        return self._at
+
+    def flush(self) -> None:
+        """Do nothing: no data is buffered."""
+
+    def close(self) -> None:
+        """Do nothing: the caller takes the data."""
+
+    def taken(self) -> bytes:
+        """Return the data since the last call."""
+        some, self._some = self._some, []
+        return b"".join(some)
+
+
+def check_arrow() -> None:
+    """Raise UsageError if pyarrow is not usable."""
+    try:
+        try_out("pyarrow", _TRIAL)
+    except ImportError as error:
+        raise UsageError(f"--parquet: {error}; pip install 'pcircle[parquet]'") from None
+
+
+_LARGE_TIME = re.compile(rb'("[acm]time_ns":)(-?(?:9\d{18}|\d{20,}))')
+
+
+def _without_large_times(text: bytes) -> bytes:
+    """Replace times in JSON rows that 64 bits of nanoseconds cannot hold with null."""
+
+    def shorten(found: re.Match[bytes]) -> bytes:
+        fits = -(1 << 63) <= int(found[2]) < 1 << 63
+        return found[0] if fits else found[1] + b"null"
+
+    return _LARGE_TIME.sub(shorten, text)
+
+
+def as_parquet(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
+    """Return Parquet: a column for each field, in groups of some thousand rows."""
+    arrow, json, parquet = map(import_module, ("pyarrow", "pyarrow.json", "pyarrow.parquet"))
+    schema = _schema(arrow)
+    options = json.ParseOptions(
+        explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error"
+    )
+    written = _Pieces()
+    with parquet.ParquetWriter(written, schema, compression="zstd") as writer:
+        for text in map(_without_large_times, together(rows, _GROUP_BYTES)):
+            reader = arrow.BufferReader(text)
+            block = json.ReadOptions(block_size=len(text) + 1)
+            table = json.read_json(reader, block, options)
+            writer.write_table(table.select(schema.names).cast(schema))
+            yield written.taken()
+    yield written.taken()
+
+
+def _schema(arrow: Any) -> Any:
+    types = {
+        int: arrow.int64(),
+        str: arrow.string(),
+        str | None: arrow.string(),
+        int | None: arrow.int64(),
+        tuple[str, ...]: arrow.list_(arrow.string()),
+    }
+    large = {"inode", "device", "rdev"}
+    fields = msgspec.structs.fields(Row)
+    return arrow.schema(
+        [(f.name, arrow.uint64() if f.name in large else types[f.type]) for f in fields]
+    )
+
+
+def together(texts: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Join texts to pieces of about this size."""
+    some: list[bytes] = []
+    held = 0
+    for text in texts:
+        some.append(text)
+        held += len(text)
+        if held >= size:
+            yield b"".join(some)
+            some, held = [], 0
+    if held:
+        yield b"".join(some)

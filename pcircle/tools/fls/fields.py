@@ -1,0 +1,286 @@
+"""The columns of a listing, in the format of ls, and their widths.
+
+One native call formats the listings of several directories. Of a very large directory the columns
+travel to rank 0, which formats the lines, because the widths are known only after the last look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.fs import native
+from pcircle.fs.native.pure import AS_IS, AS_NUMBERS, COLUMNS, LEFT, OF_EACH, OF_NAME, RIGHT
+from pcircle.fs.stats import PLACE_OF
+from pcircle.tools.fls.decor import Decor, Extra
+from pcircle.tools.fls.looked import Looked, known
+from pcircle.tools.fls.plan import Form
+from pcircle.tools.fls.shapes import in_columns
+from pcircle.ui.listing import Modes, Times, groups, human, users
+
+_BLOCK_BYTES = 512
+_UNKNOWN = b"?"
+_BLOCKS = PLACE_OF["blocks"]
+
+
+class Widths(msgspec.Struct, array_like=True):
+    """The widths of columns.
+
+    They include the widths of the two numbers of devices, and the columns of names that also
+    contain numbers, which are right-aligned. `blocks` are those of all entries; `heading` is the
+    line above them.
+    """
+
+    columns: list[int]
+    major: int = 0
+    minor: int = 0
+    numbers: int = 0
+    blocks: int = 0
+    heading: bytes = b""
+
+    def add(self, other: Widths) -> None:
+        """Extend the widths by other widths."""
+        if not self.columns or not other.columns:
+            self.columns = self.columns or other.columns
+        self.columns = list(map(max, self.columns, other.columns or self.columns))
+        self.major, self.minor = max(self.major, other.major), max(self.minor, other.minor)
+        self.numbers |= other.numbers
+        self.blocks += other.blocks
+        self.heading = self.heading or other.heading
+
+
+Rows = Iterable[Sequence[bytes]]
+
+
+class Fields:
+    """Makes columns and lines of one form."""
+
+    def __init__(self, form: Form, now_ns: int) -> None:
+        self._form = form
+        self._times = Times(form.style, now_ns)
+        changes: dict[str, tuple[str, Any]] = {
+            "inode": ("inode", None),
+            "space": ("blocks", self.space),
+            "mode": ("mode", Modes().__getitem__),
+            "links": ("links", None),
+            "user": ("uid", users(numeric=form.numeric).__getitem__),
+            "group": ("gid", groups(numeric=form.numeric).__getitem__),
+            "size": ("size", human if form.human else None),
+            "time": (form.time, self._times.change),
+        }
+        self._sources = {
+            name: (PLACE_OF[column], change) for name, (column, change) in changes.items()
+        }
+        self._time_width = len(self._times.text(now_ns))
+        self._decor = Decor(form)
+        self._templates: dict[tuple[int, ...], bytes] = {}
+        owner, group = (form.long and shown for shown in (form.owner, form.group))
+        columns = (
+            ("inode", form.inode, RIGHT),
+            ("space", form.blocks, RIGHT),
+            ("mode", form.long, LEFT),
+            ("links", form.long, RIGHT),
+            ("user", owner, AS_NUMBERS),
+            ("group", group, AS_NUMBERS),
+            ("context", form.context, LEFT if form.long else RIGHT),
+            ("size", form.long, RIGHT),
+            ("time", form.long, AS_IS),
+        )
+        shown = [(name, align) for name, is_shown, align in columns if is_shown]
+        self._columns = [name for name, _ in shown]
+        self._aligns = [align for _, align in shown]
+
+    # ---- columns ---------------------------------------------------------------
+
+    def of(self, looked: Looked) -> tuple[list[tuple[bytes, ...]], Widths]:
+        """Return the columns of entries as rows, with the name last, and the other widths."""
+        if looked.stats is None:
+            return [(name,) for name in self._decor.plain(looked.typed)], Widths([])
+        modes = looked.column("mode")
+        extra = self._decor.extra(looked, modes)
+        made, widths = self._made(looked, modes, extra)
+        names = self._decor.names(looked, modes, extra)
+        widths.columns = [max(map(len, column), default=0) for column in made]
+        if self._form.has_total:
+            widths.blocks = sum(known(looked.column("blocks"), looked.failed))
+        return list(zip(*made, names, strict=True)), widths
+
+    def bodies(
+        self,
+        looked: Looked,
+        counts: list[int],
+        order: list[int] | None = None,
+        names: bytes = b"",
+        *,
+        whole: bool = True,
+    ) -> list[bytes]:
+        """Return the text of several listings, with `counts` entries each.
+
+        `order` has the places of the entries. The text of a directory that is listed `whole` begins
+        with its blocks. `names` has all names, NUL-terminated, if they are at hand and `are_plain`.
+        """
+        form, fields, table = self._form, list[Any](), b""
+        if looked.stats is None:
+            shown = () if names else self._decor.plain(looked.typed)
+        else:
+            table = looked.stats.data
+            modes = [] if names else looked.column("mode")
+            extra = {} if names else self._decor.extra(looked, modes)
+            shown = () if names else self._decor.names(looked, modes, extra)
+            if looked.failed or form.context or _are_special(modes, extra):
+                made = ((OF_EACH, column) for column in self._adjusted(looked, modes, extra))
+            else:
+                made = (self._sources[name] for name in self._columns)
+            for align, (place, change) in zip(self._aligns, made, strict=True):
+                fields += ((place, align, change), b" ")
+        text = names or b"".join([name + b"\0" for name in shown])
+        fields += ((OF_NAME, AS_IS, None), form.end)
+        total = _BLOCKS if form.has_total and whole else -1
+        found = native.format_entries(table, text, counts, order, fields, total, self.total)
+        return [self._in_columns(text, total >= 0) for text in found] if form.columns else found
+
+    def _adjusted(self, looked: Looked, modes: list[int], extra: Extra) -> list[list[bytes]]:
+        """Return the columns of entries, some of which are not formatted from their status."""
+        made, widths = self._made(looked, modes, extra)
+        if widths.minor:
+            rows = self._with_devices(zip(*made, strict=True), widths.minor)
+            made = list(map(list, zip(*rows, strict=True)))
+        return made
+
+    def _in_columns(self, text: bytes, has_total: bool) -> bytes:
+        """Return a listing with names side by side."""
+        lines = text.split(self._form.end)[:-1]
+        head = [line + self._form.end for line in lines[:has_total]]
+        return b"".join((*head, self.text(lines[has_total:])))
+
+    def _made(
+        self, looked: Looked, modes: list[int], extra: Extra
+    ) -> tuple[list[list[bytes]], Widths]:
+        """Return the columns of entries, and widths other than of the columns."""
+        widths = Widths([])
+        made = [self._column(name, looked, extra) for name in self._columns]
+        for number, (name, column) in enumerate(zip(self._columns, made, strict=True)):
+            if name == "size":
+                _put_devices(column, looked, modes, widths)
+            elif name == "mode":
+                for place, more in extra.items():
+                    column[place] += more.get("mark", b"")
+            elif self._aligns[number] == AS_NUMBERS:
+                widths.numbers |= any(map(bytes.isdigit, set(column))) << number
+        for place in looked.failed:
+            self._put_unknown(made, place, looked.kinds.get(looked.names[place], _UNKNOWN))
+        return made, widths
+
+    def _column(self, name: str, looked: Looked, extra: Extra) -> list[bytes]:
+        """Return a column of entries."""
+        if name == "time":
+            time = self._form.time
+            return self._times.texts(looked.column(time), looked.column(f"{time}_ns"))
+        if name == "context":
+            places = range(len(looked.names))
+            return [extra.get(place, {}).get("context", _UNKNOWN) for place in places]
+        place, change = self._sources[name]
+        return list(map(change or b"%d".__mod__, looked.column(COLUMNS[place])))
+
+    def space(self, blocks: int) -> bytes:
+        """Return blocks of 512 bytes in KiB, or in human-readable form."""
+        return human(blocks * _BLOCK_BYTES) if self._form.human else b"%d" % (-(-blocks // 2))
+
+    def _put_unknown(self, made: list[list[bytes]], place: int, kind: bytes) -> None:
+        for name, column in zip(self._columns, made, strict=True):
+            column[place] = _UNKNOWN
+            if name == "mode":
+                column[place] = kind + _UNKNOWN * 9
+            if name == "time":
+                column[place] = _UNKNOWN.rjust(self._time_width)
+
+    # ---- lines -----------------------------------------------------------------
+
+    def lines(self, rows: Rows, widths: Widths) -> list[bytes]:
+        """Return the lines of entries, without newlines."""
+        if len(self._columns) == 0:
+            return [row[-1] for row in rows]
+        wide = list(widths.columns)
+        if not wide:  # there are no entries
+            return []
+        if widths.minor:
+            rows = self._with_devices(rows, widths.minor)
+            size = self._columns.index("size")
+            wide[size] = max(wide[size], widths.major + 2 + widths.minor)
+        if widths.numbers:
+            rows = self._with_numbers(rows, widths.numbers, wide)
+        template = self._templates.get(tuple(wide))
+        if template is None:
+            if len(self._templates) > 1 << 12:
+                self._templates.clear()
+            template = b" ".join([*map(_part, self._aligns, wide), b"%b"])
+            self._templates[tuple(wide)] = template
+        return list(map(template.__mod__, map(tuple, rows)))
+
+    def _with_devices(self, rows: Rows, minor: int) -> Iterable[list[bytes]]:
+        size = self._columns.index("size")
+        for row in rows:
+            changed = list(row)
+            first, comma, second = changed[size].partition(b", ")
+            if comma:
+                changed[size] = first + comma + second.rjust(minor)
+            yield changed
+
+    def _with_numbers(self, rows: Rows, which: int, wide: list[int]) -> Iterable[list[bytes]]:
+        places = [place for place in range(len(wide)) if which >> place & 1]
+        for row in rows:
+            changed = list(row)
+            for place in places:
+                if changed[place].isdigit():
+                    changed[place] = changed[place].rjust(wide[place])
+            yield changed
+
+    def text(self, lines: Sequence[bytes]) -> bytes:
+        """Return lines for output, in columns on request."""
+        if self._form.columns and lines:
+            return in_columns(lines, self._form.columns)
+        return self._form.end.join([*lines, b""])
+
+    def total(self, blocks: int) -> bytes:
+        """Return the line of a directory's blocks, if there is one."""
+        form = self._form
+        return b"total %b%b" % (self.space(blocks), form.end) if form.has_total else b""
+
+    @property
+    def are_plain(self) -> bool:
+        """Return whether names of regular files are printed without additions."""
+        form = self._form
+        return not (form.escaped or form.classify or form.colors or form.host)
+
+    def shown(self, names: Sequence[bytes]) -> list[bytes]:
+        """Return names for output."""
+        return self._decor.plain(names)
+
+
+def _part(align: int, width: int) -> bytes:
+    """Return a column of a template."""
+    return b"%b" if align == AS_IS else b"%%%b%db" % (b"" if align == RIGHT else b"-", width)
+
+
+def _are_special(modes: list[int], extra: Extra) -> bool:
+    """Return whether some entries need more than their status."""
+    if any("mark" in more for more in extra.values()):
+        return True
+    return any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes))
+
+
+def _put_devices(column: list[bytes], looked: Looked, modes: list[int], widths: Widths) -> None:
+    """Replace the sizes of devices by their numbers."""
+    if not _are_special(modes, {}):
+        return
+    devices = looked.column("rdev")
+    for place, mode in enumerate(modes):
+        if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
+            major, minor = os.major(devices[place]), os.minor(devices[place])
+            widths.major = max(widths.major, len(str(major)))
+            widths.minor = max(widths.minor, len(str(minor)))
+            column[place] = b"%d, %d" % (major, minor)

@@ -1,0 +1,238 @@
+"""Entries for programs: one row each, as a line of JSON or CSV."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from pcircle.core.encoding import attributes
+from pcircle.core.guards import require
+from pcircle.fs.attributes import lustre
+from pcircle.fs.attributes.acls import ACCESS, read_list, short_form
+from pcircle.fs.attributes.mounts import type_of_device
+from pcircle.fs.entry_errors import Changed
+from pcircle.tools.fls.keys import kind_of
+from pcircle.tools.fls.looked import Looked
+from pcircle.tools.fls.plan import Form
+from pcircle.ui.listing import Owners, groups, users
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LUSTRE = b"lustre"
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entry. A name that is not UTF-8 is in `path_b64`, and so is such a link target.
+
+    `kind` is a letter of ``find -type``, times are nanoseconds since the epoch, `blocks` have 512
+    bytes. `acl`, `context` and `signature` are present on request, `stripe_count`, `stripe_bytes`
+    and `pool` on Lustre.
+    """
+
+    path: str | None
+    kind: str
+    mode: int
+    links: int
+    uid: int
+    gid: int
+    owner: str
+    group: str
+    size: int
+    blocks: int
+    block_size: int
+    inode: int
+    device: int
+    rdev: int
+    atime_ns: int
+    mtime_ns: int
+    ctime_ns: int
+    path_b64: str | None = None
+    target: str | None = None
+    target_b64: str | None = None
+    xattrs: tuple[str, ...] = ()
+    acl: str | None = None
+    context: str | None = None
+    stripe_count: int | None = None
+    stripe_bytes: int | None = None
+    pool: str | None = None
+    signature: str | None = None
+
+
+NAMES = Row.__struct_fields__
+_MARKED = re.compile('[,"\r\n]').search
+
+
+def coded(name: bytes) -> tuple[str | None, str | None]:
+    """Return a name as text, or in base64 if it is not UTF-8."""
+    try:
+        return name.decode(), None
+    except UnicodeDecodeError:
+        return None, b64encode(name).decode()
+
+
+class _Texts(dict[int, str]):
+    """Names of owners as text."""
+
+    def __init__(self, owners: Owners) -> None:
+        super().__init__()
+        self._owners = owners
+
+    def __missing__(self, number: int) -> str:
+        text = self[number] = self._owners[number].decode(errors="replace")
+        return text
+
+
+class Rows:
+    """Makes rows with terminators. An entry that cannot be read is `failed`."""
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._users, self._groups = _Texts(users()), _Texts(groups())
+        self._encode = msgspec.json.Encoder().encode if form.shape == "json" else csv_line
+        self._lustre: dict[int, bool] = {}
+        self.failed: list[tuple[int, OSError]] = []
+        self.is_stopping: Callable[[], bool] = bool
+        self._signer: Any = None
+
+    def of(self, looked: Looked) -> list[bytes]:
+        """Return the rows of looked up entries in order, without failed ones."""
+        stats, count = require(looked.stats), len(looked.names)
+        columns = [
+            looked.column(name)
+            for name in ("mode", "links", "uid", "gid", "size", "blocks", "block_size", "inode")
+        ]
+        columns += [stats.column("device", 0, count), stats.column("rdev", 0, count)]
+        columns += [stats.times_ns(name, 0, count) for name in ("atime", "mtime", "ctime")]
+        more: list[dict[str, Any]] = [{} for _ in range(count)]
+        self.failed = []
+
+        def ask(start: int, stop: int) -> None:
+            for place in range(start, stop):
+                if place not in looked.failed:
+                    try:
+                        name = looked.names[place]
+                        more[place] = self._more(looked, name, columns[0][place], columns[8][place])
+                    except OSError as error:
+                        self.failed.append((place, error))
+
+        if self._form.digest:
+            ask(0, count)  # one file after the other
+        else:
+            stats.beside(ask, 0, count)
+        above = os.path.join(looked.shown, b"")
+        without = {*looked.failed, *(place for place, _ in self.failed)}
+        return [
+            b"" if place in without else self._row(above + looked.typed[place], values, more[place])
+            for place, values in enumerate(zip(*columns, strict=True))
+        ]
+
+    def _row(self, path: bytes, values: Sequence[int], more: dict[str, Any]) -> bytes:
+        mode, links, uid, gid, size, blocks, block_size, inode, device, rdev, *times = values
+        text, in_base64 = coded(path)
+        row = Row(
+            text,
+            kind_of(mode).decode(),
+            *(mode, links, uid, gid),
+            *(self._users[uid], self._groups[gid]),
+            *(size, blocks, block_size, inode, device, rdev),
+            *(times[0], times[1], times[2]),
+            in_base64,
+            **more,
+        )
+        return self._encode(row) + b"\n"
+
+    def _more(self, looked: Looked, name: bytes, mode: int, device: int) -> dict[str, Any]:
+        """Return fields that need further calls. OSError if a file cannot be read."""
+        form, more = self._form, dict[str, Any]()
+        path = b"/proc/self/fd/%d/%b" % (looked.fd, name)
+        if stat.S_ISLNK(mode):
+            more["target"], more["target_b64"] = coded(os.readlink(name, dir_fd=looked.fd))
+        try:
+            names = attributes(path, follow=False)
+        except OSError:  # there are none here
+            names = []
+        if names:
+            more["xattrs"] = tuple(sorted(map(_text, names)))
+        if form.acl and not stat.S_ISLNK(mode):
+            with suppress(OSError):
+                value = read_list(path, ACCESS, follow=False)
+                more["acl"] = None if value is None else short_form(value)
+        if form.context:
+            with suppress(OSError):
+                context = os.getxattr(path, "security.selinux", follow_symlinks=False)
+                more["context"] = context.rstrip(b"\0").decode(errors="replace")
+        if self._is_lustre(device) and stat.S_ISREG(mode):
+            more |= layout_of(path)
+        if form.digest and stat.S_ISREG(mode):
+            more["signature"] = self._signature(name, looked.fd)
+        return more
+
+    def _signature(self, name: bytes, directory_fd: int) -> str:
+        """Return the signature of a file, as by fsum. OSError, also if the job ends."""
+        from pcircle.ops.digest import Signer, format_signature  # few want it
+        from pcircle.ops.digest.algorithms import DEFAULT
+
+        signer = self._signer = self._signer or Signer(DEFAULT, b"")
+        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Changed("it is no longer a regular file")
+            signer.read_file(fd, self.is_stopping)
+        finally:
+            os.close(fd)
+        return format_signature(signer.algorithm, signer.seal[1:])
+
+    def _is_lustre(self, device: int) -> bool:
+        if device not in self._lustre:
+            self._lustre[device] = type_of_device(device) == _LUSTRE
+        return self._lustre[device]
+
+
+def _text(name: str) -> str:
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def layout_of(path: bytes) -> dict[str, Any]:
+    """Return the Lustre layout of a file: of its last component with data."""
+    with suppress(OSError, ValueError, IndexError):  # it tells of none, or of none known
+        value = lustre.read_layout(path)
+        if value is not None:
+            layout = lustre.parse(value)
+            if isinstance(layout, lustre.Composite):
+                plain = [part.stripes for part in layout.components if part.stripes is not None]
+                layout = plain[-1]
+            return {
+                "stripe_count": layout.count,
+                "stripe_bytes": layout.stripe_bytes,
+                "pool": layout.pool.decode(errors="replace") or None,
+            }
+    return {}
+
+
+_NUMBERS = ",".join(["%d"] * 4 + ["%s"] * 2 + ["%d"] * 9)
+
+
+def csv_line(row: Row) -> bytes:
+    """Return a row as CSV; attributes are separated by spaces, with spaces escaped."""
+    numbers = _NUMBERS % (
+        *(row.mode, row.links, row.uid, row.gid, _quoted(row.owner), _quoted(row.group)),
+        *(row.size, row.blocks, row.block_size, row.inode, row.device, row.rdev),
+        *(row.atime_ns, row.mtime_ns, row.ctime_ns),
+    )
+    xattrs = " ".join(each.replace("\\", r"\\").replace(" ", r"\x20") for each in row.xattrs)
+    rest = (row.path_b64, row.target, row.target_b64, xattrs or None, row.acl, row.context)
+    layout = (row.stripe_count, row.stripe_bytes, row.pool, row.signature)
+    more = ",".join(["" if value is None else _quoted(str(value)) for value in (*rest, *layout)])
+    return f"{_quoted(row.path or '')},{row.kind},{numbers},{more}".encode()
+
+
+def _quoted(text: str) -> str:
+    if _MARKED(text):
+        return '"' + text.replace('"', '""') + '"'
+    return text

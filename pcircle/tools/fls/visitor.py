@@ -1,0 +1,515 @@
+"""The visitor of fls: looks up names and makes records of them.
+
+A directory with few names is processed by the item that reads it, and is one record: its text, in
+order. The names of a larger directory are looked up in batches by any rank, and each name is a
+record.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import compress, repeat
+from typing import Any, ClassVar
+
+import msgspec
+
+from pcircle.core.encoding import exact, to_scan
+from pcircle.core.guards import require
+from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.scan import FOLDER, Block, DirectoryBatch, encoded, names_and_kinds, rewound
+from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
+from pcircle.runtime import Context
+from pcircle.threads.throttle import BURST_S, Throttle
+from pcircle.tool.actions import Actions, Lines
+from pcircle.tool.failures import Failure
+from pcircle.tool.trees import EntryVisitor, TreeTask
+from pcircle.tools.fls.fields import Fields, Widths
+from pcircle.tools.fls.keys import Keys
+from pcircle.tools.fls.looked import Looked
+from pcircle.tools.fls.plan import Counters, ListPlan, Records
+from pcircle.tools.fls.records import OPERANDS, directories, place_in, record, root_place
+from pcircle.tools.fls.rows import Rows
+from pcircle.walk.attributes import LETTERS
+from pcircle.walk.items import handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import DirectoryScan, Names, Where
+from pcircle.walk.walker import Walker
+
+MAX_WHOLE = 4096
+"""The largest number of names of a directory that is processed as a whole."""
+_ITSELF = (b".", b"..")
+_FEW = 256  # names
+_HERE = -100  # AT_FDCWD
+_FLUSH_BYTES = 64 << 10
+_MUCH_BYTES = 1 << 20
+_NAMES_ALONE = ("files", "links", "specials", "directories")
+
+
+class ListVisitor(EntryVisitor):
+    """The visitor of one worker thread."""
+
+    batch_names: ClassVar[int] = 2 * CAPACITY
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        plan: ListPlan = task.plan
+        self._plan, self._form = plan, plan.form
+        self._looks_up = plan.looks_up
+        self._keys = Keys(plan.keys, directories_first=plan.directories_first)
+        self._fields = Fields(plan.form, plan.now_ns)
+        self._rows = Rows(plan.form) if plan.form.is_rows else None
+        self._follows = plan.directories_first or plan.form.follows
+        self._stats: Stats = task.stats
+        self._acts: Actions | None = task.acts
+        self._context: Context[Any] | None = None
+        self._kept: list[bytes] = []
+        self._kept_bytes = 0
+        more = self._follows or self._rows or self._acts or plan.form.shape == "total"
+        is_plain = self._keys.of_names_alone and not more
+        # Of a file nothing is asked but with all others, of whatever directories.
+        is_plain = is_plain and plan.form.is_alike
+        if is_plain and plan.recursive and plan.form.hidden < len(_ITSELF):
+            looks, sorts = self._looks_up, bool(plan.keys)
+            self.scan = DirectoryScan(_FEW, 2 * CAPACITY, looks, sort=sorts, any_device=not looks)
+
+    def _shown(self, where: Where) -> bytes:
+        """Return the printed path of a directory; empty for the place of PATHs."""
+        if where.path == HOLDER:
+            return b""
+        shown = self._plan.roots[where.root].shown
+        if not where.path:
+            return shown
+        return shown.rstrip(b"/") + b"/" + where.path
+
+    # ---- directories -----------------------------------------------------------
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        self._context = context
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """Open a directory; its contents are sorted by its place."""
+        super().enter(opened, source, holder)
+        status = source.opened.status
+        if holder is None:
+            opened.ancestors = root_place(opened.root)
+        else:
+            key = self._keys.of_directory(os.path.basename(opened.path), status)
+            opened.ancestors = place_in(holder.ancestors, key)
+        if self._form.shape == "total":
+            sums = (1, status.st_size, status.st_blocks, status.st_mtime_ns)
+            self._keep_sums(opened.ancestors, sums, self._shown(opened))
+        return None
+
+    def scan_of(self, above: Open[int]) -> DirectoryScan | None:
+        """See `Visitor`. Where look-ups are slow, those of a batch overlap."""
+        if self.scan is None or not (self._looks_up and self._stats.is_slow):
+            return self.scan
+        return self.scan._replace(max_batch_entries=CAPACITY, look_up=False, keep_open=True)
+
+    def process_directories(
+        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
+    ) -> list[bytes]:
+        """See `Visitor`."""
+        shown = self._shown(above).rstrip(b"/") + b"/"
+        listed, undone = batch.names, list[bytes]()
+        bodies = self._bodies(batch, require(above.leases)[0].fd, shown)
+        if bodies is None:
+            return listed
+        if b"\0." in b"\0" + batch.text and not self._form.hidden:
+            hides = [b"\0." in b"\0" + text for text in batch.texts()]
+            undone = list(compress(listed, hides))
+            seen = [not does for does in hides]
+            listed, bodies = list(compress(listed, seen)), list(compress(bodies, seen))
+        headings = [b""] * len(listed)
+        if self._plan.headed:
+            paths = self._fields.shown([shown + name for name in listed])
+            headings = [path + b":\n" for path in paths]
+        places = [place_in(above.ancestors, key) for key in self._keys.of(listed, None, {})]
+        self._keep(*directories(places, headings, bodies))
+        return undone
+
+    def _bodies(self, some: DirectoryBatch, fd: int, shown: bytes) -> list[bytes] | None:
+        """Return the text of several directories of files; None if an entry has failed.
+
+        The format needs only the status of these files.
+        """
+        names, counts = some.inside, some.counts
+        stats = self._stats if self._looks_up and names else None
+        if stats is not None and some.fds:
+            try:
+                stats.look(some.entry_fds(), names)
+            except Failed:
+                return None
+            if not all(map(stat.S_ISREG, set(stats.column("mode", 0, len(names))))):
+                return None  # it was another one when the directory was read
+        elif stats is not None:
+            stats.put(some.table, some.each_s)
+        order = None
+        if self._keys.turns:
+            order = [place for begin, end in some.ranges() for place in reversed(range(begin, end))]
+        looked = Looked(names, names, stats, {}, {}, fd, shown, 0, {})
+        return self._fields.bodies(looked, counts, order, some.text * self._fields.are_plain)
+
+    def read_directory(
+        self, opened: Open[int], weight: float, source: Lease, context: Context[Any]
+    ) -> list[bytes] | None:
+        """See `Visitor`: a directory of few names, of which one record is made."""
+        found = self._few(source)
+        if found is None:
+            return None
+        names, below = found
+        count = len(names)
+        known = len(below)
+        self.counters.found += count
+        opened.weight = weight / max(1, count)
+        itself = _ITSELF if self._form.hidden > 1 else ()
+        names[:0] = itself
+        looked = self._looked(opened, names, source.fd, context, len(itself))
+        below += self._count(looked)
+        self.counters.files -= known  # see `_count`
+        if not self._plan.recursive:
+            self.counters.directories += len(below)
+            below = []
+        self.counters.weight += weight - opened.weight * len(below)
+        self._keep_entries(opened, looked, context, whole=True)
+        return below
+
+    def _few(self, source: Lease) -> tuple[list[bytes], list[bytes]] | None:
+        """Return the names of a directory and, without look-ups, its subdirectories.
+
+        None if there are many names.
+        """
+        found = names_and_kinds(source.fd, MAX_WHOLE, asks=not self._looks_up)
+        if found is None or (not self._looks_up and 0 in found[1]):
+            return None
+        names, kinds = found
+        below: list[bytes] = []
+        if not self._looks_up and FOLDER in kinds:
+            below = [name for name, kind in zip(names, kinds, strict=True) if kind == FOLDER[0]]
+        return self._visible(names), self._visible(below)
+
+    def _visible(self, names: list[bytes]) -> list[bytes]:
+        return names if self._form.hidden else [name for name in names if name[:1] != b"."]
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+        """Look up directories that are not entered, of a large or filtered directory."""
+        itself = _ITSELF if self._form.hidden > 1 and opened.only is None else ()
+        if opened.only is None:
+            self._keep_widths(opened.ancestors, Widths([], heading=self._heading(opened)))
+        for block in blocks:
+            if not self._form.hidden:
+                for kind in _NAMES_ALONE:
+                    names = [name for name in getattr(block, kind) if not name.startswith(".")]
+                    setattr(block, kind, names)
+            if not self._plan.recursive:
+                block.specials += block.directories
+                block.directories = []
+            entered = [*itself, *encoded(block.directories)]
+            for at in range(0, len(entered), CAPACITY):
+                some = entered[at : at + CAPACITY]
+                self._keep_entries(opened, self._looked(opened, some, source.fd, None, 0), None)
+            itself = ()
+            self._flush_much()
+            yield block
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """Process names of a large directory, or a PATH."""
+        every = names.all()
+        for at in range(0, len(every), CAPACITY):
+            if at and context.is_stopping():
+                context.spawn(list(handed_back(where, every[at:])))
+                break
+            some = every[at : at + CAPACITY]
+            self.counters.weight += where.weight * len(some)
+            looked = self._looked(where, some, fds[0], context, 0)
+            self.counters.directories += len(self._count(looked))
+            self._keep_entries(where, looked, context)
+
+    def operands(self) -> None:
+        """Widen the columns of PATHs for directories among them, as ls does."""
+        some = self._plan.directories
+        for at in range(0, len(some), CAPACITY):
+            names = some[at : at + CAPACITY]
+            looked = self._looked(None, names, _HERE, None, 0)
+            widths = self._fields.of(looked)[1]
+            widths.blocks = 0
+            self._keep_widths(OPERANDS, widths)
+
+    def _looked(
+        self,
+        where: Where | None,
+        names: Sequence[bytes],
+        fd: int,
+        context: Context[Any] | None,
+        itself: int,
+    ) -> Looked:
+        """Look up names if necessary; with a context, report failures."""
+        shown, typed, failed = b"", names, dict[int, OSError]()
+        if where is not None:
+            shown = self._shown(where)
+            if where.path == HOLDER:
+                typed = [self._plan.roots[where.root].shown]
+        if not self._looks_up:
+            return Looked(names, typed, None, {}, {}, fd, shown, itself, {})
+        try:
+            if where is None:
+                self._stats.look_at_paths(names)
+            else:
+                self._stats.look_many(fd, names)
+        except Failed as some:
+            failed = some.errors
+            if where is not None and context is not None:
+                for place, error in failed.items():
+                    if place >= itself:
+                        path = join_path(where.path, names[place])
+                        self.fail(where.root, path, "look up", error, context)
+        kinds = _kinds(fd) if failed else {}
+        looked = Looked(names, typed, self._stats, failed, kinds, fd, shown, itself, {})
+        if self._follows:
+            for place, mode in enumerate(looked.column("mode")):
+                if stat.S_ISLNK(mode) and place not in failed:
+                    with suppress(OSError):  # it leads nowhere
+                        looked.led[place] = os.stat(names[place], dir_fd=fd).st_mode
+        return looked
+
+    def _count(self, looked: Looked) -> list[bytes]:
+        """Count looked up names; return the directories among them."""
+        counters, count = self.counters, len(looked.names) - looked.itself
+        counters.sized += count
+        if looked.stats is None:
+            counters.files += count  # what else they are nobody asked
+            return []
+        if not looked.itself and not looked.failed:
+            mode = looked.stats.common("mode", count) or 0
+            if stat.S_ISREG(mode):
+                counters.files += count
+                return []
+            if stat.S_ISDIR(mode):
+                return list(looked.names)
+        below = []
+        for place, mode in enumerate(looked.column("mode")):
+            if place < looked.itself or place in looked.failed:
+                continue
+            if stat.S_ISREG(mode):
+                counters.files += 1
+            elif stat.S_ISDIR(mode):
+                below.append(looked.names[place])
+            elif stat.S_ISLNK(mode):
+                counters.links += 1
+            else:
+                counters.special += 1
+        return below
+
+    # ---- records ----------------------------------------------------------
+
+    def _tell(self, where: Where, looked: Looked) -> None:
+        """Send a record for each looked up name to rank 0."""
+        acts = require(self._acts)
+        modes = [] if looked.stats is None else looked.column("mode")
+        path = b"" if self._plan.roots[where.root].name else where.path
+        for place, name in enumerate(looked.names):
+            if place >= looked.itself and name not in _ITSELF and place not in looked.failed:
+                kind = LETTERS.get(stat.S_IFMT(modes[place]), "?") if modes else ""
+                below = b"" if where.path == HOLDER else join_path(path, name)
+                acts.done("list", where.root, below, kind)
+        if acts.is_full and self._context is not None:
+            acts.tell(self._context)
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        super().fail(root, path, doing, error, context)
+        if self._acts is not None:
+            path = b"" if self._plan.roots[root].name else path
+            self._acts.failed("list", root, path, error.errno)
+
+    def _keep_entries(
+        self,
+        where: Where,
+        looked: Looked,
+        context: Context[Any] | None,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Keep entries: all of a directory with `whole`, else some."""
+        if self._acts is not None:
+            self._tell(where, looked)
+        if self._form.shape == "total":
+            if context is not None:
+                self._add_sums(where, looked)
+            return
+        rows = None if self._rows is None else self._made_rows(where, looked, context)
+        place = getattr(where, "ancestors", b"") or OPERANDS
+        order, heading = None, b"" if rows is not None and whole else self._heading(where)
+        if self._plan.keys:
+            keys = self._keys.of(looked.typed, looked.stats, looked.led)
+            if not whole:
+                widths = Widths([])
+                if rows is None:
+                    made, widths = self._fields.of(looked)
+                    rows = list(map(b"\0".join, made))
+                widths.heading = heading
+                self._keep_widths(place, widths)
+                self._keep(*map(record, repeat(place), rows, keys))
+                return
+            order = sorted(range(len(keys)), key=keys.__getitem__)
+        if rows is None:
+            (text,) = self._fields.bodies(looked, [len(looked.names)], order, whole=whole)
+        else:
+            text = b"".join(rows if order is None else map(rows.__getitem__, order))
+        self._keep(*directories((place,), (heading,), (text,)))
+
+    def _made_rows(self, where: Where, looked: Looked, context: Context[Any] | None) -> list[bytes]:
+        """Return the rows of looked up names, for programs."""
+        made = require(self._rows)
+        if context is not None:
+            made.is_stopping = context.is_stopping
+        rows = made.of(looked)
+        for place, error in made.failed:
+            # It was counted as what it is.
+            self._recount(where, looked, place, error, context)
+        return rows
+
+    def _heading(self, where: Where) -> bytes:
+        if not self._plan.headed or where.path == HOLDER:
+            return b""
+        (shown,) = self._fields.shown([self._shown(where)])
+        return shown + b":\n"
+
+    def _keep_widths(self, place: bytes, widths: Widths) -> None:
+        if self._rows is None and self._form.shape != "total" and self._plan.keys:
+            self._keep(record(place, msgspec.msgpack.encode(widths)))
+
+    def _add_sums(self, where: Where, looked: Looked) -> None:
+        """Add entries other than directories to the sums of their directory."""
+        columns = map(looked.column, ("mode", "size", "blocks"))
+        times = require(looked.stats).times_ns("mtime", 0, len(looked.names))
+        rows = [
+            row
+            for place, row in enumerate(zip(*columns, times, strict=True))
+            if not stat.S_ISDIR(row[0]) and place not in looked.failed
+        ]
+        if rows:
+            _, sizes, blocks, newest = zip(*rows, strict=True)
+            sums = (len(rows), sum(sizes), sum(blocks), max(newest))
+            place = getattr(where, "ancestors", b"") or OPERANDS
+            self._keep_sums(place, sums, looked.shown or looked.typed[0])
+
+    def _keep_sums(self, place: bytes, sums: tuple[int, ...], shown: bytes) -> None:
+        self._keep(record(place, b"%d %d %d %d " % sums + shown))
+
+    def _recount(
+        self,
+        where: Where,
+        looked: Looked,
+        place: int,
+        error: OSError,
+        context: Context[Any] | None,
+    ) -> None:
+        mode = looked.column("mode")[place]
+        if context is None or place < looked.itself or stat.S_ISDIR(mode):
+            return
+        if stat.S_ISREG(mode):
+            self.counters.files -= 1
+        elif stat.S_ISLNK(mode):
+            self.counters.links -= 1
+        else:
+            self.counters.special -= 1
+        path = join_path(where.path, looked.names[place])
+        self.fail(where.root, path, "read", error, context)
+
+    def _keep(self, *packed: bytes) -> None:
+        self._kept += packed
+        self._kept_bytes += sum(map(len, packed))
+
+    def _flush_much(self) -> None:
+        """Send records if there are many: a directory may hold any number of directories."""
+        if self._kept_bytes > _MUCH_BYTES and self._context is not None:
+            self._flush(self._context)
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """Send all records to rank 0."""
+        self._flush(context)
+        if self._acts is not None:
+            self._acts.tell(context)
+        self._context = None
+
+    def _flush(self, context: Context[Any]) -> None:
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
+        some, size = [], 0
+        for packed in kept:
+            some.append(packed)
+            size += len(packed)
+            if size > _FLUSH_BYTES:
+                context.note([Records(tuple(some))])
+                some, size = [], 0
+        if some:
+            context.note([Records(tuple(some))])
+
+
+def _kinds(fd: int) -> dict[bytes, bytes]:
+    """Return letters for the names of a directory, as ls prints them without look-ups.
+
+    None for unknown kinds.
+    """
+    kinds = {}
+    with suppress(OSError), os.scandir(to_scan(rewound(fd))) as entries:
+        for entry in entries:
+            letter = b"d" if entry.is_dir(follow_symlinks=False) else b"-"
+            letter = b"l" if entry.is_symlink() else letter
+            kinds[os.fsencode(exact(entry.name))] = letter
+    return kinds
+
+
+class ListTask(TreeTask):
+    """The part of a rank, or of a thread. Slow look-ups of a thread overlap."""
+
+    notice_type = Failure | Lines | Records
+    counters_type, visitor_type = Counters, ListVisitor
+    plan: ListPlan
+
+    def begin(self) -> None:
+        plan, first = self.plan, self.first
+        self.acts: Actions | None = None
+        if plan.acts.any:
+            self.acts = Actions("fls", plan.acts, self.rank, None if first is None else first.acts)
+        self._throttle: Throttle | None = None
+        if plan.operations_per_s is not None:
+            rate = plan.operations_per_s / plan.ranks
+            self._throttle = Throttle(rate, BURST_S) if first is None else first._throttle
+        if self.turns is not None:  # each thread has one look-up under way
+            self.stats = Stats(1)
+            return
+        division = divide(self.plan.threads)
+        self.threads, self.max_threads = division.workers, division.most
+        number = 0 if self.first is None else len(self.first.parts)
+        self.stats = Stats(division.helped_of(number))
+
+    @property
+    def is_at_will(self) -> bool:
+        return self._throttle is None and super().is_at_will
+
+    def pace(self, count: int, stop: Callable[[], bool]) -> None:
+        """Wait for the rate limit: an entry is an operation."""
+        if self._throttle is not None:
+            self._throttle.take(count, stop)
+
+    def walker(self, visitor: EntryVisitor) -> Walker[int]:
+        self._visitor: Any = visitor
+        return super().walker(visitor)
+
+    def seed(self) -> Iterable[Any]:
+        self._visitor.operands()
+        return super().seed()
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.stats.close()
+        super().close()

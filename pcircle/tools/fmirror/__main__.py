@@ -1,0 +1,12 @@
+"""The command `fmirror`, and `python -m pcircle.tools.fmirror`: see `pcircle.cli.startup`."""
+
+from __future__ import annotations
+
+import sys
+
+from pcircle.cli.startup import command
+
+main = command("fmirror")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Changes in a source since the last complete run, as btrfs reports them.
+
+The source is a read-only snapshot of the same subvolume as the last source, so everything is on
+disk and unchanging. Each inode that is newer than the last run gives its paths; of each newer
+directory the names are compared with the target's, so new, removed and renamed entries are found by
+the directories that they entered and left. A subvolume within the source is an empty directory of
+the snapshot, without an inode: it is compared as a whole if its name is new. Nothing else is
+compared, on either side: the option asserts that only fmirror has changed the target.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+import msgspec
+
+from pcircle.core.encoding import text_of, to_scan
+from pcircle.fs.attributes.btrfs import (
+    ROOT_INODE,
+    Subvolume,
+    changed_since,
+    names_of,
+    path_of,
+    subvolume_of,
+    subvolumes_in,
+)
+from pcircle.fs.attributes.mounts import mounts_below
+from pcircle.fs.directories import open_below
+from pcircle.fs.lists import record_of
+from pcircle.tools.fmirror.work.surplus import Finder
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """Records of a list of what to copy, and paths that only the target has."""
+
+    records: list[bytes]
+    surplus: list[bytes]
+
+
+def source_of(path: bytes) -> Subvolume | None:
+    """Return the subvolume of which a directory is the root, or None. OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return subvolume_of(fd)
+    finally:
+        os.close(fd)
+
+
+def unfit(path: bytes, known: tuple[str, int] | None) -> str:
+    """Return why the file system cannot report the changes in a source; empty if it can.
+
+    `known` has the origin and the generation of the last complete run.
+    """
+    try:
+        now = source_of(path)
+    except OSError as error:
+        return f"it could not be asked: {error.strerror}"
+    if now is None or not now.read_only:
+        return "the source is no read-only snapshot of btrfs"
+    if os.geteuid():
+        return "only root may ask btrfs"
+    if known is None:
+        return "there was no complete run before of which the generation is known"
+    if now.origin != known[0] or now.generation < known[1]:
+        return "the source is no later state of what it was at the last complete run"
+    if mounts_below(path):
+        return "there are mount points below the source"
+    return ""
+
+
+def found(
+    source: bytes, target: bytes, generation: int, number: int | None, finder: Finder | None
+) -> Changes:
+    """Return the changes in a source since a generation. OSError.
+
+    `number` is the number of the earlier snapshot, if it still exists; without a `finder`
+    extraneous entries are not searched.
+    """
+    changes = Changes([], [])
+    fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        directories = set()
+        for inode, mode in changed_since(fd, generation):
+            if stat.S_ISDIR(mode):
+                directories.add(inode)
+                continue
+            for directory, name in names_of(fd, inode):
+                path = os.path.join(path_of(fd, directory), name)
+                changes.records.append(record_of(path, whole=False))
+        paths = {path_of(fd, inode): inode for inode in directories}
+        whole: bytes | None = None
+        for path in sorted(paths, key=lambda path: path.split(b"/")):
+            if whole is not None and path.startswith(whole):
+                continue
+            if _may_have_moved(fd, paths[path], directories, number):
+                changes.records.append(record_of(path, whole=True))
+                changes.records.extend(_other_names(fd, path))
+                whole = path + b"/"
+            else:
+                _directory(path, (fd, top), changes, finder)
+                for name in subvolumes_in(fd, paths[path], generation):
+                    changes.records.append(record_of(os.path.join(path, name), whole=True))
+    finally:
+        os.close(fd)
+        os.close(top)
+    return changes
+
+
+def _may_have_moved(fd: int, inode: int, changed: set[int], number: int | None) -> bool:
+    """Return whether entries below a directory may have had another path.
+
+    The earlier snapshot shows it; without it, a rename is recognised by the change of the parent.
+    """
+    if inode == ROOT_INODE:
+        return False
+    if number is None:
+        return any(above in changed for above, _ in names_of(fd, inode))
+    try:
+        return path_of(fd, inode, number) != path_of(fd, inode)
+    except FileNotFoundError:
+        return True
+
+
+def _other_names(top_fd: int, path: bytes) -> Iterator[bytes]:
+    """Yield records of all names of hard-linked files below a directory."""
+    paths = [path]
+    while paths:
+        path = paths.pop()
+        fd = open_below(top_fd, path)
+        try:
+            with os.scandir(to_scan(fd)) as entries:
+                for entry in entries:
+                    name = os.fsencode(entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        paths.append(os.path.join(path, name))
+                        continue
+                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    if status.st_nlink > 1:
+                        for above, other in names_of(top_fd, status.st_ino):
+                            yield record_of(os.path.join(path_of(top_fd, above), other))
+        finally:
+            os.close(fd)
+
+
+def _directory(path: bytes, tops: tuple[int, int], changes: Changes, finder: Finder | None) -> None:
+    """Compare the names of a directory with the target's, if it exists there."""
+    changes.records.append(record_of(path or b".", whole=False))
+    fds = [open_below(tops[0], path)]
+    try:
+        fds.append(open_below(tops[1], path))
+        here, there = (set(os.listdir(b"/proc/self/fd/%d" % fd)) for fd in fds)
+        for name in here - there:
+            changes.records.append(record_of(os.path.join(path, name), whole=True))
+        if finder is not None and there - here:
+            names = set(map(text_of, here))
+            for paths in finder.surplus(names, (fds[0], fds[1]), path):
+                changes.surplus.extend(paths)
+    except (FileNotFoundError, NotADirectoryError):
+        changes.records.append(record_of(path, whole=True))
+    finally:
+        for fd in fds:
+            os.close(fd)

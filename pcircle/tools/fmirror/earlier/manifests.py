@@ -1,0 +1,199 @@
+"""`--since-manifest`: a job before the copy that uses a manifest of B to select entries.
+
+The mirror that follows is restricted to a list, and compares its entries with the actual target. So
+a wrong manifest can make a run miss a change, but never replace or remove correct data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.core.errors import StoppedEarly, UsageError
+from pcircle.core.guards import require
+from pcircle.core.writing import discard
+from pcircle.fs.lists import Lists, sort
+from pcircle.fs.sorting import pieces
+from pcircle.ops.compare import fields
+from pcircle.ops.compare.manifests import KNOWN, open_verified
+from pcircle.ops.digest.manifest import Manifest
+from pcircle.runtime import Outcome
+from pcircle.tool.times import limit_of
+from pcircle.tool.treetool import TreeConsole, TreeProgram
+from pcircle.tools.fmirror.earlier import proof, state
+from pcircle.tools.fmirror.earlier.lock import Lock
+from pcircle.tools.fmirror.earlier.survey import SurveyPlan, SurveyTask, Told
+from pcircle.tools.fmirror.options import MirrorOptions
+from pcircle.tools.fmirror.plan import compared
+from pcircle.tools.fmirror.refusals import refuse_inside
+from pcircle.tools.fmirror.removal import Found
+from pcircle.tools.fmirror.work.surplus import Surplus
+from pcircle.ui.names import show
+from pcircle.walk.attributes import ANY
+from pcircle.walk.roots import Root
+
+QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
+UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
+
+
+class SurveyConsole(TreeConsole):
+    """Keeps the selected entries, on rank 0."""
+
+    _program: Survey
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        for value in values:
+            if isinstance(value, Told):
+                self._program.add(value)
+            elif isinstance(value, Surplus):
+                self._program.found.add(value)
+
+    def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
+        self._program.entries = self.total(outcome).found
+        return super().conclude(outcome)
+
+
+class Survey(TreeProgram):
+    """The survey job. Its results are on rank 0: `lists`, `found` and the number of `entries`.
+
+    `used` means that the manifest selects; otherwise everything is compared. `is_first` marks rank
+    0.
+    """
+
+    name = "fmirror"
+    again = True
+    plan_type, task_type, console_type = SurveyPlan, SurveyTask, SurveyConsole
+
+    def __init__(self, typed: argparse.Namespace, options: MirrorOptions, lock: Lock) -> None:
+        typed = argparse.Namespace(**vars(typed) | UNTOLD)
+        super().__init__(typed, options.sources)
+        self._mirror, self._lock = options, lock
+        self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)
+        self.limit = limit_of(options.stop)
+        self.used = self.is_first = False
+        self.entries = 0
+        self.found = Found()
+        self._records = tempfile.TemporaryFile(prefix="pcircle-list-")  # noqa: SIM115
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
+        return {**vars(self), "found": None, "_records": None, "_lock": None}
+
+    def add(self, told: Told) -> None:
+        """Add selected entries. StoppedEarly without space."""
+        try:
+            self._records.write(b"".join(record + b"/" for record in told.records))
+        except OSError as error:
+            text = "cannot write the list to the temporary directory"
+            raise StoppedEarly(f"{text}: {error.strerror}") from error
+
+    def lists(self) -> Lists | None:
+        """Return the selected entries; None for everything."""
+        if not self.used:
+            return None
+        self._records.seek(0)
+        return sort([(0, pieces(self._records, b"/"))])
+
+    def changed(self) -> Iterator[tuple[bytes, bool]]:
+        """Yield everything that may have changed, each with whether its subtree may have."""
+        self._records.seek(0)
+        for record in pieces(self._records, b"/"):
+            yield record.rstrip(b"\0").replace(b"\0", b"/"), record.endswith(b"\0")
+        for path in self.found.paths():
+            yield path, True
+
+    def close_all(self) -> None:
+        """Release the space."""
+        discard(self._records)
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        """Return the fields to compare, if the manifest may stand for the target."""
+        self.is_first = True
+        options, upkeep = self._mirror, self._mirror.upkeep
+        source, target = options.sources[0], options.target
+        if roots[0].name:
+            raise UsageError(f"'{show(source)}' is not a directory")
+        refuse_inside(source, target)
+        if not options.dry:
+            self._lock.take(options.kept_at, options.state_dir)
+        path = os.path.abspath(os.fsencode(require(options.since_manifest)))
+        manifest = open_verified(path)
+        self._refuse(manifest)
+        known = state.read(state.place_of(options.kept_at, options.state_dir))
+        why, quiet_ns = self._unfit(known, path)
+        self._say(why)
+        self.used = not why
+        wanted = compared(options.keep, privileged=not os.geteuid())
+        asks = upkeep.ctime or bool(wanted & ~KNOWN)
+        wanted |= fields.MTIME * (upkeep.look == "time")
+        wanted |= fields.CONTENT * (upkeep.look == "content")
+        return {
+            "manifest": path if self.used else b"",
+            "target": target,
+            "fields": wanted & KNOWN,
+            "window_ns": upkeep.window_ns,
+            "asks": asks,
+            "links": options.keep.links,
+            "quiet_ns": quiet_ns,
+            "device": os.stat(source).st_dev,
+            "deleting": options.deleting,
+        }
+
+    def _refuse(self, manifest: Manifest) -> None:
+        """Raise UsageError for the manifest of another tree."""
+        options, of = self._mirror, manifest.root.name
+        paths = os.path.abspath(options.target), os.path.realpath(options.target)
+        if options.allow_foreign or of in paths:
+            return
+        raise UsageError(
+            f"'{show(os.fsencode(require(options.since_manifest)))}' is a manifest of "
+            f"'{show(of)}', not of '{show(options.target)}'; if that is the same tree, add "
+            "--allow-foreign"
+        )
+
+    def _unfit(self, known: state.State | None, path: bytes) -> tuple[str, int]:
+        """Return why the manifest cannot stand for the target, or an empty text.
+
+        The second value is the time before which the source is unchanged.
+        """
+        options = self._mirror
+        if known is None:
+            return "there was no complete run before", 0
+        why = proof.overdue(options, known) or proof.other_target(options, known)
+        identity = state.identity_if_readable(options.sources[0])
+        quiet_ns = proof.source_quiet_ns(options, known, identity)
+        if not why and quiet_ns is None:
+            why = "the source is not known from the last complete run, or that was without --ctime"
+        if not why and os.stat(path).st_mtime_ns <= known.touched_ns:
+            why = "the target may have been changed by a run since the manifest was made"
+        return why, 0 if quiet_ns is None else quiet_ns
+
+    def _say(self, why: str) -> None:
+        options = self._mirror
+        if options.quiet:
+            return
+        if why:
+            self.remark(f"all of the target is looked at: {why}")
+            return
+        path = os.fsencode(require(options.since_manifest))
+        made = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.stat(path).st_mtime))
+        self.remark(
+            f"the target is not read: '{show(path)}' of {made} tells what it has, and what a "
+            "manifest does not tell is as the last complete run has left it"
+        )
+
+    def remark(self, text: str) -> None:
+        """Print a line, although the job is silent."""
+        if not self._mirror.silent:
+            super(TreeProgram, self).complain(text)
+
+    def complain(self, text: str) -> None:
+        """Print a refusal, although the job is silent."""
+        self._refusal = text
+        self.remark(text)

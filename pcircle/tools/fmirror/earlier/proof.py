@@ -1,0 +1,165 @@
+"""Proof, by the last state, that the file system reports all later changes.
+
+Source: the snapshot of the last complete run still exists unchanged. Identities of snapshots are
+random, so a file system that has it shares its history, and was neither recreated nor restored from
+an earlier image; later changes have newer generations. Target: no inode has changed since. btrfs
+records the last change by generation and by nanosecond, which a restored file system does not
+reproduce; a snapshot of the target changes neither. No clocks are compared.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pcircle.fs.attributes.btrfs import Subvolume, has_subvolumes, number_of, subvolume_of, sync
+from pcircle.fs.attributes.mounts import mounts_below
+from pcircle.tools.fmirror.earlier import state
+from pcircle.tools.fmirror.earlier.state import Identity, Left, State
+from pcircle.tools.fmirror.options import MirrorOptions
+from pcircle.tools.fmirror.plan import kept_words
+from pcircle.walk.attributes import ANY
+
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def is_whole(options: MirrorOptions) -> bool:
+    """Return whether a run covers the whole source and leaves the target equal to it."""
+    upkeep = options.upkeep
+    if options.filters or options.files_from is not None or options.wanted != ANY:
+        return False
+    if options.apply is not None:
+        return False
+    if options.one_file_system and mounts_below(options.sources[0]):
+        return False
+    part = upkeep.newer or upkeep.stays or upkeep.existing or upkeep.prunes
+    return not (part or options.compare_dest)
+
+
+def other_target(options: MirrorOptions, known: State) -> str:
+    """Return why the target is not in the state of the last complete run, or an empty text."""
+    target = options.target
+    if state.identity_if_readable(target) != known.target:
+        return "the target is another directory than at the last complete run"
+    if not frozenset(kept_words(options.keep)) <= known.kept:
+        return "the last complete run has kept less"
+    if not state.is_given_alike(known, options.keep.given):
+        return "the last complete run has given other owners or modes, or names decide"
+    if not state.has_mark(target, known):
+        return "the target was changed since the last complete run, or restored from an image"
+    return ""
+
+
+def overdue(options: MirrorOptions, known: State) -> str:
+    """Return why everything must be compared again, or an empty text."""
+    if options.full_every_s is None:
+        return ""
+    if state.now_ns() - known.full_ns <= options.full_every_s * 10**9:
+        return ""
+    return "the last run that did so is older than --full-every"
+
+
+def quiet_ns(
+    options: MirrorOptions, known: State, identity: Identity | None
+) -> tuple[int, int] | None:
+    """Return the times before which nothing has changed, on both sides.
+
+    `identity` is the source's. None unless both file systems are those of the last complete run,
+    and were not restored from an image.
+    """
+    ours_ns = source_quiet_ns(options, known, identity)
+    try:
+        there = state.identity_of(options.target)
+        is_marked = state.has_mark(options.target, known)
+    except OSError:
+        return None
+    if ours_ns is None or there != known.target or not is_marked:
+        return None
+    if there.filesystem.endswith(" -"):
+        return None
+    return ours_ns, state.quiet_since(known, there.filesystem)
+
+
+def source_quiet_ns(options: MirrorOptions, known: State, identity: Identity | None) -> int | None:
+    """Return the source's part of `quiet_ns`."""
+    wanted = frozenset(kept_words(options.keep))
+    wanted |= {state.READ} if options.upkeep.ctime else set()
+    if identity is None or identity != known.identity or not wanted <= known.kept:
+        return None
+    if not state.is_given_alike(known, options.keep.given):
+        return None
+    try:
+        if not state.session_of(options.sources[0]).continues(known.session):
+            return None
+    except OSError:
+        return None
+    return state.quiet_since(known, identity.filesystem)
+
+
+def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:
+    """Return what to record of a source: its origin with its generation, and its identity.
+
+    None if it proves nothing later.
+    """
+    if now is None or not now.read_only or now.is_touched:
+        return None
+    return (now.origin, now.generation), now.uuid
+
+
+def number_of_last(source: bytes, known: State) -> int | None:
+    """Return the number of the last run's snapshot, if it exists unchanged."""
+    if known.snapshot is None:
+        return None
+    fd = os.open(source, _FLAGS)
+    try:
+        return number_of(fd, known.snapshot)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def left_of(target: bytes) -> Left | None:
+    """Return the state of a target with everything written to it; None if unknown."""
+    try:
+        fd = os.open(target, _FLAGS)
+        try:
+            if subvolume_of(fd) is None:
+                return None
+            sync(fd)  # what is not on disk yet changes inodes later
+            now = subvolume_of(fd)
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    return None if now is None or now.read_only else Left(now.uuid, *now.changed)
+
+
+def _has_subvolumes(target: bytes) -> bool:
+    """Return whether a target that is a subvolume may contain others."""
+    try:
+        fd = os.open(target, _FLAGS)
+        try:
+            return has_subvolumes(fd)
+        finally:
+            os.close(fd)
+    except OSError:
+        return True
+
+
+def unproven(options: MirrorOptions, known: State, number: int | None) -> str:
+    """Return why a change may have been missed, or an empty text."""
+    if options.upkeep.look in ("content", "none"):
+        return "all files are to be compared, or copied"
+    if not is_whole(options):
+        return "only a part of the source is meant"
+    if number is None:
+        return "the snapshot of the last complete run is not there any more"
+    if options.deleting.wanted and not known.alike:
+        return "the last complete run has left entries that the source has not"
+    if known.left is None:
+        return "the target was no subvolume of btrfs at the last complete run"
+    if mounts_below(options.target) or _has_subvolumes(options.target):
+        return "there are subvolumes or mount points below the target"
+    if known.left != left_of(options.target):
+        return "the target was changed since the last complete run"
+    return ""

@@ -1,0 +1,247 @@
+"""`--new-manifest`: a last job that reads what was new, for a manifest of B.
+
+Entries that the survey has selected are read in the target; all other entries are copied from the
+old manifest. So a run can follow a run without a full signature in between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import msgspec
+
+from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
+from pcircle.core.guards import require
+from pcircle.core.writing import WholeFile
+from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.lists import Lists, record_of, sort
+from pcircle.fs.safe_open import create, replace
+from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.ops.compare.manifests import DigestComparer
+from pcircle.ops.digest.algorithms import get_algorithm
+from pcircle.ops.digest.manifest import Manifest, ManifestEntry
+from pcircle.ops.digest.manifest_update import ManifestUpdate
+from pcircle.runtime import Context
+from pcircle.tool.failures import Failure
+from pcircle.tool.program import run_tool
+from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask, resolve
+from pcircle.tool.treetool import TreeConsole, TreeProgram
+from pcircle.tools.fmirror.earlier.manifests import QUIET, UNTOLD, Survey
+from pcircle.tools.fmirror.options import MirrorOptions
+from pcircle.ui.names import show
+from pcircle.walk.attributes import ANY
+from pcircle.walk.items import handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.roots import Root
+from pcircle.walk.visitor import Names, Where
+
+_TOGETHER = 256
+_NO_SUCH = (FileNotFoundError, NotADirectoryError)
+
+
+class RenewalPlan(TreePlan, frozen=True, kw_only=True):
+    """The plan of a renewal, with the algorithm of its digests."""
+
+    algorithm: str
+
+
+class Fresh(msgspec.Struct, frozen=True, array_like=True, tag="n"):
+    """Directories with their times, and entries of directories, in their present state."""
+
+    directories: tuple[tuple[bytes, int, int], ...]
+    entries: tuple[tuple[bytes, ManifestEntry], ...]
+
+
+class RenewalVisitor(EntryVisitor):
+    """The visitor of one worker thread."""
+
+    batch_names: ClassVar[int] = CAPACITY
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        plan: RenewalPlan = task.plan
+        self._stats = Stats()
+        name = plan.algorithm
+        self._digests = None if not name else DigestComparer(get_algorithm(name), self.counters)
+        self._directories: list[tuple[bytes, int, int]] = []
+        self._entries: list[tuple[bytes, ManifestEntry]] = []
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """Send all findings to rank 0."""
+        self._tell(context)
+
+    def _tell(self, context: Context[Any]) -> None:
+        directories, self._directories = self._directories, []
+        entries, self._entries = self._entries, []
+        if directories or entries:
+            context.note([Fresh(tuple(directories), tuple(entries))])
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        status = source.opened.status
+        self._directories.append((opened.path, status.st_mtime_ns, status.st_ctime_ns))
+        return super().enter(opened, source, holder)
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """Record an entry as missing."""
+        if isinstance(error, _NO_SUCH):
+            self.counters.files += 1
+        else:
+            super().fail(root, path, doing, error, context)
+
+    def close(self) -> None:
+        """End the helper threads."""
+        self._stats.close()
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        every = names.all()
+        errors: dict[int, OSError] = {}
+        some, rest = every[:CAPACITY], every[CAPACITY:]
+        try:
+            self._stats.look(fds[0], some)
+        except Failed as failed:
+            errors = failed.errors
+        rows = zip(some, self._stats.rows(len(some)), strict=True)
+        counters = self.counters
+        for place, (name, row) in enumerate(rows):
+            counters.weight += where.weight
+            counters.sized += 1
+            try:
+                if place in errors:
+                    raise errors[place]
+                entry = require(self._digests).entry(name, fds[0], row, context.is_stopping)
+            except OSError as error:
+                self.fail(where.root, join_path(where.path, name), "read", error, context)
+                continue
+            counters.files += 1  # whatever they are: they end here
+            self._entries.append((where.path, entry))
+        if len(self._entries) >= _TOGETHER:
+            self._tell(context)
+        if rest:
+            context.spawn(list(handed_back(where, rest)))
+
+
+class RenewalTask(TreeTask):
+    """The part of a rank, or of a thread."""
+
+    notice_type = Failure | Fresh
+    visitor_type = RenewalVisitor
+
+    def walker(self, visitor: EntryVisitor) -> Any:
+        self._own: Any = visitor
+        return super().walker(visitor)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part._own.close()
+        super().close()
+
+
+class RenewalConsole(TreeConsole):
+    """Gathers new entries on rank 0."""
+
+    _program: RenewalProgram
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        renewal = require(self._program.renewal)
+        for value in values:
+            if isinstance(value, Fresh):
+                for directory in value.directories:
+                    renewal.add_directory(*directory)
+                for above, entry in value.entries:
+                    renewal.add_entry(above, entry)
+
+
+class RenewalProgram(TreeProgram):
+    """The program of the renewal. Without a useful survey there is nothing to do."""
+
+    name = "fmirror"
+    plan_type, task_type, console_type = RenewalPlan, RenewalTask, RenewalConsole
+
+    def __init__(
+        self, typed: argparse.Namespace, options: MirrorOptions, survey: Survey | None
+    ) -> None:
+        typed = argparse.Namespace(**vars(typed) | UNTOLD | {"filters": None})
+        super().__init__(typed, [options.target])
+        self._survey, self._algorithm = survey, ""
+        self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)
+        self.renewal: ManifestUpdate | None = None
+        if survey is not None:
+            old = Manifest(os.fsencode(require(options.since_manifest)))
+            self.renewal, self._algorithm = ManifestUpdate(old), old.algorithm.name
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
+        return {**vars(self), "_survey": None, "renewal": None}
+
+    def roots(self) -> tuple[Root, ...]:
+        return () if self._survey is None else resolve(self.paths)
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        return sort([(0, self._records())] if roots else [])
+
+    def _records(self) -> Iterator[bytes]:
+        """Yield what may differ from the manifest, whose entries for it become void."""
+        survey, renewal = require(self._survey), require(self.renewal)
+        for path, whole in survey.changed():
+            renewal.invalidate(path, whole=whole)
+            yield record_of(path or b".", whole=whole)
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        return {"algorithm": self._algorithm}
+
+
+def renew(
+    typed: argparse.Namespace,
+    options: MirrorOptions,
+    survey: Survey,
+    code: int,
+    complain: Callable[[str], None],
+) -> int:
+    """Write a manifest of the present target, if everything succeeded; return the exit code."""
+    whole = survey.used and not code
+    program = RenewalProgram(typed, options, survey if whole else None)
+    done = run_tool(program, options)
+    if survey.is_first and not survey.used and not options.quiet:
+        hint = "to have one, run fsum -o"
+        complain(f"no new manifest was made, as all of the target was looked at: {hint}")
+    elif (survey.is_first and not whole) or done == EntriesFailed.exit_code:
+        complain("no new manifest was made, as some entries failed")
+    if program.renewal is None:
+        return worst((code, done))
+    try:
+        if not done:
+            _write(program.renewal, os.fsencode(require(options.new_manifest)))
+    except OSError as error:
+        shown = show(os.fsencode(require(options.new_manifest)))
+        complain(f"cannot write the manifest '{shown}': {error.strerror}")
+        is_wrong = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+        # A path that cannot be used will not be usable later, as a disk without room may be.
+        done = (EntriesFailed if is_wrong else StoppedEarly).exit_code
+    finally:
+        program.renewal.close()
+    return worst((code, done))
+
+
+def _write(renewal: ManifestUpdate, path: bytes) -> None:
+    """Write it under a temporary name first. OSError."""
+    temporary = path + b".%d" % os.getpid()
+    fd = create(temporary, 0o666)
+    try:
+        with io.BufferedWriter(WholeFile(fd, "wb")) as stream:
+            renewal.write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise

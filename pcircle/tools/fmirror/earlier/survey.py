@@ -1,0 +1,259 @@
+"""The survey of `--since-manifest` on each rank: entries of the source that may have changed.
+
+The source is walked, and the manifest stands for the target, of which only directories that may
+have lost entries are read. Properties that a manifest lacks (modes, owners, attributes, lists) were
+made equal by the last complete run, and still are if the source's change time is older; otherwise
+the entry is listed. All names of hard-linked files are listed, because a manifest does not show
+which names are one file, and so are unreadable entries, which the mirror will report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Any, ClassVar
+
+import msgspec
+
+from pcircle.core.encoding import text_of
+from pcircle.core.guards import require
+from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
+from pcircle.fs.lists import record_of
+from pcircle.fs.scan import Block
+from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
+from pcircle.ops.checkpoint.plan import JournalPlan
+from pcircle.ops.compare.manifests import DigestComparer, ManifestReader, entry_row
+from pcircle.ops.compare.statuses import StatusComparer
+from pcircle.ops.digest.manifest import Manifest, ManifestEntry
+from pcircle.runtime import Context
+from pcircle.tool.failures import Failure
+from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask
+from pcircle.tools.fmirror.plan import Deleting
+from pcircle.tools.fmirror.work.surplus import KINDS, Finder, Surplus, packed
+from pcircle.walk.items import Place, handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+_TOGETHER = 256
+_NO_SUCH = (FileNotFoundError, NotADirectoryError)
+_SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `Place.since`
+
+
+class SurveyPlan(TreePlan, frozen=True, kw_only=True):
+    """The plan of a survey with a manifest of the `target`.
+
+    `fields` are the fields of the manifest; with `asks` there are others, or change times matter,
+    and these are equal in entries last changed before `quiet_ns`. `links` means that hard links are
+    kept. Without a `manifest` nothing is done.
+    """
+
+    manifest: bytes
+    target: bytes
+    fields: int
+    window_ns: int | None
+    asks: bool
+    links: bool
+    quiet_ns: int
+    device: int
+    deleting: Deleting
+    token: bytes = b""
+    journal: JournalPlan | None = None
+    began_ns: int | None = None
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+    """Records of a list, of entries that may have changed."""
+
+    records: tuple[bytes, ...]
+
+
+class SurveyVisitor(EntryVisitor):
+    """The visitor of one worker thread."""
+
+    batch_names: ClassVar[int] = CAPACITY
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        plan: SurveyPlan = task.plan
+        self._plan = plan
+        self._stats = Stats(task.helped)
+        self._comparer = StatusComparer(plan.fields, plan.window_ns)
+        self._finder = Finder(plan) if plan.deleting.wanted else None
+        top = bases([(plan.target, b"")], plan.directory)
+        self._targets = Directories(top, capacity_of(is_first=task.first is None))
+        self._records: list[bytes] = []
+        self._context: Context[Any] | None = None
+
+    @cached_property
+    def _book(self) -> ManifestReader:
+        return ManifestReader(Manifest(self._plan.manifest))
+
+    @cached_property
+    def _digests(self) -> DigestComparer:
+        return DigestComparer(self._book.manifest.algorithm, self.counters)
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        self._context = context
+
+    def resume(self, base: Open[int], context: Context[Any]) -> None:
+        self._context = context
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """Send all findings to rank 0."""
+        self._tell(context)
+
+    def close(self) -> None:
+        """Release the directories."""
+        self._stats.close()
+        self._targets.close()
+
+    def _list(self, path: bytes, context: Context[Any], *, whole: bool = False) -> None:
+        self._records.append(record_of(path or b".", whole=whole))
+        if len(self._records) >= _TOGETHER:
+            self._tell(context)
+
+    def _tell(self, context: Context[Any]) -> None:
+        records, self._records = self._records, []
+        if records:
+            context.note([Told(tuple(records))])
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """List the entry, which the mirror will report."""
+        self.counters.failed += 1
+        self._list(path, context, whole=True)
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """Compare a directory with the manifest."""
+        super().enter(opened, source, holder)
+        status, context = source.opened.status, require(self._context)
+        above = _CHANGED if holder is None else require(holder.place).since
+        since = _SAME
+        if above == _MOVED or status.st_dev != self._plan.device:
+            since = _MOVED
+        elif status.st_ctime_ns >= self._plan.quiet_ns:
+            # A rename changes both the directory and the one that it comes into, and nothing below.
+            since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
+        opened.place = Place(source.identity, since=since)
+        entry = self._book.entry(opened.path)
+        if entry is None or entry.kind != b"d":
+            self._list(opened.path, context, whole=True)
+            opened.entered = False
+        elif self._comparer.differences(status, entry_row(entry)) or (self._plan.asks and since):
+            self._list(opened.path, context)
+        return None
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+        """Compare extraneous names with the source's whole directory."""
+        names: set[str] | None = None if self._plan.rules else set()  # which leave some out
+        for block in blocks:
+            if names is not None:
+                names.update(*(getattr(block, kind) for kind in KINDS))
+                if len(names) > CAPACITY:
+                    names = None
+            yield block
+            if block.last and self._has_lost(opened.path, names, source.fd):
+                self._find(opened, names, source.fd)
+
+    def _has_lost(self, path: bytes, names: set[str] | None, fd: int) -> bool:
+        """Return whether the manifest has an entry that a directory lacks."""
+        if self._finder is None:
+            return False
+        entries = self._book.section(path)
+        while some := list(islice(entries, CAPACITY)):
+            if names is None:
+                errors = _errors(self._stats, fd, [entry.name for entry in some])
+                if any(isinstance(error, _NO_SUCH) for error in errors.values()):
+                    return True
+            elif any(text_of(entry.name) not in names for entry in some):
+                return True
+        return False
+
+    def _find(self, opened: Open[int], names: set[str] | None, source_fd: int) -> None:
+        """Report names that the target's directory has and the source's lacks."""
+        context, finder = require(self._context), require(self._finder)
+        try:
+            with self._targets.lease(0, opened.path, readable=True) as lease:
+                for paths in finder.surplus(names, (source_fd, lease.fd), opened.path):
+                    context.note([packed(0, paths)])
+        except _NO_SUCH:
+            pass  # then nothing of it is
+        except OSError:
+            self._list(opened.path, context, whole=True)
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        every = names.all()
+        some, rest = every[:CAPACITY], every[CAPACITY:]
+        errors = _errors(self._stats, fds[0], some)
+        known = self._book.finder(where.path)
+        rows = zip(some, self._stats.rows(len(some)), strict=True)
+        for place, (name, row) in enumerate(rows):
+            entry = None if place in errors else known(name)
+            if entry is None or self._differs(where, entry, row, fds[0], context):
+                self._list(join_path(where.path, name), context)
+        counters = self.counters
+        counters.files += len(some)  # whatever they are: they end here
+        counters.sized += len(some)
+        counters.weight += where.weight * len(some)
+        if rest:
+            context.spawn(list(handed_back(where, rest)))
+
+    def _differs(
+        self, where: Where, entry: ManifestEntry, row: Row, fd: int, context: Context[Any]
+    ) -> bool:
+        """Return whether an entry may differ from the manifest."""
+        plan = self._plan
+        if plan.links and row.st_nlink > 1:
+            return True
+        moved = require(where.place).since == _MOVED
+        if plan.asks and (moved or row.st_ctime_ns >= plan.quiet_ns):
+            return True
+        if self._comparer.differences(row, entry_row(entry)):
+            return True
+        stop = context.is_stopping
+        try:
+            return bool(self._digests.differences(plan.fields, entry, entry.name, fd, row, stop))
+        except OSError:
+            return True
+
+
+def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
+    try:
+        stats.look(fd, names)
+    except Failed as failed:
+        return failed.errors
+    return {}
+
+
+class SurveyTask(TreeTask):
+    """The part of a rank, or of a thread."""
+
+    notice_type = Failure | Told | Surplus
+    visitor_type = SurveyVisitor
+    plan: SurveyPlan
+
+    def begin(self) -> None:
+        """Create the state of a part; slow look-ups of a thread overlap."""
+        division = divide(self.plan.threads)
+        self.threads, self.max_threads = division.workers, division.most
+        self.helped = division.helped_of(0 if self.first is None else len(self.first.parts))
+
+    def walker(self, visitor: EntryVisitor) -> Any:
+        self._own: Any = visitor
+        return super().walker(visitor)
+
+    def begun(self, counters: Any) -> Iterator[Any]:
+        return super().begun(counters) if self.plan.manifest else iter(())
+
+    def close(self) -> None:
+        for part in self.parts:
+            part._own.close()
+        super().close()

@@ -1,0 +1,187 @@
+"""`--moved`: files that only have another path in the source are renamed before the copy.
+
+Three jobs. The first compares both sides like a dry run, with all refusals of a mirror; the second
+walks extraneous entries without removing them, and reports the size and time of each file; the
+third renames pairs whose content is equal. The mirror that follows finds these files in their
+places. It decides in any case: files that were not renamed are copied and removed. Nothing is
+renamed if nothing would be removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from itertools import islice
+from typing import IO, Any
+
+import msgspec
+
+from pcircle.core.errors import EntriesFailed, UsageError
+from pcircle.fs.directories import working_directory
+from pcircle.ops.checkpoint.resume import CheckpointOptions
+from pcircle.runtime import Observer, Outcome, Task
+from pcircle.tool.actions import Lines, Wanted
+from pcircle.tool.program import ToolProgram, run_tool
+from pcircle.tool.results import Results
+from pcircle.tools.fmirror.options import QUIET, UNTOLD, MirrorOptions
+from pcircle.tools.fmirror.removal import Console, Found, Removal
+from pcircle.tools.fmirror.report import MirrorConsole
+from pcircle.tools.fmirror.work.alike import Candidates, Moved, Pair, Renamed, ordered
+from pcircle.tools.fmirror.work.moving import MovePlan, MoveTask, item_of
+from pcircle.ui.errorlog import decode
+
+_PAIRS_TOGETHER = 64
+_LINE = msgspec.json.Decoder(tuple[int, str, str])
+
+
+class SurveyConsole(Console):
+    """Keeps the files that would be removed."""
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        survey: Any = self._program
+        for value in values:
+            for line in value.planned.splitlines() if isinstance(value, Lines) else ():
+                _, path, mark = _LINE.decode(line)
+                if mark.startswith("f,"):
+                    _, size, mtime_ns = map(int, mark[2:].split(","))
+                    if size:
+                        survey.candidates.add(1, decode(path), size, mtime_ns)
+
+
+class Survey(Removal):
+    """The second job: files that would be removed, with size and time."""
+
+    console_type = SurveyConsole
+
+    def __init__(
+        self, typed: argparse.Namespace, target: bytes, console: MirrorConsole | None, found: Found
+    ) -> None:
+        typed = argparse.Namespace(
+            **vars(typed) | UNTOLD | {"max_delete": None, "verbose": 0, "itemize": False}
+        )
+        rules = () if console is None else console.rules
+        super().__init__(typed, target, found, 0, dry=True, keeps=False, rules=rules)
+        self.options = msgspec.structs.replace(self.options, **QUIET)
+        self.candidates = Candidates() if console is None else console.candidates
+        self.again = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "candidates": None}
+
+    def decided(self, roots: tuple[Any, ...], ranks: int) -> dict[str, Any]:
+        return super().decided(roots, ranks) | {"acts": Wanted(plan=True)}
+
+    def complain(self, text: str) -> None:
+        """Ignore a refusal, which the mirror will report."""
+
+
+class _Listener(Observer[tuple[int, int]]):
+    """Rank 0's observer while files are renamed."""
+
+    def __init__(self, options: MirrorOptions, lines: IO[bytes], paths: IO[bytes]) -> None:
+        self._results = Results("fmirror", options.json, lambda text: None)
+        self._said = options.itemize and not options.silent
+        self._new, self._old = bytearray(), bytearray()
+        self._lines, self._paths = lines, paths
+        self.result = 0, 0
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        for value in values:
+            if isinstance(value, Renamed):
+                self._new += value.new
+                self._old += value.old
+                continue
+            self._lines.write(value.text)
+            self._paths.write(value.paths)
+            if self._said:
+                self._results.text([value.said])
+
+    def renamed(self) -> Renamed:
+        """Return what would be renamed, in a dry run; once."""
+        return Renamed(ordered(self._new), ordered(self._old))
+
+    def conclude(self, outcome: Outcome[tuple[int, int]]) -> int:
+        self.result = outcome.result or (0, 0)
+        return outcome.code
+
+
+class MoveProgram(ToolProgram):
+    """The third job."""
+
+    name = "fmirror"
+    again = True
+
+    def __init__(self, options: MirrorOptions, pairs: Iterable[Pair]) -> None:
+        super().__init__()
+        self._options = options
+        self._pairs = pairs
+        self._streams = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+        self.listener = _Listener(options, *self._streams)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_pairs": (), "_streams": (), "listener": None}
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        options, ranks = self._options, len(nodes)
+        end = b"" if options.list_out is None else b"\0" if options.null else b"\n"
+        rates = options.bytes_per_s, options.operations_per_s
+        shares = (None if rate is None else rate / ranks for rate in rates)
+        where = options.sources[0], options.target, working_directory()
+        acts = Wanted(options.json_lines is not None, end)
+        keep = options.keep
+        plan = MovePlan(*where, keep.links, acts, options.dry, keep.flags, *shares)
+        return msgspec.msgpack.encode(plan)
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        decided = msgspec.msgpack.decode(plan, type=MovePlan)
+        task = MoveTask(decided, rank, _items(self._pairs))
+        self.close = task.close
+        return task
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        return self.listener
+
+    def moved(self) -> Moved:
+        """Return what was renamed, on rank 0."""
+        return Moved(*self.listener.result, *self._streams, self.listener.renamed())
+
+
+def _items(pairs: Iterable[Pair]) -> Iterator[bytes]:
+    rest = iter(pairs)
+    while some := tuple(islice(rest, _PAIRS_TOGETHER)):
+        yield item_of(some)
+
+
+def move(
+    typed: argparse.Namespace,
+    options: MirrorOptions,
+    looked: Callable[[MirrorOptions], tuple[int, MirrorConsole | None]],
+) -> tuple[int, Moved]:
+    """Rename moved files; return 0, or the exit code that ends the run, and the result.
+
+    `looked` runs the first job with its options; it returns its exit code and, on rank 0, its
+    findings.
+    """
+    more = {"dry": True, "itemize": False, "sign": None, "verify": False, "looks": "moves"}
+    more["moved"] = not options.dry
+    never = CheckpointOptions(never=True)
+    code, console = looked(
+        msgspec.structs.replace(options, **QUIET, **UNTOLD, **more, checkpoint=never)
+    )
+    with nullcontext() if console is None else closing(console):
+        if code == UsageError.exit_code:
+            return 0, Moved()  # the mirror says it
+        if code not in (0, EntriesFailed.exit_code):
+            return code, Moved()
+        found = Found()
+        if console is not None and not console.withheld(ignore=options.ignore_errors):
+            found = console.found
+        survey = Survey(typed, options.target, console, found)
+        code = run_tool(survey, options)
+    if code not in (0, EntriesFailed.exit_code):
+        return code, Moved()
+    renaming = MoveProgram(options, survey.candidates.pairs())
+    code = run_tool(renaming, options)
+    return code, renaming.moved()

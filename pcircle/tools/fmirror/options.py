@@ -1,0 +1,372 @@
+"""The meaning of the options of fmirror."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any, Literal
+
+import msgspec
+
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_size
+from pcircle.core.values import chunk_bytes, interval_s, parse_number
+from pcircle.fs.attributes.metadata import Keep
+from pcircle.ops.checkpoint.resume import CheckpointOptions
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions
+from pcircle.tool.filters import attributes_of
+from pcircle.tool.options import common
+from pcircle.tool.times import stop_of
+from pcircle.tools.fmirror import planning, snapshots
+from pcircle.tools.fmirror.owning import owning
+from pcircle.tools.fmirror.plan import Deleting, Look, Upkeep
+from pcircle.tools.fmirror.snapshots import Snapshot
+from pcircle.tools.fmirror.work.alike import Renamed
+from pcircle.transfer.asked import keep_of, limit_of, wish_of
+from pcircle.transfer.program import Options
+from pcircle.walk.attributes import ANY
+
+# Of a job before the mirror: it says nothing, and what is written is written by that one.
+QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
+UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
+
+
+class MirrorOptions(Options, frozen=True, kw_only=True):
+    """The resolved options of a mirror.
+
+    With `looks` the job is silent, and only finds files that may have moved, or extraneous entries.
+    `renamed` is the result of such a dry run. With `clears` it removes files from the source, or
+    everything, by a job that is `clearing`.
+    """
+
+    upkeep: Upkeep
+    deleting: Deleting
+    ignore_errors: bool = False
+    allow_empty: bool = False
+    allow_foreign: bool = False
+    allow_moved: bool = False
+    state_dir: bytes | None = None
+    changed: Literal["walk", "fs", "auto"] = "walk"
+    plan: str | None = None
+    apply: str | None = None
+    since_manifest: str | None = None
+    new_manifest: str | None = None
+    changed_from: str | None = None
+    full_every_s: float | None = None
+    itemize: bool = False
+    moved: bool = False
+    looks: Literal["", "moves", "surplus"] = ""
+    renamed: Renamed = Renamed()
+    clears: Literal["", "files", "all"] = ""
+    clearing: bool = False
+    link_dest: tuple[bytes, ...] = ()
+    compare_dest: tuple[bytes, ...] = ()
+    copy_dest: tuple[bytes, ...] = ()
+    reflink_dest: tuple[bytes, ...] = ()
+    snapshot: Snapshot | None = None
+    written: tuple[tuple[str, str], ...] = ()
+    """Files that the run writes, each with its option; also of a silent job before it."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether neither this job nor a following one changes anything."""
+        return self.dry and not (self.looks == "moves" and self.moved) and not self.clearing
+
+    @property
+    def kept_at(self) -> bytes:
+        """Return the persistent directory: the target, or that of all snapshots."""
+        return self.target if self.snapshot is None else self.snapshot.directory
+
+
+def options_of(typed: argparse.Namespace) -> MirrorOptions:
+    """Return the options of a command line. UsageError."""
+    planning.refuse(typed)
+    if typed.apply is not None:  # rank 0 reads what the plan has
+        typed = argparse.Namespace(**vars(typed) | {"operands": [".", "."]})
+    return made_of(typed)
+
+
+def made_of(typed: argparse.Namespace) -> MirrorOptions:
+    """Return the options, including those of a plan. UsageError."""
+    operands = [os.fsencode(word) for word in typed.operands]
+    if len(operands) != 2 or not all(operands):
+        missing = "missing operands A and B" if not operands else "missing operand B"
+        raise UsageError(missing if len(operands) < 2 else "expected two operands, A and B")
+    source, target = operands
+    if not (typed.strict_operands or os.path.isdir(target)):
+        target = target.rstrip(b"/") or target
+    _refuse(typed)
+    dry = typed.dry_run or typed.plan is not None
+    link_dest = _trees(typed.link_dest)
+    copy_dest, reflink_dest = _trees(typed.copy_dest), _trees(typed.reflink_dest)
+    snapshot = None
+    if typed.snapshot is not None:
+        snapshot = snapshots.wanted(typed.snapshot, typed.keep, target)
+        last = snapshots.latest(target)
+        link_dest = link_dest if last is None else (last, *link_dest)
+        if not typed.dry_run or os.path.isdir(target):  # a dry run makes no B
+            target = snapshot.unfinished
+    return MirrorOptions(
+        **common(typed),
+        tool="fmirror",
+        sources=(source,),
+        target=target,
+        exact=True,
+        keep=_keep(typed),
+        chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
+        bytes_per_s=limit_of("--bwlimit", typed.bwlimit, parse_size),
+        operations_per_s=limit_of("--ops-limit", typed.ops_limit, parse_number),
+        reflink=typed.reflink,
+        sparse=typed.sparse,
+        existing=_existing(typed),
+        checkpoint=_wish(typed),
+        dry=dry,
+        link_dest=link_dest,
+        snapshot=snapshot,
+        compare_dest=_trees(typed.compare_dest),
+        copy_dest=copy_dest,
+        reflink_dest=reflink_dest,
+        moved=typed.moved,
+        itemize=typed.itemize or (dry and typed.verbose > 0),
+        verify=typed.verify,
+        sign=typed.signature,
+        stripe=typed.stripe,
+        json_lines=typed.json_lines,
+        list_out=typed.list_out,
+        stop=stop_of(typed.stop_after, typed.stop_at),
+        words=typed.words,
+        upkeep=_upkeep(typed),
+        deleting=_deleting(typed),
+        ignore_errors=typed.ignore_errors,
+        allow_empty=typed.allow_empty,
+        allow_foreign=typed.allow_foreign,
+        allow_moved=typed.allow_moved,
+        state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
+        changed=typed.changed,
+        written=_written(typed),
+        **_told(typed),
+    )
+
+
+def _told(typed: argparse.Namespace) -> dict[str, Any]:
+    """Return the options about known changes, and about the period of full comparisons."""
+    every = typed.full_every
+    return {
+        "plan": typed.plan,
+        "apply": typed.apply,
+        "clears": "all" if typed.move else "files" if typed.remove_source_files else "",
+        "since_manifest": typed.since_manifest,
+        "new_manifest": typed.new_manifest,
+        "changed_from": typed.changed_from,
+        "full_every_s": None if every is None else interval_s("--full-every", every),
+    }
+
+
+_WRITTEN = ("json", "json_lines", "list_out", "error_log")
+
+
+def _written(typed: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    given = ((_option(name), getattr(typed, name)) for name in _WRITTEN)
+    return tuple((option, path) for option, path in given if path not in (None, "-"))
+
+
+def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
+    return tuple(os.path.abspath(os.fsencode(each)) for each in paths or ())
+
+
+def _existing(typed: argparse.Namespace) -> OverwriteOptions:
+    """Return the treatment of existing entries, such that a plan recognises its own results."""
+    near = bool(typed.copy_dest or typed.reflink_dest)
+    # A file that a killed run has cut short would stay for ever.
+    whole = typed.apply is not None or typed.update or typed.ignore_existing
+    return OverwriteOptions(kept=True, near=near, sync=typed.fsync, whole=whole)
+
+
+def _keep(typed: argparse.Namespace) -> Keep:
+    """Return the attributes to keep: all, or the listed ones; special files are always copied."""
+    if not typed.preserve:
+        return owning(typed, keep_of(None, archive=True))
+    if typed.archive:
+        raise UsageError("-a cannot be combined with --preserve")
+    keep = msgspec.structs.replace(keep_of(typed.preserve, archive=False), special=True)
+    return owning(typed, keep)
+
+
+def _upkeep(typed: argparse.Namespace) -> Upkeep:
+    look: Look = "time"
+    if typed.checksum:
+        look = "content"
+    elif typed.ignore_times:
+        look = "none"
+    elif typed.size_only:
+        look = "size"
+    window = typed.modify_window
+    window_ns = None if window is None else int(interval_s("--modify-window", window) * 10**9)
+    stays, exist = typed.ignore_existing, typed.existing
+    more = typed.ctime, typed.prune_empty_dirs
+    return Upkeep(look, window_ns, typed.update, stays, exist, *more)
+
+
+def _deleting(typed: argparse.Namespace) -> Deleting:
+    backup = None if typed.backup_dir is None else os.path.abspath(os.fsencode(typed.backup_dir))
+    return Deleting(
+        typed.delete is not None or typed.snapshot is not None,
+        typed.delete_excluded,
+        tuple(map(os.fsencode, typed.protect or ())),
+        backup,
+        during=typed.delete == "during" and not typed.dry_run,
+        told=typed.itemize or typed.verbose > 0,
+    )
+
+
+def _wish(typed: argparse.Namespace) -> CheckpointOptions:
+    """Return the checkpoint options: an interrupted run is compared like any other."""
+    wish = wish_of(typed)
+    if typed.since_manifest is not None and not wish.never:
+        # It has changed the target, so the manifest stands for nothing, and all is compared.
+        return msgspec.structs.replace(wish, resume=False, restart=True)
+    if typed.snapshot is None or wish.resume or wish.never:
+        return wish
+    return msgspec.structs.replace(wish, restart=True)
+
+
+def _refuse_snapshot(typed: argparse.Namespace) -> None:
+    if typed.snapshot is None:
+        if typed.keep is not None:
+            raise UsageError("--keep requires --snapshot")
+        return
+    for name in (
+        "delete",
+        "moved",
+        "backup_dir",
+        "max_delete",
+        "files_from",
+        "signature",
+        "existing",
+    ):
+        if getattr(typed, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"--snapshot cannot be combined with {option}")
+    if typed.changed != "walk":
+        raise UsageError(f"--snapshot cannot be combined with --changed={typed.changed}")
+
+
+def _refuse_told(typed: argparse.Namespace) -> None:
+    """Raise UsageError for options that conflict with known changes."""
+    told = [name for name in ("since_manifest", "changed_from") if getattr(typed, name) is not None]
+    if typed.full_every is not None and not told and typed.changed == "walk":
+        raise UsageError("--full-every requires --changed, --changed-from or --since-manifest")
+    if typed.new_manifest is not None and typed.since_manifest is None:
+        raise UsageError("--new-manifest requires --since-manifest; the first one is of fsum -o")
+    if not told:
+        return
+    option = _option(told[0])
+    cannot = ["changed_from", "files_from", "moved", "snapshot", "signature", "delete_excluded"]
+    cannot += ["ignore_times"] if told[0] == "since_manifest" else ["filters", "ctime"]
+    for name in cannot:
+        if name != told[0] and getattr(typed, name) not in (None, False, []):
+            raise UsageError(f"{option} cannot be combined with {_option(name)}")
+    if typed.changed != "walk":
+        raise UsageError(f"{option} cannot be combined with --changed={typed.changed}")
+    if told[0] == "changed_from" and attributes_of(typed) != ANY:
+        raise UsageError("--changed-from cannot be combined with filters")
+
+
+def _option(name: str) -> str:
+    return name if name == "filters" else f"--{name.replace('_', '-')}"
+
+
+_NOT_CLEARED = (
+    "apply", "changed_from", "compare_dest", "delete", "dry_run", "existing", "moved", "plan",
+    "signature", "since_manifest", "snapshot",
+)  # fmt: skip
+
+
+def _refuse_clearing(typed: argparse.Namespace) -> None:
+    """Raise UsageError for options that would later remove from B what A gave away."""
+    if not (typed.move or typed.remove_source_files):
+        return
+    option = "--move" if typed.move else "--remove-source-files"
+    for name in _NOT_CLEARED:
+        if getattr(typed, name) not in (None, False, []):
+            raise UsageError(f"{option} cannot be combined with {_option(name)}")
+    if typed.changed != "walk":
+        raise UsageError(f"{option} cannot be combined with --changed={typed.changed}")
+    if typed.files_from == "-":
+        raise UsageError(f"{option} cannot be combined with --files-from=-: it is read twice")
+
+
+_NOT_DURING = ("backup_dir", "changed_from", "plan", "since_manifest")
+
+
+def _refuse_during(typed: argparse.Namespace) -> None:
+    """Raise UsageError for options that find extraneous entries before or after the comparison."""
+    if typed.delete != "during":
+        return
+    names = [_option(name) for name in _NOT_DURING if getattr(typed, name) is not None]
+    if typed.changed != "walk":
+        names.append(f"--changed={typed.changed}")
+    if names:
+        raise UsageError(f"--delete=during cannot be combined with {names[0]}")
+
+
+_NOT_PRUNED = ("apply", "changed_from", "files_from", "since_manifest")
+
+
+def _refuse_pruning(typed: argparse.Namespace) -> None:
+    """Raise UsageError for options that name directories without reading them."""
+    if not typed.prune_empty_dirs:
+        return
+    names = [_option(name) for name in _NOT_PRUNED if getattr(typed, name) is not None]
+    if typed.changed != "walk":
+        names.append(f"--changed={typed.changed}")
+    if names:
+        raise UsageError(f"--prune-empty-dirs cannot be combined with {names[0]}")
+
+
+def _refuse(typed: argparse.Namespace) -> None:
+    _refuse_pruning(typed)
+    _refuse_snapshot(typed)
+    _refuse_during(typed)
+    _refuse_clearing(typed)
+    _refuse_told(typed)
+    looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(typed, name)]
+    if typed.ctime and looks:
+        raise UsageError(f"--ctime cannot be combined with --{looks[0].replace('_', '-')}")
+    if len(looks) > 1:
+        one, other = (f"--{name.replace('_', '-')}" for name in looks[:2])
+        raise UsageError(f"{one} cannot be combined with {other}")
+    if typed.delete is None and typed.snapshot is None:
+        for name in ("delete_excluded", "max_delete", "ignore_errors", "protect"):
+            if getattr(typed, name) and typed.apply is None:
+                raise UsageError(f"--{name.replace('_', '-')} requires --delete")
+    if typed.moved:
+        _refuse_with_moved(typed)
+    if typed.changed == "fs" and (typed.filters or typed.files_from is not None):
+        raise UsageError("--changed=fs cannot be combined with filters or --files-from")
+    if typed.signature is not None and (typed.link_dest or typed.compare_dest):
+        raise UsageError("--signature cannot be combined with --link-dest or --compare-dest")
+    for name in ("copy_dest", "reflink_dest"):
+        for other in ("signature", "verify"):
+            if getattr(typed, name) and getattr(typed, other):
+                text = "what is not read from A cannot be compared with it"
+                raise UsageError(f"{_option(name)} cannot be combined with --{other}: {text}")
+    if typed.reflink_dest and typed.reflink == "never":
+        raise UsageError("--reflink-dest cannot be combined with --reflink=never")
+    if typed.files_from is not None and typed.delete is not None:
+        raise UsageError("--delete cannot be combined with --files-from")
+
+
+def _refuse_with_moved(typed: argparse.Namespace) -> None:
+    """Raise UsageError for options that conflict with --moved."""
+    if typed.delete is None:
+        raise UsageError("--moved requires --delete: what stays in B cannot be renamed")
+    for option, given in (
+        ("--ignore-times", typed.ignore_times),
+        ("--changed=fs", typed.changed == "fs"),
+        ("--link-dest", typed.link_dest),
+        ("--compare-dest", typed.compare_dest),
+        ("--strict-operands", typed.strict_operands),
+    ):
+        if given:
+            raise UsageError(f"--moved cannot be combined with {option}")

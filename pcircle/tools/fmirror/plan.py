@@ -1,0 +1,113 @@
+"""The plan of a mirror in addition to that of a copy, decided on rank 0."""
+
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+import os
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from pcircle.fs.attributes.metadata import Keep
+from pcircle.ops.compare import fields
+from pcircle.transfer.plan import Plan
+
+Look: TypeAlias = Literal["time", "size", "content", "none"]
+"""The evidence of equal content: size and time, size alone, all bytes, none."""
+
+
+class Upkeep(msgspec.Struct, frozen=True, array_like=True):
+    """How existing entries are updated.
+
+    `look` selects the evidence of equal content; times are equal if they are at most `window_ns`
+    apart (None: to the precision of both sides). With `newer` newer files of the target stay; with
+    `stays` all existing files stay; with `existing` missing entries are not created. With `ctime` a
+    file of the source is read if it has changed in any way since the last complete run. With
+    `prunes` directories that hold only directories count as missing.
+    """
+
+    look: Look = "time"
+    window_ns: int | None = None
+    newer: bool = False
+    stays: bool = False
+    existing: bool = False
+    ctime: bool = False
+    prunes: bool = False
+
+
+class Deleting(msgspec.Struct, frozen=True, array_like=True):
+    """What happens to extraneous entries: nothing unless `wanted`.
+
+    With `excluded` this includes entries that rules exclude. Names that `protected` rules match
+    stay. Removed and replaced entries go to `backup`, an absolute path, if given. With `during`
+    they are removed, and reported, when their directory was compared.
+    """
+
+    wanted: bool = False
+    excluded: bool = False
+    protected: tuple[bytes, ...] = ()
+    backup: bytes | None = None
+    during: bool = False
+    told: bool = False
+
+
+class MirrorPlan(Plan, frozen=True, kw_only=True):
+    """A copy that updates its target.
+
+    Entries that were last changed before `quiet_ns`, on the source and on the target, have equal
+    attributes, as the last complete run ensured (`pcircle.tools.fmirror.earlier.state`). That holds for
+    entries on both `devices`, those of the roots. `itemize` prints a line for each change. Files
+    that would be `renamed` by now, in the form of `pcircle.tools.fmirror.work.alike.Paths`, are not
+    missing. A missing entry that is up to date in one of `link_dest` is linked, in one of
+    `compare_dest` is left out; content that one of `copy_dest` or `reflink_dest` has is taken from
+    there. All of these are absolute paths. The run began at `began_ns`.
+    """
+
+    upkeep: Upkeep = Upkeep()
+    deleting: Deleting = Deleting()
+    quiet_ns: tuple[int, int] | None = None
+    devices: tuple[int, int] = (0, 0)
+    itemize: bool = False
+    renamed: memoryview = memoryview(b"")  # of the message, which has it once
+    link_dest: tuple[bytes, ...] = ()
+    compare_dest: tuple[bytes, ...] = ()
+    copy_dest: tuple[bytes, ...] = ()
+    reflink_dest: tuple[bytes, ...] = ()
+    began_ns: int | None = None
+
+    def more_options(self) -> dict[str, bytes]:
+        more = {"how files are compared": msgspec.msgpack.encode(self.upkeep)}
+        if self.keep.given is not None:
+            more["owners and modes that are given"] = msgspec.msgpack.encode(self.keep.given)
+        others = self.link_dest, self.compare_dest
+        if any(others):
+            more["--link-dest or --compare-dest"] = msgspec.msgpack.encode(others)
+        near = self.copy_dest, self.reflink_dest
+        if any(near):
+            more["--copy-dest or --reflink-dest"] = msgspec.msgpack.encode(near)
+        return more
+
+
+_OF_KEEP = {
+    "mode": fields.MODE,
+    "timestamps": fields.MTIME,
+    "xattr": fields.XATTR,
+    "acl": fields.ACL,
+}
+
+
+def compared(keep: Keep, *, privileged: bool) -> int:
+    """Return the fields that must be equal for these attributes.
+
+    A user who may not give an owner does not compare it. Inode flags of files are not compared,
+    which would take six calls for each; they are set on copied files.
+    """
+    wanted = fields.KIND | fields.SIZE | fields.RDEV | fields.TARGET
+    for name, field in _OF_KEEP.items():
+        wanted |= field * bool(getattr(keep, name))
+    if keep.ownership:
+        wanted |= fields.GROUP | fields.OWNER * privileged
+    return wanted
+
+
+def kept_words(keep: Keep) -> tuple[str, ...]:
+    """Return the names of the fields that a run has made equal."""
+    return fields.field_names(compared(keep, privileged=not os.geteuid()))

@@ -1,0 +1,164 @@
+"""`--plan` and `--apply`: the result of a dry run is written, and later exactly that is done.
+
+The file is a plan of `pcircle.tool.planned`, with the marks of `pcircle.tools.fmirror.work.steps`. Its
+first line has A and B, their identities, and the options that affect each action: these apply when
+the plan is carried out. Filters and lists do not, because the plan lists their results.
+
+Extraneous entries are found in the source's directories as in any mirror, by checking that the
+source still lacks them; then those that the plan lists are removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pcircle.core.errors import UsageError
+from pcircle.fs.directories import working_directory
+from pcircle.fs.lists import record_of, sort
+from pcircle.fs.sorting import sorted_records
+from pcircle.tool.changing import refuse_with_apply
+from pcircle.tool.planned import Planned, Tail, head, read_plan
+from pcircle.tools.fmirror.work import steps
+from pcircle.ui.errorlog import decode, encode
+from pcircle.ui.names import show
+from pcircle.walk.roots import Root
+
+_OPTIONS = (
+    "archive", "checksum", "chmod", "chown", "copy_dest", "ctime", "delete", "existing", "groupmap",
+    "ignore_existing", "ignore_times", "link_dest", "modify_window", "numeric_ids", "preserve",
+    "reflink", "reflink_dest", "size_only", "sparse", "state_dir", "strict_operands", "stripe",
+    "update", "usermap",
+)  # fmt: skip
+"""Options that a plan records, because they affect actions."""
+
+_PATHS = ("copy_dest", "link_dest", "reflink_dest")
+_CHOICE = ("compare_dest", "delete_excluded", "protect", "one_file_system")
+_NEITHER = (
+    "backup_dir", "changed", "changed_from", "full_every", "keep", "move", "moved",
+    "remove_source_files", "signature", "since_manifest", "snapshot",
+)  # fmt: skip
+_DEFAULTS = {"changed": "walk", "reflink": "auto", "sparse": "auto"}
+_SEPARATOR = b"\0\0"
+
+
+def refuse(typed: argparse.Namespace) -> None:
+    """Raise UsageError for options that conflict with --plan or --apply."""
+    names = _given(typed, _NEITHER)
+    if typed.plan is not None and typed.apply is None:
+        if names:
+            raise UsageError(f"--plan cannot be combined with {names[0]}")
+        if typed.max_delete is not None:
+            raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
+        others = (typed.json, typed.json_lines, typed.list_out, typed.error_log, typed.files_from)
+        if typed.plan in others:
+            raise UsageError(f"'{show(os.fsencode(typed.plan))}' is used by two options")
+    if typed.apply is not None:
+        refuse_with_apply(typed, list(map(os.fsencode, typed.operands)))
+        names += _given(typed, (*_OPTIONS, *_CHOICE))
+        if names:
+            raise UsageError(f"--apply cannot be combined with {names[0]}")
+
+
+def _given(typed: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """Return which of these options were given."""
+    given = [name for name in names if getattr(typed, name) not in (None, False, [])]
+    given = [name for name in given if getattr(typed, name) != _DEFAULTS.get(name)]
+    return [f"--{name.replace('_', '-')}" for name in given]
+
+
+def refuse_within(option: str, path: str, *trees: bytes) -> None:
+    """Raise UsageError if a file would be written into a tree, where it would be an entry."""
+    above = os.path.realpath(os.path.dirname(os.fsencode(path)) or b".")
+    for tree in trees:
+        if os.path.join(above, b"").startswith(os.path.join(os.path.realpath(tree), b"")):
+            raise UsageError(f"{option}: '{show(os.fsencode(path))}' lies in '{show(tree)}'")
+
+
+# ---- writing -----------------------------------------------------------------------------------
+
+
+def begun(typed: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[str]) -> bytes:
+    """Return the first line of a plan: A and B, and their identities."""
+    options = {name: _encoded(getattr(typed, name)) for name in _OPTIONS}
+    if typed.state_dir is not None:
+        options["state_dir"] = _encoded(os.path.abspath(typed.state_dir))
+    for name in _PATHS:
+        options[name] = _encoded([os.path.abspath(each) for each in getattr(typed, name) or []])
+    more = {"known by": list(known_by), "options": options}
+    roots = [Root(path, b"", path) for path in paths]
+    return head("fmirror", roots, working_directory(), more)
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_encoded, value))
+    return encode(os.fsencode(value)) if isinstance(value, str) else value
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_decoded, value))
+    return os.fsdecode(decode(value)) if isinstance(value, str) else value
+
+
+# ---- carrying it out ---------------------------------------------------------------------------
+
+
+def planned(typed: argparse.Namespace) -> tuple[Planned, argparse.Namespace]:
+    """Return the plan, and the options combined with those of the plan. UsageError."""
+    found = read_plan(typed.apply, "fmirror", steps.check_mark)
+    try:
+        roots = [os.path.join(found.directory, root.shown) for root in found.roots]
+        options = {name: _decoded(found.more["options"][name]) for name in _OPTIONS}
+        if len(roots) != 2 or len(found.more["known by"]) != 2:
+            raise ValueError("it is not of two directories")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        shown = show(os.fsencode(typed.apply))
+        raise UsageError(f"--apply: '{shown}' is not a plan of fmirror: {error}") from None
+    operands = list(map(os.fsdecode, roots))
+    return found, argparse.Namespace(**vars(typed) | options | {"operands": operands})
+
+
+def refuse_others(plan: Planned, paths: Sequence[bytes], known_by: Sequence[str]) -> None:
+    """Raise UsageError if A or B is not the directory of the plan."""
+    for path, known, now in zip(paths, plan.more["known by"], known_by, strict=True):
+        if now != known and known != "-":
+            raise UsageError(f"--apply: '{show(path)}' is not the directory of the plan")
+
+
+def removals(plan: Planned, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]) -> Planned:
+    """Return the planned removals; `replaced` entries had other paths then."""
+    count = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal count
+        for record in _below(plan, paths, replaced):
+            count += 1
+            yield record
+
+    lists = sort([(0, counted())])
+    return Planned((), working_directory(), (b"",), lists, Tail(count, plan.tail.found))
+
+
+def _below(
+    plan: Planned, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]
+) -> Iterator[bytes]:
+    """Yield the records of a plan at or below sorted paths."""
+    tops = (record_of(replaced.get(each, each)) + _SEPARATOR + record_of(each) for each in paths)
+    ordered = sorted_records(tops)
+    was = now = None
+    lists = plan.lists
+    for part in lists.parts:
+        if part.root != 1 or part.listed is None:
+            continue
+        for record in lists.records(part.listed):
+            while was is None or (was + b"\0" < record and not record.startswith(was + b"\0")):
+                top = next(ordered, None)
+                if top is None:
+                    return
+                was, _, now = top.partition(_SEPARATOR)
+            if now is not None and record.startswith(was + b"\0"):
+                yield now + record[len(was) :]

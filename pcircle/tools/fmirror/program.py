@@ -1,0 +1,408 @@
+"""The first decisions of a mirror: refusals, and the plan for all ranks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pcircle.core.errors import EntriesFailed, UsageError
+from pcircle.core.guards import require, require_type
+from pcircle.fs.lists import Lists, sort
+from pcircle.runtime import Observer, Task
+from pcircle.tool.actions import Wanted
+from pcircle.tool.inputs import read_paths
+from pcircle.tool.planned import Planned
+from pcircle.tools.fmirror import planning, snapshots
+from pcircle.tools.fmirror.earlier import changes, proof, state
+from pcircle.tools.fmirror.earlier.lock import Lock
+from pcircle.tools.fmirror.earlier.named import named
+from pcircle.tools.fmirror.options import MirrorOptions, made_of
+from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.refusals import (
+    Side,
+    has_entries,
+    held,
+    make_backup,
+    refuse_apart,
+    refuse_inside,
+    refuse_other,
+    refuse_removed,
+    refuse_without_clones,
+    warn_of_slash,
+)
+from pcircle.tools.fmirror.removal import Found
+from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
+from pcircle.tools.fmirror.work.alike import Paths
+from pcircle.tools.fmirror.work.applying import ApplyTask, JournaledApply
+from pcircle.tools.fmirror.work.listing import clock_ns
+from pcircle.tools.fmirror.work.surplus import Finder, Meant, kept_rules, packed
+from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
+from pcircle.transfer.plan import DIRECTORY, Plan, Root
+from pcircle.transfer.program import CopyProgram
+from pcircle.ui.errorlog import decode
+from pcircle.ui.names import show
+
+if TYPE_CHECKING:
+    from pcircle.tools.fmirror.earlier.manifests import Survey
+    from pcircle.transfer.dry import DryTask
+
+
+class MirrorProgram(CopyProgram):
+    """The first job of a mirror, which copies."""
+
+    plan_type = MirrorPlan
+    task_type, journaled_type = MirrorTask, JournaledMirror
+    console_type = MirrorConsole
+    outlives_ranks = False
+    lists_completely = True
+
+    def __init__(
+        self,
+        options: MirrorOptions,
+        umask: int,
+        lock: Lock,
+        typed: argparse.Namespace | None = None,
+    ) -> None:
+        """`typed` are the parsed options, for a plan."""
+        super().__init__(options, umask)
+        self._lock = lock
+        self._mirror = options
+        self.typed = typed
+        self.applied: Planned | None = None  # a plan that is carried out
+        self.console: MirrorConsole | None = None  # on rank 0, as what follows
+        self.sides = Side(b""), Side(b"")
+        self.decision: MirrorPlan | None = None  # on rank 0
+        self.identity: state.Identity | None = None
+        # Known to all ranks: if not, nothing was compared, and nothing may be removed.
+        self.has_begun = False
+        self.known: state.State | None = None
+        self.session = state.Session()
+        self.has_mark = False  # the target, from the last run
+        self.devices = 0, 0  # of both sides
+        self.changes: changes.Changes | None = None  # if the file system has told them
+        self.snapshot: tuple[tuple[str, int], str] | None = None
+        self.again = options.deleting.wanted or options.apply is not None
+        self.again = self.again or options.new_manifest is not None or bool(options.clears)
+        self.survey: Survey | None = None  # which has been, if there is a manifest
+        self.is_named = False  # by a list of the user's, and nothing else is looked at
+        self._gone = Found()  # of what that names
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
+        return {**vars(self), "survey": None, "_lock": None}
+
+    @property
+    def mirror(self) -> MirrorOptions:
+        """Return the options; on rank 0 with those of a plan."""
+        return self._mirror
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        snapshot, options = self._mirror.snapshot, self._mirror
+        if os.path.isdir(options.sources[0]) and not options.is_idle:
+            self._lock.take(options.kept_at, options.state_dir)
+        if snapshot is not None:
+            source = self._mirror.sources[0]
+            makes = os.path.isdir(source) and not self._mirror.dry
+            if makes:
+                above = os.path.dirname(snapshot.directory.rstrip(b"/")) or b"."
+                refuse_inside(above, source, said=snapshot.directory)
+            snapshots.begin(snapshot, make=makes)
+        with held(options.sources[0]) as one, held(options.target) as other:
+            self.sides = one, other
+            return super().prepare(nodes)
+
+    def _roots(self, failed: Sequence[Any], here: bytes) -> tuple[Root, ...]:
+        """Return the roots, which are the very directories that were checked."""
+        source, target = self.sides
+        known = {"source_known": source.known, "target_known": target.known}
+        roots = super()._roots(failed, here)
+        return tuple(msgspec.structs.replace(root, **known) for root in roots)
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        """Return the changed entries, if the file system can report them."""
+        self._examine(roots)
+        options = self._mirror
+        if self.survey is not None:
+            return self.survey.lists()
+        if options.changed_from is not None:
+            return self._named(options.sources[0], options.target)
+        if options.changed == "walk":
+            return None
+        return self._told_changes(options.sources[0], options.target)
+
+    def _named(self, source: bytes, target: bytes) -> Lists | None:
+        """Return the changed entries of a user's list; None to compare everything."""
+        options, known = self._mirror, self.known
+        name = require(options.changed_from)
+        why = ""
+        if options.full_every_s is not None:
+            why = proof.overdue(options, known) if known else "there was no complete run before"
+        if why:
+            if not options.quiet:
+                self.complain(f"all of the source is looked at: {why}")
+            return None
+        note = None if options.quiet else self.complain
+        null, option = options.null, "--changed-from"
+        self.is_named = True
+        records = read_paths(name, null=null, whole=True, note=note, option=option, complete=True)
+        identities = [side.known for side in self.sides]
+        found = named(records, (source, target), self._finder(), self._gone.add, identities)
+        return sort([(0, found)])
+
+    def _examine(self, roots: tuple[Root, ...]) -> None:
+        """Identify both trees, and read their state. UsageError."""
+        options = self._mirror
+        (root,) = roots
+        source, target = options.sources[0], options.target
+        if root.kind != DIRECTORY:
+            raise UsageError(f"'{show(source)}' is not a directory")
+        refuse_inside(source, target)
+        for option, path in ("--plan", options.plan), ("--new-manifest", options.new_manifest):
+            if path is not None:
+                planning.refuse_within(option, path, source, target)
+        others = options.link_dest + options.compare_dest + options.copy_dest
+        for other in (*others, *options.reflink_dest):
+            refuse_other(other, source, target)
+        for name, trees in ("link", options.link_dest), ("reflink", options.reflink_dest):
+            for other in trees:
+                refuse_apart(f"--{name}-dest", other, os.stat(other).st_dev, target)
+        if options.reflink_dest:
+            refuse_without_clones(target, self.complain)
+        there = self.sides[0].path
+        self.known = state.read(state.place_of(options.kept_at, options.state_dir))
+        self.identity = state.identity_if_readable(there)
+        with suppress(OSError):  # the walk reports a root that cannot be read
+            self.session = state.session_of(there)
+            self.snapshot = proof.snapshot_of(changes.source_of(there))
+        if self.identity is not None and self.known is not None and os.path.isdir(target):
+            self.has_mark = state.has_mark(target, self.known)
+            self.devices = os.stat(there).st_dev, os.stat(target).st_dev
+
+    def _told_changes(self, source: bytes, target: bytes) -> Lists | None:
+        """Return the changes that the file system reports; None if it may have missed some."""
+        options, known = self._mirror, self.known
+        before = None if known is None else known.subvolume
+        why = "" if known is None else proof.overdue(options, known)
+        why = why or changes.unfit(source, before) or proof.other_target(options, require(known))
+        number = None if why else proof.number_of_last(source, require(known))
+        by_proof = options.changed == "auto"
+        if by_proof and not why:
+            why = proof.unproven(options, require(known), number)
+        if why or before is None:
+            if options.verbose if by_proof else not options.quiet:
+                self.complain(f"all of the source is looked at: {why}")
+            return None
+        if by_proof and not options.quiet:
+            self.complain(
+                "only what btrfs tells is looked at: the snapshot of the last complete run is "
+                "still there, and nothing in the target was changed since"
+            )
+        self.changes = changes.found(source, target, before[1], number, self._finder())
+        return sort([(0, self.changes.records)])
+
+    def _finder(self) -> Finder | None:
+        """Return the finder of extraneous entries on rank 0; None if nothing is removed."""
+        deleting = self._mirror.deleting
+        return Finder(Meant(deleting)) if deleting.wanted else None
+
+    def _decide(
+        self, nodes: Sequence[int], roots: tuple[Root, ...], rules: Any, here: bytes
+    ) -> Plan:
+        options = self._mirror
+        if options.deleting.wanted:
+            kept, written = kept_rules(Meant(options.deleting, rules)), options.written
+            if options.state_dir is not None:
+                place = os.fsdecode(state.place_of(options.kept_at, options.state_dir))
+                written = (*written, ("--state-dir", place))
+            refuse_removed(written, options.target, kept)
+        return super()._decide(nodes, roots, rules, here)
+
+    def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
+        if self.identity is None:  # a list of the user's names what is meant
+            self._examine(roots)
+        options, known = self._mirror, self.known
+        source, target = options.sources[0], options.target
+        if options.deleting.wanted:
+            self._refuse_source(source)
+        if options.deleting.backup is not None:
+            make_backup(options.deleting.backup, source, target, make=not options.dry)
+        warn_of_slash(source, target, self.complain)
+        quiet_ns = None if known is None else proof.quiet_ns(options, known, self.identity)
+        if options.upkeep.ctime and quiet_ns is None and has_entries(target):
+            self.complain("--ctime: no complete run with it is known: all files are read")
+        return {
+            "upkeep": options.upkeep,
+            "deleting": options.deleting,
+            "quiet_ns": quiet_ns,
+            "devices": self.devices,
+            "itemize": options.itemize,
+            "renamed": options.renamed.new,
+            "link_dest": options.link_dest,
+            "compare_dest": options.compare_dest,
+            "copy_dest": options.copy_dest,
+            "reflink_dest": options.reflink_dest,
+            "began_ns": clock_ns(),
+        }
+
+    @property
+    def is_part(self) -> bool:
+        """Return whether only known changes were compared."""
+        surveyed = self.survey is not None and self.survey.used
+        return self.changes is not None or surveyed or self.is_named
+
+    @property
+    def least_entries(self) -> int:
+        """Return a lower bound of the number of entries in the source."""
+        known = 0 if self.known is None else self.known.entries
+        return known if self.survey is None else self.survey.entries
+
+    def _acts(self, roots: tuple[Root, ...]) -> Wanted:
+        acts = super()._acts(roots)
+        return msgspec.structs.replace(acts, plan=self._mirror.plan is not None)
+
+    def _open_logs(self) -> None:
+        super()._open_logs()
+        options = self._mirror
+        if options.plan is not None:
+            from pcircle.tool.plan_file import PlanFile  # few runs have one
+
+            self.planned = PlanFile(options.plan, "--plan", "plan")
+            self.planned.append(planning.begun(require(self.typed), *self._sides()))
+
+    def _sides(self) -> tuple[list[bytes], list[str]]:
+        """Return A and B, and their identities."""
+        paths, known_by = [self._mirror.sources[0], self._mirror.target], []
+        for path in paths:
+            known = state.identity_if_readable(path)
+            known_by.append("-" if known is None else f"{known.filesystem} {known.root}")
+        return paths, known_by
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the run resumes, and so has not compared everything itself."""
+        return self._kept is not None and self._kept.plan.run > 1
+
+    def dry_type(self) -> type[DryTask]:
+        if self._mirror.looks == "moves":
+            from pcircle.tools.fmirror.work.moving import LookTask  # few runs look for moves
+
+            return LookTask
+        from pcircle.tools.fmirror.work.dry import DryMirrorTask  # few runs are dry
+
+        return DryMirrorTask
+
+    def complain(self, text: str) -> None:
+        """Print a refusal, unless the job is silent."""
+        if not self._mirror.looks:
+            super().complain(text)
+
+    def _refuse_source(self, source: bytes) -> None:
+        """Raise UsageError if the source has changed its identity, or is empty:
+
+        it may not be mounted.
+        """
+        options = self._mirror
+        is_empty = not has_entries(self.sides[0].path, source)
+        if is_empty and not options.allow_empty and has_entries(options.kept_at):
+            raise UsageError(
+                f"'{show(source)}' is empty and '{show(options.kept_at)}' is not: nothing is "
+                "removed; if this is meant, add --allow-empty"
+            )
+        known = self.known
+        if known is not None and known.moved_ns and not (options.allow_moved or options.snapshot):
+            day = time.strftime("%Y-%m-%d", time.localtime(known.moved_ns // 10**9))
+            raise UsageError(
+                f"files were moved from a source to '{show(options.target)}' on {day}, and are "
+                "nowhere else: nothing is removed; if this is meant, add --allow-moved"
+            )
+        if known is None or options.allow_foreign or state.is_new(options.target, known):
+            return
+        if self.identity is None:
+            raise EntriesFailed(f"cannot read '{show(source)}': nothing is removed")
+        if known.identity != self.identity:
+            raise UsageError(
+                f"'{show(source)}' is another directory or file system than at the last complete "
+                "run: nothing is removed; if this is meant, add --allow-foreign"
+            )
+        missing = known.mounts - state.mounts_of(self.sides[0].path)
+        if missing:
+            inner = show(os.path.join(source, decode(min(missing))))
+            raise UsageError(
+                f"'{inner}' was a mount point at the last complete run and is none now: nothing is "
+                "removed; if this is meant, add --allow-foreign"
+            )
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        self.has_begun = True
+        return super().task(plan, rank, size)
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        decided = msgspec.msgpack.decode(plan, type=MirrorPlan)
+        console = require_type(MirrorConsole, super().observer(plan))
+        self.console, self.decision = console, decided
+        snapshot = self._mirror.snapshot
+        console.place = None if snapshot is None else show(snapshot.path)
+        console.rules = kept_rules(decided)
+        console.look, console.itemizes = decided.upkeep.look, decided.itemize
+        console.keeps_times = decided.keep.timestamps
+        console.plans, console.applies = decided.acts.plan, self.applied is not None
+        console.renamed = Paths(self._mirror.renamed.old)
+        self._touch()
+        if self.changes is not None and self.changes.surplus:
+            console.found.add(packed(0, self.changes.surplus))
+        elif self.survey is not None:
+            console.found = self.survey.found
+        elif self.is_named:
+            console.found = self._gone
+        return console
+
+    def _touch(self) -> None:
+        """Record that the target may change from now on."""
+        options = self._mirror
+        if self.known is None or options.is_idle:
+            return
+        place = state.place_of(options.kept_at, options.state_dir)
+        try:
+            state.write(place, self.known._replace(touched_ns=state.now_ns()))
+        except OSError as error:
+            self.complain(f"cannot write the state '{show(place)}': {error.strerror}")
+
+
+class ApplyProgram(MirrorProgram):
+    """The first job of a mirror by a plan, with the plan's options."""
+
+    task_type, journaled_type = ApplyTask, JournaledApply
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        self.applied, self.typed = planning.planned(require(self.typed))
+        self._options = self._mirror = made_of(self.typed)
+        return super().prepare(nodes)
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        """Return what to copy, and the directories with removals."""
+        self._examine(roots)
+        applied = require(self.applied)
+        planning.refuse_others(applied, *self._sides())
+        return applied.lists.of(0)
+
+    def dry_type(self) -> type[DryTask]:
+        from pcircle.tools.fmirror.work.dry import DryApplyTask  # few runs are dry
+
+        return DryApplyTask
+
+
+class ClearProgram(MirrorProgram):
+    """The last job of `--remove-source-files`, which removes mirrored entries from the source."""
+
+    console_type = ClearConsole
+
+    def dry_type(self) -> type[DryTask]:
+        from pcircle.tools.fmirror.work.clearing import ClearTask, MoveAwayTask  # few runs do
+
+        return MoveAwayTask if self._mirror.clears == "all" else ClearTask

@@ -1,0 +1,184 @@
+"""A job between the copy and the deletions: has a directory of A changed since it was listed?
+
+What a directory of A has lost since the run began may have been moved to one that was listed
+before. Then that directory has another change time than its listing had. So all directories of A
+are looked at once more. If those that may have changed since the run began have the change times of
+their listings, nothing was moved unseen, and what was doubtful is surplus. Else it stays in B, and
+each directory of which something stays is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.core.errors import EntriesFailed
+from pcircle.core.guards import require
+from pcircle.fs.directories import Lease
+from pcircle.fs.scan import Block
+from pcircle.fs.status import refreshed
+from pcircle.runtime import Context, Outcome
+from pcircle.tool.failures import Failure, failure_of, line_of
+from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask, resolve
+from pcircle.tool.treetool import TreeConsole, TreeProgram
+from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.removal import PLAIN, Found, append_log
+from pcircle.tools.fmirror.work.listing import (
+    UNSTEADY_NS,
+    ChangeTimes,
+    KnownTimes,
+    ListingTimes,
+    packed_times,
+)
+from pcircle.tools.fmirror.work.surplus import MOVING, moved_away
+from pcircle.walk.opened import Open
+from pcircle.walk.roots import Root
+
+
+class RecheckPlan(TreePlan, frozen=True, kw_only=True):
+    """The plan of a recheck. The mirror began at `began_ns`."""
+
+    began_ns: int | None = None
+
+
+class RecheckVisitor(EntryVisitor):
+    """Reports the change times of directories that may have changed. Per-thread state."""
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        self._change_times = ChangeTimes(task.plan.began_ns)
+        self._context: Context[Any] | None = None
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        self._context = context
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        self._report(opened.path, source.fd)
+        return super().enter(opened, source, holder)
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """Return only directories."""
+        for block in blocks:
+            block.files, block.links, block.specials = [], [], []
+            if block.last:  # a directory may have left it before it was listed
+                self._report(opened.path, source.fd)
+            yield block
+
+    def _report(self, path: bytes, fd: int) -> None:
+        status = refreshed(fd)
+        if self._change_times.is_recent(fd, status):
+            require(self._context).note([packed_times([path], [status.st_ctime_ns])])
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """Record that nothing is known of an unreadable directory."""
+        self.counters.failed += 1
+        context.note([packed_times([path], [UNSTEADY_NS])])
+
+
+class RecheckTask(TreeTask):
+    """The part of a rank, or of a thread."""
+
+    notice_type = Failure | ListingTimes
+    visitor_type = RecheckVisitor
+    plan: RecheckPlan
+
+
+class RecheckConsole(TreeConsole):
+    """Compares change times on rank 0, and reports what stays in B."""
+
+    _program: Recheck
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        others = []
+        for value in values:
+            if isinstance(value, ListingTimes):
+                self._program.compare(value)
+            else:
+                others.append(value)
+        super().notice(source, others)
+
+    def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
+        program = self._program
+        if not outcome.code:
+            found = list(program.failures())
+            super().notice(0, found)
+            self.log(b"".join(map(line_of, found)))
+        code = super().conclude(outcome)
+        if code in (0, EntriesFailed.exit_code):
+            return 0 if program.is_steady else EntriesFailed.exit_code
+        return code
+
+
+class Recheck(TreeProgram):
+    """The recheck job. `is_steady` means that `doubtful` entries may be removed; on rank 0.
+
+    `times` are the change times of directories when they were listed. Without `walks` they prove
+    nothing, and no directory is read.
+    """
+
+    name = "fmirror"
+    again = True
+    plan_type, task_type, console_type = RecheckPlan, RecheckTask, RecheckConsole
+
+    def __init__(
+        self,
+        typed: argparse.Namespace,
+        source: bytes,
+        doubtful: Found | None,
+        times: KnownTimes | None,
+        *,
+        decision: MirrorPlan | None,
+        known: tuple[int, int] | None,
+        walks: bool,
+    ) -> None:
+        more: dict[str, Any] = {"quiet": True, "verbose": 0, "progress": "never"}
+        more |= {"json_lines": None, "max_delete": None}
+        super().__init__(argparse.Namespace(**vars(typed) | PLAIN | more), [source])
+        self._error_log = typed.error_log
+        self._doubtful, self._times = doubtful, times
+        self._decision, self._known = decision, known
+        has_doubts = doubtful is not None and bool(doubtful.count)
+        self.is_steady = not has_doubts or (walks and times is not None and times.is_complete)
+        self._walks = has_doubts and self.is_steady
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
+        return {**vars(self), "_doubtful": None, "_times": None, "_decision": None}
+
+    def compare(self, notice: ListingTimes) -> None:
+        """Compare change times of directories with those of their listings."""
+        self.is_steady = self.is_steady and require(self._times).agree(notice)
+
+    def failures(self) -> Iterable[Failure]:
+        """Return a failure for each directory of which something stays in B."""
+        if self.is_steady:
+            return
+        counts = Counter(map(os.path.dirname, require(self._doubtful).paths()))
+        (root,) = resolve(self.paths)
+        for path, count in counts.items():
+            yield failure_of(root, 0, path, MOVING, moved_away(count))
+
+    def roots(self) -> tuple[Root, ...]:
+        """Return the roots; none if nothing must be checked."""
+        if not self._walks:
+            return ()
+        (root,) = resolve(self.paths)
+        return (msgspec.structs.replace(root, known=self._known),)
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        decision = self._decision
+        if decision is None:
+            return {}
+        scope = {"rules": decision.rules, "one_file_system": decision.one_file_system}
+        return scope | {"began_ns": decision.began_ns}
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        """Continue the log of the copy."""
+        self.log = append_log(self._error_log)

@@ -1,0 +1,507 @@
+"""The last step of a mirror: extraneous entries are removed, or moved to the backup.
+
+It is a job of its own, after the copy, on the paths that the copy has found. They are a list, as of
+`--files-from`, so there may be any number of them. They are removed as frm removes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require, require_type
+from pcircle.core.writing import discard
+from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.entry_errors import kind_of, told, tried, trying
+from pcircle.fs.lists import Lists, record_of, sort
+from pcircle.fs.safe_open import directory
+from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.fs.sorting import pieces
+from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
+from pcircle.removing.plan import RemovalCounters, RemovalPlan
+from pcircle.removing.remover import Remover, RemoveTask, restore
+from pcircle.runtime import Context, Outcome
+from pcircle.tool.actions import Actions, Lines
+from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
+from pcircle.tool.failures import Failure
+from pcircle.tool.planned import Planned, parted
+from pcircle.tool.results import append_output
+from pcircle.tool.trees import resolve
+from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.work.absence import Absence, Present, Source, source_of
+from pcircle.tools.fmirror.work.alike import Paths
+from pcircle.tools.fmirror.work.backup import Backup, Way, going
+from pcircle.tools.fmirror.work.surplus import DELETING, Surplus, deletion_line, packed
+from pcircle.ui.errorlog import LogFile
+from pcircle.ui.names import show
+from pcircle.ui.report import plural
+from pcircle.walk.choosing import choosing
+from pcircle.walk.globs import Rule
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.roots import Root
+from pcircle.walk.visitor import Names, Where
+
+if TYPE_CHECKING:
+    from pcircle.tool.plan_file import PlanFile
+
+
+class Found:
+    """The extraneous paths of a run, on rank 0, in an unnamed file."""
+
+    def __init__(self) -> None:
+        self._stream: IO[bytes] | None = None
+        self.count = 0
+        self.replaced: dict[bytes, bytes] = {}  # directories, and the paths that they had
+
+    def add(self, surplus: Surplus) -> None:
+        """Add paths. StoppedEarly without space."""
+        if self._stream is None:
+            self._stream = tempfile.TemporaryFile(prefix="pcircle-surplus-")  # noqa: SIM115
+        try:
+            self._stream.write(surplus.paths)
+        except OSError as error:
+            text = "cannot write the list of deletions to the temporary directory"
+            raise StoppedEarly(f"{text}: {error.strerror}") from error
+        if surplus.was:
+            self.replaced[surplus.paths.rstrip(b"\0")] = surplus.was
+        self.count += surplus.paths.count(b"\0")
+
+    def add_all(self, other: Found) -> None:
+        """Add all paths of another object. StoppedEarly without space."""
+        for path in other.paths():
+            self.add(packed(0, [path]))
+
+    def paths(self) -> Iterator[bytes]:
+        """Yield all paths in the order in which they were added."""
+        if self._stream is not None:
+            self._stream.seek(0)
+            yield from pieces(self._stream, b"\0")
+
+    def close(self) -> None:
+        """Release the space."""
+        if self._stream is not None:
+            discard(self._stream)
+
+
+class Deletions(Actions):
+    """Reports deletions in the form of rsync."""
+
+    def done(
+        self, action: str, root: int, path: bytes, kind: str, *rest: Any, **named: Any
+    ) -> None:
+        if self.wanted.word:
+            named["said"] = deletion_line(path, kind)
+        super().done(action, root, path, kind, *rest, **named)
+
+
+class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
+    """Files that would be `renamed` by now are not removed, see `Paths`.
+
+    Entries that the `source` has are not removed, if it is given.
+    """
+
+    renamed: memoryview = memoryview(b"")
+    source: Source | None = None
+
+
+class DeletionCounters(RemovalCounters):
+    """Entries that stay, because the source has `returned` or is moving them."""
+
+    returned: int
+    moving: int
+
+
+class _Returned:
+    """The state of a directory that stays, because the source has it again."""
+
+    def __init__(self, obstacle: Obstacle | None) -> None:
+        self.obstacle = obstacle
+
+
+class Deleter(Remover):
+    """Removes what remains after renames, also in a dry run."""
+
+    def __init__(self, task: RemoveTask, counters: RemovalCounters | None = None) -> None:
+        super().__init__(task, counters)
+        plan = require_type(DeletionPlan, task.plan)
+        self._renamed = Paths(plan.renamed)
+        self._absence: Absence | None = None
+        if plan.source is not None:
+            self._absence = Absence(plan.source, task.identify)
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """Skip a directory that the source has again."""
+        above, _, name = opened.path.rpartition(b"/")
+        lease = super().enter(opened, source, holder)
+        if self._absence is not None and name and self._goes(opened):
+            with trying("look up in the source"):
+                found = self._absence.has(above, [name], directories=True)
+            if found.names:
+                self._count_kept(found)
+                opened.entered, opened.own = False, _Returned(opened.own.obstacle)
+        return lease
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        super().end(context, opens)
+        if self._absence is not None:
+            self._absence.close()
+
+    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+        if not isinstance(opened.own, _Returned):
+            return super().leave(opened, context)
+        with suppress(OSError):  # the next run meets it again
+            restore(opened, self.task.directories)
+        return 1
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """Remove names, except those that the source has again."""
+        if self._absence is not None:
+            self._leave_returned(self._absence, where, names, context)
+        super().names(where, names, fds, context)
+
+    def _leave_returned(
+        self, absence: Absence, where: Where, names: Names, context: Context[Any]
+    ) -> None:
+        bare = {name: parted(name)[0] for name in names.all()}
+        gone: set[bytes] = set()
+        try:
+            found = absence.has(where.path, list(bare.values()), directories=False)
+            self._count_kept(found)
+            gone.update(found.names)
+        except OSError as error:
+            for name in bare.values():
+                path = join_path(where.path, name)
+                self.fail(where.root, path, "look up in the source", error, context)
+            gone.update(bare.values())
+        if gone:
+            self._stays = 1
+            self.counters.weight += where.weight * len(gone)
+            self.counters.sized += len(gone)
+            for some in (names.files, names.links, names.specials):
+                some[:] = [name for name in some if bare[name] not in gone]
+
+    def _count_kept(self, found: Present) -> None:
+        counters, count = self.counters, len(found.names)
+        counters.kept += count
+        counters.moving += count * found.moving
+        counters.returned += count * (not found.moving)
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        for block in super().meant(opened, blocks, source):
+            if len(self._renamed):
+                path, some = opened.path, block.files
+                some[:] = [n for n in some if join_path(path, os.fsencode(n)) not in self._renamed]
+            yield block
+
+
+class Task(RemoveTask):
+    """The part of a rank, or of a thread."""
+
+    tool = "fmirror"
+    visitor_type = Deleter
+    plan: DeletionPlan
+    counters_type = DeletionCounters
+    actions_type = Deletions
+
+
+class Console(ChangeConsole):
+    """Reports the deletions; the copy reports the result."""
+
+    account = "removed"
+    _program: Removal
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        """Report replaced entries with their former paths."""
+        replaced = require(self._program.found).replaced
+        if replaced:
+            values = [
+                msgspec.structs.replace(value, said=_renamed(value.said, replaced))
+                if isinstance(value, Lines)
+                else value
+                for value in values
+            ]
+        program = self._program
+        if program.planned is not None:
+            values = [program.as_planned(value) for value in values]
+        super().notice(source, values)
+
+    def conclude(self, outcome: Outcome[Any]) -> int:
+        """End the job; entries for the backup are counted when they were moved."""
+        self.quiet = self.quiet or self._program.keeps
+        return super().conclude(outcome)
+
+    def end_plan(self, last: bytes) -> str:
+        """Leave the plan open: the last line belongs to another job."""
+        return ""
+
+    def remarks(self, total: DeletionCounters, code: int) -> Iterable[str]:
+        yield from super().remarks(total, code)
+        for count, why in (
+            (total.returned, "A has them again"),
+            (total.moving, "their directory in A does not stay as it is"),
+        ):
+            if count:
+                yield f"{plural(count, 'entry', 'entries')} of B not removed: {why}"
+
+    def summary(self, total: RemovalCounters) -> str:
+        verb = self._program.verb
+        text = f"{plural(total.completed, 'entry', 'entries')} {verb}"
+        return f"{text}, {total.vanished:,} vanished" if total.vanished else text
+
+
+def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
+    """Return lines of deletions with the paths that entries had when the run began."""
+    lines = []
+    for line in said.splitlines(keepends=True):
+        path = line.removeprefix(DELETING)
+        for now, was in replaced.items():
+            if path.startswith(show(now).encode() + b"/"):
+                line = DELETING + show(was).encode() + path[len(show(now).encode()) :]
+        lines.append(line)
+    return b"".join(lines)
+
+
+class Removal(ChangeProgram):
+    """The removal job. `found` are the extraneous paths, `entries` the entries of the source.
+
+    With `keeps` it only counts and reports: all paths are moved to the backup afterwards. What
+    `rules` exclude stays, with its parent directories. Entries that the source of the mirror has
+    are not removed, by its `decision` and the directories of both `sides`, as they were at the
+    start. With `plan` planned removals are added to that file, and `applied` restricts removals to
+    those of a plan. `renamed` is as in `DeletionPlan`. With `flags` inode flags that forbid removal
+    are cleared.
+    """
+
+    name, said = "fmirror", "removed"
+    plan_type, task_type, console_type = DeletionPlan, Task, Console
+
+    def __init__(
+        self,
+        typed: argparse.Namespace,
+        target: bytes,
+        found: Found | None,
+        entries: int,
+        *,
+        dry: bool,
+        keeps: bool,
+        rules: Sequence[Rule] = (),
+        renamed: bytes = b"",
+        plan: PlanFile | None = None,
+        applied: Callable[[Iterable[bytes], Mapping[bytes, bytes]], Planned] | None = None,
+        decision: MirrorPlan | None = None,
+        known: tuple[int, int] | None = None,
+        flags: bool = False,
+    ) -> None:
+        self.verb = "would be removed" if dry else "removed"
+        self.keeps = keeps and not dry
+        more = {"verbose": max(typed.verbose, typed.itemize), "dry_run": dry or keeps}
+        more |= {"json_lines": None} if keeps else {}
+        if rules:
+            replaced = () if found is None else _replaced(found.replaced)
+            more["filters"] = [*replaced, *map(_as_typed, rules)]
+        typed = argparse.Namespace(**vars(typed) | PLAIN | more)
+        super().__init__(
+            typed,
+            [target],
+            recursive=applied is None,
+            keep_root=True,
+            listed=True,
+            keep_times=True,
+            force_modes=not dry,
+            restores=not dry,
+            lifts_flags=flags and not dry,
+            renamed=renamed,
+            source=None if decision is None else source_of(decision),
+        )
+        self.found = found
+        self._known = known
+        self.entries_planned = 0
+        self._plan, self._applied = plan, applied
+        self._max_delete = _of_target(self._max_delete, entries)
+
+    def outlives(self) -> bool:
+        """Return False: the jobs of a mirror belong together."""
+        return False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
+        return {**vars(self), "found": None, "_applied": None, "_plan": None}
+
+    def roots(self) -> tuple[Root, ...]:
+        """Return the roots; none without paths."""
+        found = require(self.found)
+        if not found.count:
+            return ()
+        (root,) = resolve(self.paths)
+        roots = (msgspec.structs.replace(root, known=self._known),)
+        if self._applied is not None:
+            self.applied = self._applied(found.paths(), found.replaced)._replace(roots=roots)
+        return roots
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        decided = super().decided(roots, ranks)
+        acts = msgspec.structs.replace(decided["acts"], plan=self._plan is not None)
+        return decided | {"acts": acts}
+
+    def as_planned(self, value: Any) -> Any:
+        """Return a notice whose plan lines are counted as removals."""
+        if not isinstance(value, Lines) or not value.planned:
+            return value
+        lines = value.planned.splitlines(keepends=True)
+        self.entries_planned += len(lines)
+        planned = b"".join(b"[1," + line.removeprefix(b"[0,") for line in lines)
+        return msgspec.structs.replace(value, planned=planned)
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        if self.applied is not None:
+            return self.applied.lists
+        paths = require(self.found).paths()
+        return sort([(0, (record_of(path, whole=True) for path in paths))] if roots else [])
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        """Continue the logs of the copy."""
+        self.planned = self._plan
+        self.log = append_log(self.typed.error_log)
+        self.actions = append_log(self.typed.json_lines)
+
+
+PLAIN: dict[str, Any] = {
+    "apply": None,
+    "plan": None,
+    "files_from": None,
+    "list_out": None,
+    "json": None,
+    "null": False,
+    "recursive": True,
+    "filters": None,
+    "newer_than": None,
+    "older_than": None,
+    "min_size": None,
+    "max_size": None,
+    "owner": None,
+    "group": None,
+    "kind": None,
+    "match": None,
+    "skip_offline": False,
+    "by_time": None,
+    "one_file_system": False,
+}
+"""The copy's options that do not apply to its deletions."""
+
+
+_TOKEN_BYTES = len(".fcp-01234567-")
+
+
+def _replaced(paths: Iterable[bytes]) -> list[tuple[str, bytes]]:
+    """Return the rules for directories that a file has replaced, whose contents are all removed.
+
+    They have temporary names of this run.
+    """
+    prefixes = {os.path.basename(path)[:_TOKEN_BYTES] for path in paths}
+    return [("include", prefix + b"*/***") for prefix in sorted(prefixes)]
+
+
+def _as_typed(rule: Rule) -> tuple[str, bytes]:
+    """Return a rule in the form of an option, whatever its pattern begins with."""
+    return "exclude", (b"+ " if rule.include else b"- ") + rule.pattern
+
+
+def append_log(path: str | None) -> LogFile | None:
+    """Return a log of the copy, to be continued."""
+    if path is None:
+        return None
+    return LogFile(append_output(path))
+
+
+def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
+    """Return a limit as a number, also if it is a share of the target."""
+    if most is None or not most.is_share or most.number >= 100:
+        return None if most is not None and most.is_share else most
+    share = most.number / 100
+    return MaxDelete(most.text, int(share * entries / (1 - share)), is_share=False)
+
+
+def moved(
+    place: bytes,
+    target: bytes,
+    paths: Iterator[bytes],
+    rules: Sequence[Rule],
+    absence: Absence,
+    *,
+    known: tuple[int, int] | None,
+    strict: bool,
+    access: WriteAccess,
+) -> tuple[list[Failure], int]:
+    """Move extraneous entries to the backup, each path as a whole.
+
+    Return failures, and the number of entries that stay because of them. What `rules` exclude
+    stays, and so does what the source has again. The target must be the directory that is `known`;
+    with `strict` it is reached through no link. `access` tells which protections may be removed
+    temporarily.
+    """
+    backup, stay = Backup(place), 0
+    failed: list[Failure] = []
+
+    def fail(path: bytes, doing: str, error: OSError) -> None:
+        shown = os.path.join(target, path)
+        failed.append(Failure(shown, doing, *told(error), 0, path, kind_of(error)))
+
+    choose = choosing(rules) if rules else None
+    top = directory(target, linkless=strict)
+    try:
+        status = os.fstat(top)
+        if known is not None and known != (status.st_dev, status.st_ino):
+            fail(b"", "back up from", OSError(errno.ESTALE, "it was replaced by another directory"))
+            return failed, -1
+        for path in paths:
+            with Admissions(access) as admissions:
+                way = Way(top, admissions)
+                try:
+                    for each in [path] if choose is None else going(path, way, choose):
+                        if _is_absent(each, way, absence):
+                            backup.move(each, way)
+                        else:
+                            stay += _entries_of(each, way)
+                except OSError as error:
+                    fail(path, tried(error, "back up"), error)
+                    stay += _entries_of(path, way)
+    finally:
+        os.close(top)
+        backup.close()
+    return failed, stay
+
+
+def _entries_of(path: bytes, way: Way) -> int:
+    """Return the number of entries at a path and below."""
+    found, waiting = 0, [path]
+    while waiting:
+        here = waiting.pop()
+        found += 1
+        with suppress(OSError):
+            fd = way.open(here)
+            try:
+                for block in blocks(fd):
+                    found += len(block) - len(block.directories)
+                    waiting += [join_path(here, name) for name in encoded(block.directories)]
+            finally:
+                os.close(fd)
+    return found
+
+
+def _is_absent(path: bytes, way: Way, absence: Absence) -> bool:
+    """Return whether the source lacks an entry of the target. OSError."""
+    fd = way.open(os.path.dirname(path))
+    try:
+        return absence.lacks(path, fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,257 @@
+"""Reports of a mirror: those of a copy, and of updates, removals and withheld removals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
+from pcircle.core.units import format_size
+from pcircle.runtime import Outcome
+from pcircle.tool.failures import Failure
+from pcircle.tools.fmirror.plan import Look
+from pcircle.tools.fmirror.removal import Found
+from pcircle.tools.fmirror.work.alike import Alone, Candidates, Moved, Paths
+from pcircle.tools.fmirror.work.judging import Groups, Linked, count
+from pcircle.tools.fmirror.work.listing import KnownTimes, ListingTimes
+from pcircle.tools.fmirror.work.surplus import Surplus
+from pcircle.transfer.counters import Counters
+from pcircle.transfer.items import Done
+from pcircle.transfer.reports.console import Console
+from pcircle.transfer.reports.report import Report, summary
+from pcircle.ui.report import FailedEntry, plural
+from pcircle.walk.globs import Rule
+
+_UNREAD = ("open directory", "read directory", "reach")
+
+
+class MirrorReport(Report, frozen=True, kw_only=True):
+    """The result of a mirror.
+
+    `touched` counts `skipped` entries whose attributes were updated, `linked` those linked to an
+    entry of `--link-dest`, `nearby` the `files` whose content came from `--copy-dest` or
+    `--reflink-dest`, `surplus` the extraneous paths, `removed` the entries removed or moved to the
+    backup, `moved` the files that `--moved` has renamed, of `moved_bytes` bytes. `cleared` counts
+    entries removed from the source. `withheld` is the reason why nothing was removed. `expired` are
+    removed snapshots.
+    """
+
+    touched: int
+    linked: int = 0
+    nearby: int = 0
+    moved: int = 0
+    moved_bytes: int = 0
+    surplus: int = 0
+    removed: int = 0
+    cleared: int = 0
+    withheld: str | None = None
+    expired: tuple[str, ...] = ()
+    not_removed: tuple[FailedEntry, ...] = ()
+
+
+class Removed(NamedTuple):
+    """The result of the second job: exit code, entries, and the reason if it did nothing.
+
+    `planned` counts entries added to a plan, `not_moved` failures to move entries to the backup,
+    and entries that may have moved within the source.
+    """
+
+    code: int
+    entries: int = 0
+    withheld: str = ""
+    failures: Iterable[FailedEntry] = ()
+    planned: int = 0
+    not_moved: Sequence[FailedEntry] = ()
+
+
+class MirrorConsole(Console):
+    """Reports the copy, and keeps extraneous paths."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.found = Found()
+        self.doubtful = Found()  # surplus unless it was moved within the source
+        self.times = KnownTimes()
+        self.rules: tuple[Rule, ...] = ()  # what they leave out of the surplus stays
+        self._groups = Groups()
+        self.look: Look = "time"
+        self.keeps_times = True
+        self.itemizes = self.plans = False
+        self.applies = False  # a plan, which does not fit what has changed
+        self.place: str | None = None  # which B will have in the end, if it is made under another
+        self.expired: tuple[str, ...] = ()
+        self.unread = 0
+        self.report: MirrorReport | None = None
+        self._moved = 0, 0
+        self.candidates = Candidates()
+        self.renamed = Paths(b"")  # what would not be surplus any more, in a dry run
+        self.entries = self.removed = self._touched = self._linked = self._nearby = 0
+        self._surplus = 0  # that was removed where it was found
+        self._has_changed = True
+        super().__init__(*arguments, **named)  # which may have something to tell
+
+    def close(self) -> None:
+        """Release the space."""
+        self.found.close()
+        self.doubtful.close()
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        others = []
+        for value in values:
+            if isinstance(value, Surplus):
+                value = value.without(self.renamed) if len(self.renamed) else value
+                (self.doubtful if value.doubtful else self.found).add(value)
+            elif isinstance(value, ListingTimes):
+                self.times.add(value)
+            elif isinstance(value, Linked):
+                self._groups.add(value)
+            elif isinstance(value, Alone):
+                self.candidates.add_all(value)
+            else:
+                self.unread += isinstance(value, Failure) and value.doing in _UNREAD
+                others.append(value)
+        super().notice(source, others)
+
+    def conclude(self, outcome: Outcome[Done]) -> int:
+        linked = Counters()
+        unplanned: StoppedEarly | None = None
+        for change in self._groups.changes(self.look, keeps_times=self.keeps_times):
+            if self.plans and unplanned is None:
+                try:
+                    self.add_to_plan(change.planned)
+                except StoppedEarly as error:
+                    unplanned = error
+            if self.itemizes and change.line:
+                self.results.text([change.line])
+            if self._dry and change.touches and change.line:
+                linked.touched += 1
+            elif self._dry and change.line:
+                count(linked, change.name.mode, change.size_bytes)
+                linked.nearby += change.name.near and not change.linked
+        if unplanned is not None:
+            code, reasons = worst((outcome.code, unplanned.exit_code)), outcome.reasons
+            reasons = (*reasons, str(unplanned))
+            outcome = msgspec.structs.replace(outcome, code=code, reasons=reasons)
+        if linked.completed or linked.touched:
+            outcome = _with(outcome, linked)
+        total = Counters.total(outcome.counts)
+        self.entries = total.found
+        self._touched, self._linked, self._nearby = total.touched, total.linked, total.nearby
+        self.removed, self._surplus = total.removed, total.surplus
+        done = total.files, total.links, total.special, total.touched, total.linked, total.removed
+        directories = total.directories_created, total.directories_touched
+        self._has_changed = any(done) or any(directories)
+        return super().conclude(outcome)
+
+    def made(self, report: Report) -> MirrorReport:
+        """Return the report of the copy as one of a mirror."""
+        fields = {name: getattr(report, name) for name in report.__struct_fields__}
+        return MirrorReport(
+            **fields,
+            touched=self._touched,
+            linked=self._linked,
+            nearby=self._nearby,
+            surplus=self.found.count + self._surplus,
+        )
+
+    def summary(self, report: Report) -> str:
+        """Return the last line; setting attributes counts as work."""
+        others = self.removed or self.found.count or self.doubtful.count or len(self.renamed)
+        idle = "nothing to copy" if others else "nothing to do"
+        there = self.place or self._shown_target()
+        text = summary(report, there, self._touched, idle, resumes=self._resumes)
+        removed = f"; {plural(self.removed, 'entry', 'entries')} removed"
+        return text + removed if self.removed else text
+
+    def document(self, report: Report) -> None:
+        """Defer the document to the end of all jobs."""
+        self.report = self.made(report)
+
+    def tell(self, code: int, removed: Removed, cleared: int = 0) -> int:
+        """Write the result at the end of all jobs; return the exit code."""
+        if self.report is None:
+            return code
+        self.report = msgspec.structs.replace(
+            self.report,
+            exit_code=code,
+            moved=self._moved[0],
+            moved_bytes=self._moved[1],
+            target=self.place or self.report.target,
+            removed=removed.entries,
+            cleared=cleared,
+            withheld=removed.withheld or None,
+            failures=(*self.report.failures, *removed.not_moved),
+            surplus=self.found.count + self._surplus,
+            not_removed=tuple(removed.failures),
+            expired=self.expired,
+        )
+        self.results.document(self.report)
+        return worst((code, self.results.code))
+
+    @property
+    def has_changed_target(self) -> bool:
+        """Return whether the target is not as it was before the run."""
+        report = self.report
+        return self._has_changed or report is None or bool(report.removed or report.moved)
+
+    def tell_moved(self, moved: Moved, json_lines: str | None, list_out: str | None) -> int:
+        """Report files that were renamed before the copy; return an exit code."""
+        self._moved = moved.files, moved.size
+        if moved.files and not self.quiet:
+            files, size = plural(moved.files, "file", "files"), format_size(moved.size)
+            would = "would be " if self._dry else ""
+            self.note(f"{self.tool}: {files} {would}renamed, {size} not copied")
+        try:
+            moved.log(json_lines, list_out)
+        except OSError as error:
+            self.note(f"{self.tool}: cannot write the actions: {error.strerror}")
+            return EntriesFailed.exit_code
+        return 0
+
+    def next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
+        """Yield what to do next: entries that failed still differ."""
+        if goes_on or not self.by_kind:
+            yield from super().next(code, reasons, goes_on)
+        elif self.applies:
+            yield "to do what has changed meanwhile, make a new plan"
+        else:
+            yield "to try again what failed, run the same command"
+
+    def withheld(self, *, ignore: bool) -> str:
+        """Return why nothing may be removed, or an empty text."""
+        if self.unread and not ignore:
+            count = plural(self.unread, "directory", "directories")
+            return f"{count} of the source could not be read"
+        return ""
+
+
+class ClearConsole(MirrorConsole):
+    """Reports entries removed from the source."""
+
+    cleared = 0
+
+    def conclude(self, outcome: Outcome[Done]) -> int:
+        total = Counters.total(outcome.counts)
+        self.cleared = total.files + total.links + total.special
+        return super().conclude(outcome)
+
+    def summary(self, report: Report) -> str:
+        text = f"{plural(self.cleared, 'entry', 'entries')} removed from the source"
+        if report.skipped:
+            stay = plural(report.skipped, "entry stays", "entries stay")
+            text = f"{text}, {stay}: the copies differ"
+        return text
+
+
+def _with(outcome: Outcome[Done], linked: Counters) -> Outcome[Done]:
+    """Return the outcome of a dry run in which names to be linked were counted as skipped."""
+    linked.skipped = -linked.completed
+    if outcome.summary is not None:
+        total = Counters.total((outcome.summary.counts, linked.row()))
+        summary = msgspec.structs.replace(outcome.summary, counts=total.row())
+        return msgspec.structs.replace(outcome, summary=summary)
+    first, *others = outcome.reports
+    total = Counters.total((first.counts, linked.row()))
+    first = msgspec.structs.replace(first, counts=total.row())
+    return msgspec.structs.replace(outcome, reports=(first, *others))

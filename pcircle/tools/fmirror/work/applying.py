@@ -1,0 +1,233 @@
+"""`--apply`: a mirror of the entries of a plan, which checks both sides before each action.
+
+An entry that has changed on either side fails and stays as it is. Work of an interrupted run counts
+as done, so the same plan may be carried out again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from pcircle.core.encoding import to_scan
+from pcircle.core.guards import require, require_type
+from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.entry_errors import Changed, had_tried, trying
+from pcircle.fs.scan import Block
+from pcircle.ops.compare import fields
+from pcircle.runtime import Context
+from pcircle.tool.planned import mark_in, mark_of, parted, sorted_out
+from pcircle.tools.fmirror.work import steps
+from pcircle.tools.fmirror.work.steps import Step
+from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
+from pcircle.tools.fmirror.work.visitor import MirrorVisitor
+from pcircle.transfer.items import Part
+from pcircle.transfer.work.entries import BATCH_S, Entries
+from pcircle.transfer.work.small import made_with
+from pcircle.transfer.worker.worker import Worker
+from pcircle.walk.items import handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+_TEMPORARY = b".fcp-"
+
+
+class ApplyVisitor(MirrorVisitor):
+    """The visitor of one worker thread."""
+
+    lists: Lists | None = None  # on rank 0
+
+    def __init__(self, worker: Worker, entries: Entries) -> None:
+        super().__init__(worker, entries)
+        self._skips, self.scan = False, None  # what is planned is to be done
+        self._is_to_change = False  # the directory at hand
+        self._asks_all = self._mirror.upkeep.look == "none"
+
+    def _step(self, opened: Open[Part]) -> Step | None:
+        """Return the plan for a directory."""
+        return steps.read(mark_in(require(opened.only), self.lists))
+
+    # ---- directories -----------------------------------------------------------
+
+    def _make_in(
+        self,
+        opened: Open[Part],
+        status: os.stat_result,
+        name: bytes,
+        holder_fd: int,
+        holder: Open[Part] | None,
+    ) -> bool:
+        with trying(steps.DOING):
+            step, there = self._step(opened), steps.side(name, holder_fd)
+            if step is None:  # it only leads to what is planned
+                as_planned = there.startswith(b"d")
+            else:
+                as_planned = step.source == mark_of(status)
+                begun = there != step.target and not self._has_begun(status, name, holder_fd)
+                as_planned = as_planned and not begun
+            if not as_planned:
+                raise Changed(steps.OTHER)
+        self._copier.names.expected = there
+        self._is_to_change = step is not None and step.word != steps.WITHIN
+        return super()._make_in(opened, status, name, holder_fd, holder)
+
+    def _is_ours(self, holder_fd: int, name: bytes) -> bool:
+        # What is not to change itself was not closed by an interrupted run, nor is it opened again.
+        return self._is_to_change and super()._is_ours(holder_fd, name)
+
+    def _has_begun(self, source: os.stat_result, name: bytes, holder_fd: int) -> bool:
+        """Return whether a directory looks like one that an interrupted run has made."""
+        with suppress(FileNotFoundError):
+            old = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+            plan = self._plan
+            made = made_with(source.st_mode, plan.umask, closed=plan.keep.mode)
+            wanted = plan.keep.status(source)
+            mode = wanted.st_mode
+            modes = {stat.S_IMODE(each) & 0o777 for each in (made, mode, mode | stat.S_IRWXU)}
+            owners = os.geteuid(), wanted.st_uid
+            mode = stat.S_IMODE(old.st_mode) & 0o777
+            return stat.S_ISDIR(old.st_mode) and mode in modes and old.st_uid in owners
+        return False
+
+    def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
+        step = self._step(opened)
+        if step is not None and step.word != steps.WITHIN:
+            super()._finish_open(opened, lease, missing)
+            return
+        if not opened.path:  # the mark would move its times
+            self._mark_changed()
+        opened.own = replace(opened.own, differs=False)
+        source, now = opened.own.source, os.fstat(lease.fd)
+        moved = now.st_mtime_ns != source.st_mtime_ns
+        if step is not None and self._plan.keep.timestamps and moved and not lease.searched:
+            os.utime(lease.fd, ns=(source.st_atime_ns, source.st_mtime_ns))
+
+    def _is_settled(self, opened: Open[Part]) -> bool:
+        step = self._step(opened)
+        is_changed = step is not None and step.word != steps.WITHIN
+        return is_changed and super()._is_settled(opened)
+
+    def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
+        """Report a directory; one that vanished or changed its kind differs from the plan."""
+        if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
+            had_tried(error, steps.DOING)
+        super().failed(opened, error, context)
+
+    # ---- names -----------------------------------------------------------------
+
+    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        there = require(require(opened.leases)[1])
+        for block in map(sorted_out, super().meant(opened, blocks, source)):
+            for path, error in steps.confirmed(block, opened.path, source.fd, there.fd):
+                if error is None:
+                    self._surplus.setdefault(opened.root, []).append(path)
+                else:
+                    self._counters.found += 1
+                    self._accounts.fail(opened.root, path, None, error, require(self._context))
+            yield block
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+    ) -> None:
+        """Check each name right before the action."""
+        until_s = time.monotonic() + BATCH_S
+        kinds = (names.links, names.specials, names.files)
+        planned = [(name, kind) for kind, some in enumerate(kinds) for name in some]
+        for number, (marked, kind) in enumerate(planned, 1):
+            name, mark = parted(marked)
+            one = Names(*([name] if kind == each else [] for each in (2, 0, 1)))
+            try:
+                with trying(steps.DOING):
+                    is_over = self._check(where, name, mark, fds)
+            except OSError as error:
+                self._counters.weight += where.weight
+                path = join_path(where.path, name)
+                self._accounts.fail(where.root, path, None, error, context)
+            else:
+                if is_over:
+                    self._counters.skipped += 1
+                    self._counters.sized += 1
+                    self._counters.weight += where.weight
+                else:
+                    super().names(where, one, fds, context)
+            if kind == len(kinds) - 1 and time.monotonic() > until_s and number < len(planned):
+                rest = [each for each, _ in planned[number:]]
+                context.spawn(list(handed_back(where, rest)))
+                break
+
+    def _check(self, where: Where, name: bytes, mark: bytes, fds: tuple[int, int]) -> bool:
+        """Return whether an entry is done already; OSError or Changed if it differs from the plan.
+
+        A target entry is checked a second time right before it is replaced.
+        """
+        step = steps.read(mark)
+        source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
+        if step is None or mark_of(source) != step.source:
+            raise Changed(steps.OTHER)
+        there = steps.side(name, fds[1])
+        digest = step.target.startswith(b"d")  # what is there has to be a directory, as it was
+        if digest and there.startswith(b"d"):
+            there = steps.replaced(name, fds[1])
+        self._copier.names.expected = there
+        if there != step.target:
+            if not self._is_done(where, source, name, fds):
+                raise Changed(steps.OTHER)
+            if digest:
+                self._find_aside(where, name, step.target, fds[1])
+            return self._asks_all and source.st_nlink == 1
+        return False
+
+    def _is_done(
+        self, where: Where, source: os.stat_result, name: bytes, fds: tuple[int, int]
+    ) -> bool:
+        """Return whether an entry of the target is up to date."""
+        with suppress(FileNotFoundError):
+            old = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
+            if self._asks_all:  # all are to be copied, so this is no question
+                return not self._keeper.status_differences(source, old)
+            self._keeper.enter(where.root, where.path)
+            different = self._keeper.differences(source, old, (fds[0], name, fds[1], name))
+            # A link or a special file is made first, and then gets its attributes.
+            made = not (stat.S_ISREG(old.st_mode) or different & fields.CONTENT)
+            return made or not different
+        return False
+
+    def _find_aside(self, where: Where, name: bytes, target: bytes, directory_fd: int) -> None:
+        """Remove later a directory that an interrupted run has replaced but not removed."""
+        inode = int(target.split(b",")[1])
+        with os.scandir(to_scan(directory_fd)) as entries:
+            found: list[Any] = list(entries)
+        for entry in found:
+            text = os.fsencode(entry.name)
+            if text.startswith(_TEMPORARY) and entry.inode() == inode:
+                paths = join_path(where.path, text), join_path(where.path, name)
+                self._keeper.aside.append((where.root, *paths))
+
+
+class ApplyTask(MirrorTask):
+    """The part of one rank."""
+
+    visitor_type = ApplyVisitor
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        require_type(ApplyVisitor, self._visitor).lists = self._lists
+
+
+class JournaledApply(JournaledMirror):
+    """The part of one rank, with a checkpoint."""
+
+    visitor_type = ApplyVisitor
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        require_type(ApplyVisitor, self._visitor).lists = self._lists

@@ -1,0 +1,203 @@
+"""`--remove-source-files`: entries whose copies are complete are removed from the source.
+
+A job of its own after the copy, and a dry run of a mirror except for its removals: each entry is
+compared as if it were mirrored again, files by all bytes, after the target was flushed to disk.
+Entries that differ in any kept attribute stay, and so do entries that change meanwhile.
+
+Before an entry of a directory is removed, it is proven that its copy is another directory, because
+a union file system, for example, may show the source itself there. A name is first renamed, because
+another process may replace it at any moment: a file that has come since is put back. So no content
+is removed that is not in the target.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import Any
+
+from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble, tried, trying
+from pcircle.fs.naming import give_free_name
+from pcircle.fs.scan import Block, blocks, rewound
+from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
+from pcircle.ops.compare.content import ContentComparer
+from pcircle.ops.compare.sides import open_files
+from pcircle.runtime import Context
+from pcircle.tools.fmirror.work.apart import Apart
+from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
+from pcircle.tools.fmirror.work.judging import count
+from pcircle.transfer.dry import DryVisitor
+from pcircle.transfer.items import Item
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Where
+
+_CHANGED = "it has changed while it was looked at"
+
+
+class ClearVisitor(DryMirrorVisitor):
+    """Removes entries that the target has; without `keep_directories`, empty directories."""
+
+    keep_directories = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._contents = ContentComparer()
+        self._prefix = b".fcp-%b-" % self._plan.token
+        self._taken = 0
+        self._apart = Apart(self._prefix)
+
+    def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
+        lease = DryVisitor.enter(self, opened, source, holder)
+        opened.own = lease is not None
+        return lease
+
+    def leave(self, opened: Open[None], context: Context[Any]) -> None:
+        if self._goes(opened, context):
+            self.counters.directories += 1
+
+    def _goes(self, opened: Open[None], context: Context[Any]) -> bool:
+        """Remove an empty directory; return False, a failure, if that may not be safe."""
+        if self.keep_directories or not opened.path or not opened.own:
+            return True
+        above, _, name = opened.path.rpartition(b"/")
+        try:
+            with trying("remove directory"):
+                if not self._is_empty(opened):
+                    return True
+        except OSError as error:
+            self.counters.failed += 1
+            doing = tried(error, "remove directory")
+            self._tell_failure(opened.root, opened.path, error, context, doing)
+            return False
+        with suppress(OSError), self._sources.lease(opened.root, above) as holder:
+            os.rmdir(name, dir_fd=holder.fd)  # which fails if something has come into it
+        return True
+
+    def _is_empty(self, opened: Open[None]) -> bool:
+        """Return whether nothing is left in a directory, which is not its copy. OSError."""
+        where = opened.root, opened.path
+        with self._sources.lease(*where) as source, self._targets.lease(*where) as target:
+            if next(blocks(rewound(source.fd)), Block()):
+                return False
+            self._apart.prove((source.fd, target.fd))
+            return True
+
+    def _entry(
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+    ) -> None:
+        root, path, fds = where.root, join_path(where.path, name), (source_fd, target_fd)
+        if self._limits is not None:
+            self._limits.operations(2)
+        status: os.stat_result | None = None
+        try:
+            if not name.startswith(self._prefix):  # else another thread removes it
+                with trying("remove"):
+                    status = self._removed(where, name, fds)
+        except OSError as error:
+            self._fail(root, path, error, context)
+            return
+        self.counters.sized += 1
+        if status is None:
+            self.counters.skipped += 1
+        else:
+            count(self.counters, status.st_mode, 0)
+
+    def _removed(self, where: Where, name: bytes, fds: tuple[int, int]) -> os.stat_result | None:
+        """Remove an entry if its copy is complete; return its status, else None. OSError."""
+        source, old, different = self._judge.entry(where.root, where.path, name, fds)
+        if old is None or different:
+            return None
+        _refuse_same(source, old, fds)
+        if stat.S_ISREG(source.st_mode):
+            with open_files(name, fds) as (files, statuses):
+                if statuses[0].st_size != statuses[1].st_size:
+                    return None
+                os.fsync(files[1])
+                os.posix_fadvise(files[1], 0, 0, os.POSIX_FADV_DONTNEED)  # read what is on disk
+                if not self._contents.same(files, 0, statuses[0].st_size):
+                    return None
+                now = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
+                if not _is_same(now, statuses[1]):
+                    raise Changed("its copy was replaced while it was looked at")
+                self._remove(name, fds, statuses[0])
+                return source
+        self._remove(name, fds, source)
+        return source
+
+    def _remove(self, name: bytes, fds: tuple[int, int], status: os.stat_result) -> None:
+        """Remove an unchanged entry. OSError, Changed."""
+        self._apart.prove(fds)
+        directory_fd = fds[0]
+        now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        if not _is_same(now, status):
+            raise Changed(_CHANGED)
+        self._taken += 1
+        aside = b"%b%d-%d" % (self._prefix, os.getpid(), self._taken)
+        os.rename(name, aside, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+        now = os.stat(aside, dir_fd=directory_fd, follow_symlinks=False)
+        if _content(now) != _content(status):
+            give_free_name(aside, name, directory_fd)
+            raise Changed(_CHANGED)
+        os.unlink(aside, dir_fd=directory_fd)
+
+
+def _refuse_same(source: os.stat_result, copy: os.stat_result, fds: tuple[int, int]) -> None:
+    """Raise Trouble if the entry is the copy itself, as where a mount shows it twice.
+
+    File systems that are mounted twice may have other numbers, but inodes and times are equal.
+    """
+    here, there = map(os.fstat, fds)
+    one_directory = (here.st_ino, here.st_ctime_ns) == (there.st_ino, there.st_ctime_ns)
+    one_file = (source.st_ino, source.st_ctime_ns) == (copy.st_ino, copy.st_ctime_ns)
+    if one_directory or (one_file and source.st_nlink == 1):
+        raise Trouble(SAME_FILE, "it and its copy are the same file")
+
+
+def _is_same(now: os.stat_result, before: os.stat_result) -> bool:
+    """Return whether nothing has changed, except other names of the file."""
+    alone = before.st_nlink == 1
+    same_change = now.st_ctime_ns == before.st_ctime_ns
+    return _content(now) == _content(before) and (same_change or not alone)
+
+
+def _content(status: os.stat_result) -> tuple[int, ...]:
+    """Return the evidence of the same file with the same content; a rename changes its ctime."""
+    return status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns
+
+
+class ClearTask(DryMirrorTask):
+    """The part of one rank."""
+
+    is_flushed = False
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        return ClearVisitor
+
+    def process(self, item: Item, context: Context[Item]) -> Any:
+        if not self.is_flushed:  # what this node has written, before anything goes
+            self.is_flushed = True
+            disk = FileSystemSync()
+            try:
+                with self._targets.lease(0, b"") as target:
+                    disk.add_directory(target.fd, target.opened.status)
+                disk.sync()
+            finally:
+                disk.close()
+        return super().process(item, context)
+
+
+class MoveAwayVisitor(ClearVisitor):
+    """A `ClearVisitor` that also removes empty directories."""
+
+    keep_directories = False
+
+
+class MoveAwayTask(ClearTask):
+    """The part of one rank in `--move`."""
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        return MoveAwayVisitor

@@ -1,0 +1,417 @@
+"""`--dry-run`: the comparison of a mirror, without any change."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pcircle.core.guards import require, require_type
+from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
+from pcircle.fs.entry_errors import Changed, had_tried, trying
+from pcircle.fs.scan import Block
+from pcircle.ops.compare import fields
+from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
+from pcircle.runtime import Context
+from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
+from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.work import steps
+from pcircle.tools.fmirror.work.alike import Paths
+from pcircle.tools.fmirror.work.beside import Beside
+from pcircle.tools.fmirror.work.judging import Judge, Linked, count
+from pcircle.tools.fmirror.work.keeping import Keeping
+from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
+from pcircle.tools.fmirror.work.surplus import (
+    Finder,
+    Surplus,
+    existing,
+    filled,
+    packed,
+)
+from pcircle.transfer.acting import Acting, letter_of
+from pcircle.transfer.counters import Counters
+from pcircle.transfer.dry import DryTask, DryVisitor
+from pcircle.transfer.items import Notice
+from pcircle.transfer.plan import Plan, scope_of
+from pcircle.transfer.worker.limits import ItemLimits
+from pcircle.walk.emptiness import Emptiness
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Where
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+_NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+class DryMirrorVisitor(DryVisitor):
+    """Determines what would be done at each step of the walk."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        counters: Counters,
+        sources: Directories,
+        targets: Directories,
+        limits: ItemLimits | None,
+        acting: Acting | None,
+    ) -> None:
+        super().__init__(plan, counters, sources, targets, limits, acting)
+        mirror = require_type(MirrorPlan, plan)
+        self._keeping = Keeping(mirror, counters, self._extras)
+        self._judge = Judge(mirror, self._keeping)
+        self._existing = mirror.upkeep.existing
+        self._has_near = bool(mirror.copy_dest or mirror.reflink_dest)
+        self._renamed = Paths(mirror.renamed)
+        self._beside = Beside(mirror, self._keeping, dry=True)
+        self._emptiness = Emptiness(scope_of(mirror)) if mirror.upkeep.prunes else None
+        self._finder = Finder(mirror, self._emptiness) if mirror.deleting.wanted else None
+        self._lister: Lister | None = None
+        if self._finder is not None:
+            self._finder.tell_doubtful = self._tell_doubtful
+            self._lister = Lister(mirror.began_ns)
+        self._plans = mirror.acts.plan
+        # With a backup a directory that is replaced is there by then, and not removed.
+        self._tells_replaced = self._plans or mirror.deleting.backup is None
+        self._within: tuple[int, bytes] | None = None  # the directory that was planned last
+
+    def _tell_doubtful(self, paths: list[bytes]) -> None:
+        """Defer extraneous entries of a changed directory to the end of the run."""
+        require(self._here).note([packed(0, paths, doubtful=True)])
+        self._plan_surplus(0, paths)
+
+    def _plan_surplus(self, root: int, paths: list[bytes]) -> None:
+        if self._plans:
+            self._plan_within(root, os.path.dirname(paths[0]))
+            step = steps.Step(steps.NONE, steps.NONE, steps.DELETE)
+            for path in paths:
+                self._plan_step(root, path, step)
+
+    def listed(self, opened: Open[None], source: Lease) -> Iterator[Block]:
+        if self._lister is None:
+            return super().listed(opened, source)
+        return self._lister.blocks(opened.path, source)
+
+    def end(self, context: Context[Any], opens: Sequence[Open[None]]) -> None:
+        if self._lister is not None:
+            context.note(list(self._lister.taken()))
+        super().end(context, opens)
+
+    def _target_of(self, root: int, path: bytes) -> Lease | None:
+        try:
+            return self._targets.lease(root, path)
+        except OSError as error:
+            if error.errno not in _NO_DIRECTORY:
+                raise
+        return None  # what is no directory would be replaced
+
+    def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
+        self._refuse_left(opened, source)
+        lease = super().enter(opened, source, holder)
+        target_fd = None if lease is None else lease.fd
+        sides, context = (source.fd, source.opened.status), require(self._here)
+        try:
+            different = self._judge.directory(opened.path, sides, target_fd, context)
+            opened.own = _action(lease, different)
+            if self._plans:
+                self._plan_directory(opened, source, lease, different)
+        except OSError:
+            if lease is not None:
+                lease.end()
+            raise
+        return lease
+
+    def _refuse_left(self, opened: Open[None], source: Lease) -> None:
+        """Raise OSError if an entry that stays has a directory's name in the target."""
+        above, _, name = opened.path.rpartition(b"/")
+        if not (name and require_type(MirrorPlan, self._plan).upkeep.stays):
+            return
+        lease = self._target_of(opened.root, above)
+        if lease is None:
+            return
+        with lease, suppress(FileNotFoundError):
+            old = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+            self._keeping.refuse_left(source.opened.status, old)
+
+    def _differs(self, source: Lease, lease: Lease) -> bool:
+        return False  # it is judged in another way
+
+    def _told(self, action: str) -> str:
+        return action
+
+    def _plan_directory(
+        self, opened: Open[None], source: Lease, lease: Lease | None, different: int
+    ) -> None:
+        """Plan a directory; the plan always has the checked roots."""
+        root, path = opened.root, opened.path
+        above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", b"")
+        mark, there = steps.mark_of(source.opened.status), steps.NONE
+        if lease is not None:
+            there = steps.mark_of(lease.opened.status)
+        elif path:
+            with suppress(OSError), self._targets.lease(root, above) as holder:
+                there = steps.side(name, holder.fd)
+        if not different:
+            if not path:
+                self._plan_step(root, path, steps.Step(mark, there, steps.WITHIN))
+            return
+        word = steps.TOUCH if lease is not None else steps.COPY
+        self._plan_step(root, path, steps.Step(mark, there, word))
+        if lease is None and path:
+            self._plan_within(root, above)
+
+    def _plan_step(self, root: int, path: bytes, step: steps.Step) -> None:
+        actions = require(self._acting).actions
+        actions.planned(entry(root, path, step.mark))
+        if actions.is_full:
+            actions.tell(require(self._here))
+
+    def _plan_within(self, root: int, path: bytes) -> None:
+        """Plan to keep the times of a directory in which something is planned."""
+        if self._within == (root, path):
+            return
+        self._within = root, path
+        lease = self._targets.lease
+        with suppress(OSError), self._sources.lease(root, path) as source, lease(root, path) as old:
+            here, there = (steps.mark_of(each.opened.status) for each in (source, old))
+            self._plan_step(root, path, steps.Step(here, there, steps.WITHIN))
+
+    def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        target = require(opened.leases)[1]
+        if self._emptiness is not None:
+            blocks = filled(blocks, self._emptiness, opened.path, source.fd)
+        if self._finder is not None and target is not None and opened.only is None:
+
+            def tell(paths: list[bytes]) -> None:
+                require(self._here).note([packed(opened.root, paths)])
+                self._plan_surplus(opened.root, paths)
+
+            blocks = self._finder.watched(blocks, (source.fd, target.fd), opened.path, tell)
+        if self._existing:
+            blocks = existing(blocks, -1 if target is None else target.fd)
+        return super().meant(opened, blocks, source)
+
+    def _entry(
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+    ) -> None:
+        root, path, marks = where.root, join_path(where.path, name), steps.NONE
+        near = False
+        if self._limits is not None:
+            self._limits.operations(2)
+        try:
+            fds = source_fd, target_fd
+            linked = self._beside.has(root, where.path, name, fds)
+            if linked is not None:
+                self.counters.skipped += 1
+                self.counters.sized += 1
+                self.counters.linked += linked
+                if self._plans and linked:
+                    self._plan_made(where, name, fds)
+                return
+            source, old, different = self._judge.entry(root, where.path, name, fds)
+            if old is None and path in self._renamed:
+                self.counters.skipped += 1
+                self.counters.sized += 1
+                return
+            if old is not None:
+                self._foretold.check(root, where.path, target_fd, name)
+            if different & fields.CONTENT:
+                self._refuse(name, source_fd, source, old)
+                near = self._is_near(where, name, source_fd, source)
+                self.counters.nearby += near and not self._judge.is_linked(source)
+            is_linked = self._judge.is_linked(source) and not self._judge.is_left(source, old)
+            if self._plans and (different or is_linked):
+                marks = _marks(source, name, target_fd)
+        except OSError as error:
+            self._fail(root, path, error, context)
+            return
+        self._judge.say(path, source, old, different, context, marks=marks, near=near)
+        self.counters.sized += 1
+        mode, size = source.st_mode, source.st_size if stat.S_ISREG(source.st_mode) else 0
+        stays = not different & fields.CONTENT and (old is None or old.st_nlink == 1)
+        if self._acting is not None and not different:
+            self._acting.actions.skipped(root, path, letter_of(mode))
+        elif self._acting is not None:
+            action = "touch" if stays else "copy"
+            self._acting.actions.done(action, root, path, letter_of(mode), 0 if stays else size)
+        if marks != steps.NONE:
+            self._plan_within(root, where.path)
+        if self._judge.is_linked(source):  # it is decided on rank 0
+            self.counters.skipped += 1
+        elif not different or stays:
+            self.counters.skipped += 1
+            self.counters.touched += different != 0
+        else:
+            count(self.counters, mode, size)
+        if marks != steps.NONE and not self._judge.is_linked(source):
+            word = steps.TOUCH if stays else steps.COPY
+            here, _, there = marks.partition(b";")
+            self._plan_step(root, path, steps.Step(here, there, word))
+        replaced = old is not None and stat.S_ISDIR(old.st_mode) and different & fields.KIND
+        if replaced and self._tells_replaced:
+            context.note([packed(root, [path])])
+
+    def _plan_made(self, where: Where, name: bytes, fds: tuple[int, int]) -> None:
+        """Plan an entry that would be linked to another tree. OSError."""
+        source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
+        here, _, there = _marks(source, name, fds[1]).partition(b";")
+        self._plan_within(where.root, where.path)
+        step = steps.Step(here, there, steps.COPY)
+        self._plan_step(where.root, join_path(where.path, name), step)
+
+    def _is_near(self, where: Where, name: bytes, source_fd: int, source: os.stat_result) -> bool:
+        """Return whether another tree has the content."""
+        if not self._has_near or not stat.S_ISREG(source.st_mode):
+            return False
+        fd = os.open(name, SOURCE_FLAGS, dir_fd=source_fd)
+        try:
+            self._keeping.enter(where.root, where.path)
+            return self._keeping.has_content(name, fd, source)
+        finally:
+            os.close(fd)
+
+    def _refuse(
+        self, name: bytes, source_fd: int, source: os.stat_result, old: os.stat_result | None
+    ) -> None:
+        """Raise OSError if an entry could not be copied, or may not replace another."""
+        if stat.S_ISREG(source.st_mode) and not os.access(
+            name, os.R_OK, dir_fd=source_fd, effective_ids=True
+        ):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if old is not None and not self._keeping.may_replace(old):
+            with trying("create the copy of"):
+                raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
+
+    def _say(self, root: int, path: bytes, text: str, context: Context[Any]) -> None:
+        """Leave the output to the itemizer."""
+
+    def tell(self, context: Context[Any]) -> None:
+        """Send all findings to rank 0, at the end of an item."""
+        self._beside.close()
+        self._keeping.close()
+        self._judge.tell(context)
+
+
+def _action(lease: Lease | None, different: int) -> str:
+    """Return the action for a directory itself."""
+    if lease is None:
+        return "copy"
+    return "touch" if different else ""
+
+
+def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
+    """Return the marks of an entry other than a directory, on both sides. OSError."""
+    return b"%b;%b" % (steps.mark_of(source), steps.replaced(name, target_fd))
+
+
+class DryMirrorTask(DryTask):
+    """The part of one rank in a dry run."""
+
+    notice_type = Notice | Surplus | Linked | ListingTimes
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        return DryMirrorVisitor
+
+    def _tell_actions(self, context: Context[Any]) -> None:
+        super()._tell_actions(context)
+        require_type(DryMirrorVisitor, self._visitor).tell(context)
+
+
+class DryApplyVisitor(DryMirrorVisitor):
+    """Determines what a plan would still do, with the checks of `--apply`."""
+
+    lists: Lists | None = None  # on rank 0
+
+    def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
+        """Enter a directory, without output if it only leads to planned entries."""
+        lease = DryVisitor.enter(self, opened, source, holder)
+        opened.own = _action(lease, fields.NOTHING)
+        status, target_fd = source.opened.status, None if lease is None else lease.fd
+        try:
+            with trying(steps.DOING):
+                step = steps.read(mark_in(require(opened.only), self.lists))
+                as_planned = lease is not None
+                if step is not None:
+                    there = self._there(opened) if lease is None else mark_of(lease.opened.status)
+                    as_planned = step.source == mark_of(status)
+                    as_planned &= lease is not None or there == step.target
+                if not as_planned:
+                    raise Changed(steps.OTHER)
+                if step is not None and step.word != steps.WITHIN:
+                    sides, context = (source.fd, status), require(self._here)
+                    different = self._judge.directory(opened.path, sides, target_fd, context)
+                    opened.own = _action(lease, different)
+                    if different and there != step.target:
+                        raise Changed(steps.OTHER)
+        except OSError:
+            if lease is not None:
+                lease.end()
+            raise
+        return lease
+
+    def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
+        """Report a directory; one that vanished or changed its kind differs from the plan."""
+        if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
+            had_tried(error, steps.DOING)
+        super().failed(opened, error, context)
+
+    def _there(self, opened: Open[None]) -> bytes:
+        """Return the mark of the target entry with a directory's name."""
+        above, _, name = opened.path.rpartition(b"/")
+        gone = FileNotFoundError, NotADirectoryError
+        with suppress(*gone), self._targets.lease(opened.root, above) as lease:
+            return steps.side(name, lease.fd)
+        return steps.NONE
+
+    def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        for block in map(sorted_out, blocks):
+            lease = self._target_of(opened.root, opened.path)  # of a part of a list nobody has it
+            try:
+                self._confirm(opened, block, (source.fd, -1 if lease is None else lease.fd))
+            finally:
+                if lease is not None:
+                    lease.end()
+            yield block
+
+    def _confirm(self, opened: Open[None], block: Block, fds: tuple[int, int]) -> None:
+        context = require(self._here)
+        for path, error in steps.confirmed(block, opened.path, *fds):
+            if error is None:
+                context.note([packed(opened.root, [path])])
+            else:
+                self.counters.found += 1
+                self._fail(opened.root, path, error, context)
+
+    def _entry(
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+    ) -> None:
+        name, mark = parted(name)
+        try:
+            with trying(steps.DOING):
+                step = require(steps.read(mark))
+                judged = self._judge.entry(where.root, where.path, name, (source_fd, target_fd))
+                there = steps.side(name, target_fd)
+                if there.startswith(b"d") and step.target.startswith(b"d"):
+                    there = steps.replaced(name, target_fd)
+                if mark_of(judged[0]) != step.source or (there != step.target and judged[2]):
+                    raise Changed(steps.OTHER)
+        except OSError as error:
+            self._fail(where.root, join_path(where.path, name), error, context)
+            return
+        super()._entry(where, name, source_fd, target_fd, context)
+
+
+class DryApplyTask(DryMirrorTask):
+    """The part of one rank in a dry run of a plan."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        require_type(DryApplyVisitor, self._visitor).lists = self._lists
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        return DryApplyVisitor

@@ -1,0 +1,268 @@
+"""Lines of `--itemize-changes`, as in rsync, for a run and for a dry run.
+
+Entries are compared before they are changed. For hard-linked entries all names of an inode are
+needed, so they go to rank 0, which sorts them: the first name that exists in the target keeps its
+place, and other names become links to it. If no name exists there, all are new.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from pcircle.core.names import show
+from pcircle.fs.sorting import Sorter
+from pcircle.ops.compare import fields
+from pcircle.ops.compare.details import DetailComparer
+from pcircle.ops.compare.itemize import itemize
+from pcircle.runtime import Context
+from pcircle.tool.actions import Lines
+from pcircle.tool.planned import entry
+from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.work import steps
+from pcircle.tools.fmirror.work.keeping import Keeping
+from pcircle.transfer.counters import Counters
+
+_COLUMNS = 11
+_TIME_COLUMN = 4
+_TOGETHER = 256
+_INODE_DIGITS = 32
+_NEW = fields.KIND | fields.CONTENT
+
+Status = os.stat_result
+
+
+class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """Records of hard-linked names of the source, see `Groups`."""
+
+    records: tuple[bytes, ...]
+
+
+class LinkedName(msgspec.Struct, frozen=True):
+    """A name of a hard-linked inode; `inode` is the target's, if of the same kind.
+
+    `alone` means that the target's has no other name, `near` that another tree has its content.
+    `marks` are those of both sides, for a plan.
+    """
+
+    path: bytes
+    mode: int
+    size: int
+    different: int
+    inode: int
+    alone: int
+    near: int
+    marks: bytes
+
+
+class Change(msgspec.Struct, frozen=True):
+    """The change of a hard-linked name; none if `line` is empty."""
+
+    name: LinkedName
+    line: bytes
+    linked: bool  # to another one
+
+    @property
+    def touches(self) -> bool:
+        """Return whether only attributes are set."""
+        return not (self.linked or self.name.different & _NEW) and bool(self.name.alone)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the copied bytes."""
+        return self.name.size if stat.S_ISREG(self.name.mode) and not self.linked else 0
+
+    @property
+    def planned(self) -> bytes:
+        """Return the line of the plan."""
+        word = steps.LINK if self.linked else steps.TOUCH
+        if not self.line:
+            word = steps.SAME
+        elif self.name.different & _NEW and not self.linked:
+            word = steps.COPY
+        return entry(0, self.name.path, b"%b;%b" % (self.name.marks, word))
+
+
+def line_of(
+    different: int,
+    mode: int,
+    path: bytes,
+    *,
+    look: str = "",
+    keeps_times: bool = True,
+    linked: bool = False,
+) -> bytes:
+    """Return the line of an entry; new ones have `KIND`, replaced ones `CONTENT`.
+
+    Without a comparison of contents nothing shows that they differ. If times are not kept, a
+    replaced entry gets the current time, which rsync shows as `T`.
+    """
+    known = different if look == "content" else different & ~fields.CONTENT
+    shown = itemize(known, mode)[:_COLUMNS]
+    if stat.S_ISREG(mode):
+        shown = (">" if different & _NEW else ".") + shown[1:]
+    if not (keeps_times or different & fields.KIND):
+        shown = shown[:_TIME_COLUMN] + ("." if shown[0] == "." else "T") + shown[_TIME_COLUMN + 1 :]
+    if linked:
+        shown = "h" + shown[1:]
+    slash = "/" if stat.S_ISDIR(mode) else ""
+    return f"{shown} {show(path or b'.')}{slash}\n".encode()
+
+
+class Judge:
+    """Itemizes changes for one thread."""
+
+    def __init__(self, plan: MirrorPlan, keeping: Keeping) -> None:
+        self._plan = plan
+        self._keeping = keeping
+        wanted = keeping.details.fields | fields.FLAGS * plan.keep.flags
+        self._details = DetailComparer(wanted, lists=keeping.details.lists, lenient=True)
+        self._said: list[bytes] = []
+        self._linked: list[bytes] = []
+
+    def entry(
+        self, root: int, path: bytes, name: bytes, fds: tuple[int, int]
+    ) -> tuple[Status, Status | None, int]:
+        """Return the status of both entries, and their differences. OSError."""
+        source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
+        try:
+            if fds[1] < 0:
+                raise FileNotFoundError
+            old = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
+        except FileNotFoundError:
+            return source, None, _NEW
+        self._keeping.enter(root, path)
+        return source, old, self._keeping.differences(source, old, (fds[0], name, fds[1], name))
+
+    def is_linked(self, source: Status) -> bool:
+        """Return whether an entry is one of several names that will be linked in the target."""
+        return self._plan.keep.links and source.st_nlink > 1 and not stat.S_ISDIR(source.st_mode)
+
+    def is_left(self, source: Status, old: Status | None) -> bool:
+        """Return whether an option leaves what has the name: it is no link of the others then."""
+        return old is not None and self._keeping.leaves(source, old)
+
+    def say(
+        self,
+        path: bytes,
+        source: Status,
+        old: Status | None,
+        different: int,
+        context: Context[Any],
+        *,
+        marks: bytes = b"-",
+        near: bool = False,
+    ) -> None:
+        """Report an entry, if it changes; with the `marks` of a plan.
+
+        `near` means that another tree has its content.
+        """
+        if self.is_linked(source):
+            if self.is_left(source, old):
+                return
+            number = source.st_dev if self._plan.one_node else 0
+            self._linked.append(_record(number, path, (source, old), different, near, marks))
+        elif different and self._plan.itemize:
+            look, keeps_times = self._plan.upkeep.look, self._plan.keep.timestamps
+            line = line_of(different, source.st_mode, path, look=look, keeps_times=keeps_times)
+            self._said.append(line)
+        if len(self._said) + len(self._linked) >= _TOGETHER:
+            self.tell(context)
+
+    def directory(
+        self, path: bytes, source: tuple[int, Status], target_fd: int | None, context: Context[Any]
+    ) -> int:
+        """Report a directory, open on both sides if it exists; return its differences. OSError."""
+        fd, status = source
+        different = fields.KIND
+        if target_fd is not None:
+            old = os.fstat(target_fd)
+            different = self._keeping.status_differences(status, old)
+            different |= self._details.compare_directories((fd, target_fd), status, old)
+        self.say(path, status, None, different, context)
+        return different
+
+    def tell(self, context: Context[Any]) -> None:
+        """Send all reports to rank 0."""
+        if self._said:
+            said, self._said = self._said, []
+            context.note([Lines(b"", said=b"".join(said))])
+        if self._linked:
+            linked, self._linked = self._linked, []
+            context.note([Linked(tuple(linked))])
+
+
+def _record(
+    number: int,
+    path: bytes,
+    sides: tuple[Status, Status | None],
+    different: int,
+    near: bool,
+    marks: bytes,
+) -> bytes:
+    """Return a record of a name; records of an inode sort together, files before directories."""
+    source, old = sides
+    *above, name = path.split(b"/")
+    place = b"".join(b"\2%b\0" % each for each in above)
+    inode = 0 if old is None or different & fields.KIND else old.st_ino
+    alone = old is not None and old.st_nlink == 1
+    numbers = b"%d %d %d" % (source.st_mode, source.st_size, different)
+    numbers += b" %d %d %d" % (inode, alone, near)
+    return b"%016x%016x%b\1%b\0\0%b %b" % (number, source.st_ino, place, name, numbers, marks)
+
+
+def count(counters: Counters, mode: int, size: int) -> None:
+    """Count an entry that would be copied, with its bytes."""
+    if stat.S_ISREG(mode):
+        counters.files += 1
+    elif stat.S_ISLNK(mode):
+        counters.links += 1
+    else:
+        counters.special += 1
+    counters.bytes_found += size
+    counters.bytes_done += size
+
+
+class Groups:
+    """The hard-linked names of a run, on rank 0."""
+
+    def __init__(self) -> None:
+        self._sorter = Sorter()
+
+    def add(self, linked: Linked) -> None:
+        """Add names."""
+        for record in linked.records:
+            self._sorter.add(record)
+
+    def changes(self, look: str, *, keeps_times: bool) -> Iterator[Change]:
+        """Yield the changes of names of inodes that do not all stay, once."""
+        for _, group in groupby(self._sorter.sorted(), lambda record: record[:_INODE_DIGITS]):
+            names = [_read(record) for record in group]
+            first = next((each for each in names if each.inode), names[-1])
+            changed = [each for each in names if each.different or each.inode != first.inode]
+            for each in names if changed else ():
+                linked, line = each is not first, b""
+                if each in changed:
+                    line = line_of(
+                        each.different,
+                        each.mode,
+                        each.path,
+                        look=look,
+                        keeps_times=keeps_times,
+                        linked=linked,
+                    )
+                yield Change(each, line, linked=linked)
+        self._sorter.close()
+
+
+def _read(record: bytes) -> LinkedName:
+    key, _, text = record[_INODE_DIGITS:].rpartition(b"\0\0")
+    path = b"/".join(each[1:] for each in key.split(b"\0"))
+    *numbers, marks = text.split(b" ")
+    mode, size, different, inode, alone, near = map(int, numbers)
+    return LinkedName(path, mode, size, different, inode, alone, near, marks)

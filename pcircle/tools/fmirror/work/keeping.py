@@ -1,0 +1,322 @@
+"""The overwrite policy of a mirror: existing entries stay, are updated in place, or are replaced.
+
+An entry whose content equals the source's gets its changed attributes: owner, extended attributes,
+lists, mode, times. That is done in place, by a descriptor of that very file, and only if it has no
+other name, which may belong to another snapshot. All other entries are replaced by a rename, so the
+name always exists. Where a rename cannot replace, because one side is a directory, both names are
+exchanged, and the old entry is removed afterwards.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from pcircle.fs.attributes.exposure import withdraw
+from pcircle.fs.attributes.metadata import settle_file, settle_link
+from pcircle.fs.attributes.owners import giver_of
+from pcircle.fs.attributes.xattrs import Held, drop_attributes, give_attributes
+from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.file_system import size_is_nominal
+from pcircle.fs.naming import NO_SUCH_RENAME, exchange
+from pcircle.fs.stats import Table
+from pcircle.fs.write_access import Admissions, WriteAccess
+from pcircle.ops.compare import fields
+from pcircle.ops.compare.content import ContentComparer
+from pcircle.ops.compare.details import DetailComparer
+from pcircle.ops.compare.sides import open_files
+from pcircle.ops.compare.statuses import Status, StatusComparer
+from pcircle.ops.copy.entry.attributes import AttributeCopier, pinned_path
+from pcircle.tools.fmirror.plan import MirrorPlan, compared
+from pcircle.tools.fmirror.work import steps
+from pcircle.tools.fmirror.work.backup import Backup
+from pcircle.tools.fmirror.work.near import Near
+from pcircle.transfer.counters import Counters
+
+_NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
+_CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV
+_NO_ATTRIBUTES = Held([])
+
+Sides = tuple[int, bytes, int, bytes]
+"""The directories of source and target, and the names in them."""
+
+
+def read_from_ns(plan: MirrorPlan) -> int | None:
+    """Return the change time from which files are read although their times are equal."""
+    if not plan.upkeep.ctime:
+        return None
+    return 0 if plan.quiet_ns is None else plan.quiet_ns[0]
+
+
+class Keeping:
+    """The overwrite policy of one thread.
+
+    `aside` has replaced directories to remove, with their former paths.
+    """
+
+    def __init__(self, plan: MirrorPlan, counters: Counters, extras: AttributeCopier) -> None:
+        self._keep, self._upkeep, self._deleting = plan.keep, plan.upkeep, plan.deleting
+        self._counters = counters
+        self._extras = extras
+        wanted = compared(plan.keep, privileged=not os.geteuid())
+        # By time content is known, also where a copy does not get its source's: then it differs.
+        by_time = fields.MTIME * (plan.upkeep.look == "time")
+        self.comparer = StatusComparer(wanted | by_time, plan.upkeep.window_ns)
+        self._of_content = by_time if not plan.keep.timestamps else fields.NOTHING
+        given = plan.keep.given
+        lists = None if given is None else giver_of(given).list
+        self.details = DetailComparer(wanted, lists=lists, lenient=True)
+        self._contents = ContentComparer()
+        self._read_from_ns = read_from_ns(plan)
+        self.doubts = False  # what is old in the directory at hand may have come from another one
+        self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
+        backup = plan.deleting.backup
+        self._backup = None if backup is None else Backup(backup)
+        self._access = WriteAccess(owner=True, flags=plan.keep.flags)
+        self._near = Near(plan, self._is_same)
+        self._compared: tuple[tuple[Any, ...], bool] = (), False
+        self._root, self._path = 0, b""
+        self.aside: list[tuple[int, bytes, bytes]] = []
+
+    def enter(self, root: int, path: bytes) -> None:
+        self._root, self._path = root, path
+
+    def close(self) -> None:
+        """Release the directories of the backup."""
+        if self._backup is not None:
+            self._backup.close()
+        self._near.close()
+
+    # ---- content from elsewhere ------------------------------------------------
+
+    def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
+        return bool(self._near) and self._near.has((self._root, self._path), name, fd, source)
+
+    def gives_content(
+        self,
+        name: bytes,
+        source: tuple[int, os.stat_result],
+        out: int,
+        copy: Callable[[int, int, os.stat_result], None],
+    ) -> bool:
+        if not self._near:
+            return False
+        where = self._root, self._path
+        given = self._near.fill(where, name, source, out, copy)
+        self._counters.nearby += given
+        return given
+
+    def _is_same(
+        self, fds: tuple[int, int], statuses: tuple[os.stat_result, os.stat_result]
+    ) -> bool:
+        """Return whether two open files count as having the same content."""
+        source, other = statuses
+        different = self.comparer.differences(source, other)
+        if source.st_size != other.st_size or self._upkeep.look == "none":
+            return False
+        if self._upkeep.look == "content" or self._is_doubted(source):
+            return self._contents.same(fds, 0, source.st_size)
+        return self._upkeep.look == "size" or not different & fields.MTIME
+
+    # ---- what stays ------------------------------------------------------------
+
+    def keeps(self, source: os.stat_result, old: os.stat_result, names: Sides) -> bool:
+        different = self.differences(source, old, names)
+        if not different:
+            return True
+        if different & fields.CONTENT or old.st_nlink > 1:
+            return False
+        with trying("set the attributes of the copy of"):
+            touch = partial(self._touch, source, old, names)
+            self._access.change(touch, names[3], names[2])
+        self._counters.touched += 1
+        return True
+
+    def differences(self, source: os.stat_result, old: os.stat_result, names: Sides) -> int:
+        """Return what to change in an existing entry; with `CONTENT` it is replaced. OSError."""
+        if self.leaves(source, old):
+            return fields.NOTHING
+        different = self.status_differences(source, old)
+        if stat.S_ISREG(source.st_mode) and size_is_nominal(names[0], source):
+            different &= ~fields.SIZE
+        if different & _CONTENT or not self._is_content(source, different, names):
+            return different | fields.CONTENT
+        with trying("compare"):
+            fds, name = (names[0], names[2]), names[1]
+            different |= self.details.compare_names(name, fds, source, old)
+        return different | fields.CONTENT * bool(different & _CONTENT)
+
+    def leaves(self, source: os.stat_result, old: os.stat_result) -> bool:
+        """Return whether an option leaves `old` as it is, whatever its source is.
+
+        A directory that both sides have is never left: its entries are mirrored.
+        """
+        upkeep, kinds = self._upkeep, (stat.S_IFMT(source.st_mode), stat.S_IFMT(old.st_mode))
+        if upkeep.stays:
+            return kinds != (stat.S_IFDIR, stat.S_IFDIR)
+        newer = upkeep.newer and old.st_mtime_ns > source.st_mtime_ns
+        return newer and kinds == (stat.S_IFREG, stat.S_IFREG)
+
+    def refuse_left(self, source: os.stat_result, old: os.stat_result) -> None:
+        """Raise OSError if an option leaves the entry that a directory would replace."""
+        if self.leaves(source, old):
+            with trying("create the copy of"):
+                raise FileExistsError(errno.EEXIST, "another kind of entry has its name and stays")
+
+    def status_differences(self, source: Status, old: Status) -> int:
+        """Return the differences of two statuses, except those that this user cannot change."""
+        source = self._keep.status(source)
+        different = self.comparer.differences(source, old)
+        if self._groups is not None and source.st_gid not in self._groups:
+            different &= ~fields.GROUP
+        if not stat.S_ISREG(source.st_mode):
+            different &= ~self._of_content
+        return different
+
+    def blocks(self, source: Table, target: Table, count: int) -> dict[int, int]:
+        """Return the differences of two blocks by place, see `StatusComparer`."""
+        if self._keep.given is None:
+            return self.comparer.compare_blocks(source, target, count)
+        return self._by_row(source, target, count)
+
+    def directories(self, source: Table, target: Table, count: int) -> dict[int, int]:
+        """Return the differences of directories by place that this user can change."""
+        if self._keep.given is None and not self.comparer.compare_directories(
+            source, target, count
+        ):
+            return {}
+        return self._by_row(source, target, count)
+
+    def _by_row(self, source: Table, target: Table, count: int) -> dict[int, int]:
+        rows = enumerate(zip(source.rows(count), target.rows(count), strict=True))
+        found = ((place, self.status_differences(a, b)) for place, (a, b) in rows)
+        return {place: different for place, different in found if different}
+
+    def _is_content(self, source: os.stat_result, different: int, names: Sides) -> bool:
+        """Return whether a file of the same size counts as having the same content."""
+        if not stat.S_ISREG(source.st_mode):
+            return True
+        look = self._upkeep.look
+        if look != "none" and size_is_nominal(names[0], source):
+            with trying("compare"):
+                return self._contents.same_to_end(names[1], (names[0], names[2]), names[3])[0]
+        doubted = self._is_doubted(source) and not different & fields.MTIME
+        if look == "content" or doubted:
+            with trying("compare"), open_files(names[1], (names[0], names[2])) as (fds, statuses):
+                stamps = tuple((s.st_dev, s.st_ino, s.st_size, s.st_ctime_ns) for s in statuses)
+                if stamps != self._compared[0]:  # who tells of it has asked before
+                    same = statuses[0].st_size == statuses[1].st_size
+                    same = same and self._contents.same(fds, 0, statuses[0].st_size)
+                    self._compared = stamps, same
+                return self._compared[1]
+        if look == "none":
+            return False
+        return look == "size" or not different & fields.MTIME
+
+    def _is_doubted(self, source: os.stat_result) -> bool:
+        from_ns = self._read_from_ns
+        return from_ns is not None and (self.doubts or source.st_ctime_ns >= from_ns)
+
+    def _touch(self, source: os.stat_result, old: os.stat_result, names: Sides) -> None:
+        source_fd, source_name, target_fd, name = names
+        kind = stat.S_IFMT(old.st_mode)
+        extras, keep = self._extras, self._keep
+        with pinned_path(target_fd, name, kind) as path:
+            now = os.stat(path)
+            if (now.st_dev, now.st_ino) != (old.st_dev, old.st_ino):
+                raise Changed("its copy was replaced while it was looked at")
+            if kind == stat.S_IFLNK:
+                held = extras.read_link(source_fd, source_name)
+                if keep.xattr:
+                    drop_attributes(path, held or _NO_ATTRIBUTES)
+                if held is not None:
+                    extras.account(give_attributes(path, held), target_fd)
+                settle_link(path, source, keep)
+                return
+            held = extras.read_name(source_fd, source_name, alone=True) if extras.any else None
+            if held is not None and keep.xattr:
+                drop_attributes(path, held)
+            withdraw(path, source, keep, held)
+            refused = settle_file(path, source, keep, held, made=old)
+            extras.account(refused, target_fd)
+
+    # ---- what goes -------------------------------------------------------------
+
+    def may_replace(self, old: os.stat_result) -> bool:
+        """Return whether an entry may be replaced:
+
+        a directory only if extraneous entries are removed.
+        """
+        return self._deleting.wanted or not stat.S_ISDIR(old.st_mode)
+
+    def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
+        """Check an entry before it is replaced; plans expect the result of `steps.replaced`."""
+        with trying(steps.DOING):
+            if steps.replaced(name, directory_fd) != expected:
+                raise Changed(steps.OTHER)
+
+    def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
+        """Replace an entry, after or while the old one goes to the backup.
+
+        It may be immutable, or a directory that its owner may not write, and then does not move.
+        """
+        with Admissions(self._access) as admissions:
+            if self._backup is not None and self._access.flags:  # else it would only be copied
+                with suppress(FileNotFoundError):
+                    admissions.admit_entry(name, directory_fd)
+            try:
+                self._replace(written, name, directory_fd)
+            except PermissionError:
+                if not admissions.admit_entry(name, directory_fd):
+                    raise
+                self._replace(written, name, directory_fd)
+
+    def _replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
+        path = join_path(self._path, name)
+        backup = self._backup
+        if backup is not None and not backup.hold(path, directory_fd):
+            if backup.swap(path, written, directory_fd):
+                return
+            if not backup.copy(path, written, directory_fd):
+                backup.make_way(path, written, directory_fd)
+                return
+        try:
+            os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+            return
+        except OSError as error:
+            if error.errno not in _NO_RENAME:
+                raise
+        if not _changed_places(written, name, directory_fd):
+            return
+        if stat.S_ISDIR(os.stat(written, dir_fd=directory_fd, follow_symlinks=False).st_mode):
+            self.aside.append((self._root, join_path(self._path, written), path))
+        else:
+            os.unlink(written, dir_fd=directory_fd)
+
+
+def _changed_places(written: bytes, name: bytes, directory_fd: int) -> bool:
+    """Exchange new and old entry; return False if the old one has vanished."""
+    try:
+        exchange(written, name, directory_fd)
+        return True
+    except FileNotFoundError:
+        os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+        return False
+    except OSError as error:
+        if error.errno not in NO_SUCH_RENAME:
+            raise
+    beside = written + b"-old"
+    os.rename(name, beside, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+    try:
+        os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+    except OSError:
+        os.rename(beside, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+        raise
+    os.rename(beside, written, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+    return True

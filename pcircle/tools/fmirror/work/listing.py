@@ -1,0 +1,201 @@
+"""Listing directories of the source that change meanwhile, with what is needed to prove it safe.
+
+An entry that is renamed within the source while that is listed may be met at neither place. So a
+directory that changes while it is listed is listed again, and the change time that its last listing
+had is recorded if the run may have begun before it. What a directory has lost since the run began
+is removed from its copy only if no directory of the source has changed since it was listed: then
+there is none to which it may have been moved unseen. See `pcircle.tools.fmirror.recheck`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from itertools import chain
+
+import msgspec
+
+from pcircle.fs.attributes.btrfs import is_empty_subvolume
+from pcircle.fs.attributes.mounts import type_of_device
+from pcircle.fs.directories import Lease
+from pcircle.fs.scan import Block, blocks, rewound
+
+_LISTINGS = 3
+_MAX_NAMES = 1 << 16
+_MAX_TIMES = 1 << 17
+_TIMES_TOGETHER = 1000
+_TICK_S = 0.02  # of the clock of change times; there are 100 to 1,000 ticks a second
+_NS = 10**9
+_CLOCK_REALTIME_COARSE = 5  # of linux/time.h; Python has no name for it
+_OWN_CLOCK = frozenset(
+    (None, b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"tmpfs", b"f2fs", b"zfs", b"overlay")
+)
+"""File systems whose times are this machine's; subvolumes of btrfs are None."""
+_OTHER_CLOCK_NS = 2 * _NS
+UNSTEADY_NS = -1
+"""In place of the change time of a directory that has no listing known to be complete."""
+
+
+def clock_ns() -> int:
+    """Return the time that the kernel gives to a change now: the clock that it reads for that.
+
+    It is some milliseconds behind `time.time_ns`.
+    """
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+
+
+class ListingTimes(msgspec.Struct, frozen=True, array_like=True, tag="y"):
+    """Directories, each path ended by a NUL, and the change times that their listings had."""
+
+    paths: bytes
+    times_ns: tuple[int, ...]
+
+    def pairs(self) -> Iterator[tuple[bytes, int]]:
+        """Return each path with its time."""
+        return zip(self.paths.split(b"\0")[:-1], self.times_ns, strict=True)
+
+
+class ChangeTimes:
+    """What change times of directories say about a run that began at `began_ns`."""
+
+    def __init__(self, began_ns: int | None) -> None:
+        """Without `began_ns` nothing is known of the run, and no directory is recent."""
+        self._began_ns = began_ns
+        self._errors_ns: dict[int, int] = {}  # by device
+
+    def is_recent(self, fd: int, status: os.stat_result) -> bool:
+        """Return whether an open directory may have been changed since the run began."""
+        if self._began_ns is None:
+            return False
+        if _latest_ns(status) < self._began_ns - self._error_ns(status.st_dev):
+            return False
+        return not is_empty_subvolume(fd, status)
+
+    def wait(self, status: os.stat_result) -> bool:
+        """Wait until a change of a directory gets a later time than the last one has.
+
+        Return false if that may still not be so.
+        """
+        changed_ns, error_ns = _latest_ns(status), self._error_ns(status.st_dev)
+        if changed_ns + error_ns < clock_ns():
+            return True
+        time.sleep(_TICK_S)
+        if error_ns:  # the clock is not known, but its ticks are, unless they are seconds
+            return changed_ns == status.st_ctime_ns
+        return changed_ns < clock_ns()
+
+    def _error_ns(self, device: int) -> int:
+        """Return how far the clock of a file system may be from this machine's."""
+        if device not in self._errors_ns:
+            kind = type_of_device(device)
+            self._errors_ns[device] = 0 if kind in _OWN_CLOCK else _OTHER_CLOCK_NS
+        return self._errors_ns[device]
+
+
+def _latest_ns(status: os.stat_result) -> int:
+    """Return when a directory was changed at the latest: some file systems keep whole seconds."""
+    changed_ns = status.st_ctime_ns
+    return changed_ns if changed_ns % _NS else changed_ns + _NS - 1
+
+
+class Lister:
+    """Lists directories of the source. Per-thread state."""
+
+    def __init__(self, began_ns: int | None) -> None:
+        self._change_times = ChangeTimes(began_ns)
+        self._paths: list[bytes] = []
+        self._times_ns: list[int] = []
+
+    def is_recent(self, fd: int, status: os.stat_result) -> bool:
+        """Return whether a directory may have been changed between the run's begin and its opening.
+
+        Such a one must be listed here.
+        """
+        return self._change_times.is_recent(fd, status)
+
+    def blocks(self, path: bytes, source: Lease) -> Iterator[Block]:
+        """Return the entries of a directory, with those that come while it is listed. OSError.
+
+        A directory that changes meanwhile is listed again, up to three times in all. Of a large one
+        names that were returned before are not returned again.
+        """
+        fd, before = source.fd, source.opened.status
+        seen: list[str] = []  # names in one text for each block: a third of what a list takes
+        count = 0
+        is_last = False
+        for left in reversed(range(_LISTINGS)):
+            is_recent = self._change_times.is_recent(fd, before)
+            is_known = not is_recent or self._change_times.wait(before)
+            old = {name for names in seen for name in names.split("\0")}
+            for block in blocks(fd):
+                if old:
+                    _leave_out(block, old)
+                count += len(block)
+                if block.last:
+                    after = os.fstat(fd)
+                    is_steady = after.st_ctime_ns == before.st_ctime_ns
+                    block.last = is_last = is_steady or not left or count > _MAX_NAMES
+                    if is_last and not is_steady:
+                        self._record(path, UNSTEADY_NS)
+                    elif is_last and is_recent:
+                        self._record(path, before.st_ctime_ns if is_known else UNSTEADY_NS)
+                    before = after
+                    if not is_last and not seen:
+                        count = 0
+                        break
+                if count <= _MAX_NAMES:  # the names of others are not needed again
+                    kinds = block.files, block.directories, block.links, block.specials
+                    seen.append("\0".join(chain(*kinds)))
+                yield block
+            if is_last:
+                return
+            rewound(fd)
+
+    def _record(self, path: bytes, time_ns: int) -> None:
+        self._paths.append(path)
+        self._times_ns.append(time_ns)
+
+    def taken(self) -> Iterator[ListingTimes]:
+        """Return what was recorded since this was called last."""
+        paths, times_ns = self._paths, self._times_ns
+        if not paths:
+            return
+        self._paths, self._times_ns = [], []
+        for at in range(0, len(paths), _TIMES_TOGETHER):
+            some = slice(at, at + _TIMES_TOGETHER)
+            yield packed_times(paths[some], times_ns[some])
+
+
+def packed_times(paths: list[bytes], times_ns: list[int]) -> ListingTimes:
+    """Return the change times of some directories as a notice."""
+    return ListingTimes(b"".join(path + b"\0" for path in paths), tuple(times_ns))
+
+
+def _leave_out(block: Block, names: set[str]) -> None:
+    for kind in ("files", "directories", "links", "specials"):
+        setattr(block, kind, [name for name in getattr(block, kind) if name not in names])
+
+
+class KnownTimes:
+    """The change times of all recent directories as they were listed, on rank 0."""
+
+    def __init__(self) -> None:
+        self._times_ns: dict[bytes, int] = {}
+        self.is_complete = True  # and each listing steady
+
+    def add(self, notice: ListingTimes) -> None:
+        """Add some directories."""
+        for path, time_ns in notice.pairs() if self.is_complete else ():
+            # A directory may be listed by two ranks, if one of them was lost.
+            time_ns = self._times_ns[path] = min(time_ns, self._times_ns.get(path, time_ns))
+            if time_ns == UNSTEADY_NS or len(self._times_ns) > _MAX_TIMES:
+                self.is_complete = False
+                self._times_ns.clear()
+
+    def agree(self, notice: ListingTimes) -> bool:
+        """Return whether directories have the change times that they had when they were listed."""
+        return self.is_complete and all(
+            self._times_ns.get(path, UNSTEADY_NS) == time_ns != UNSTEADY_NS
+            for path, time_ns in notice.pairs()
+        )

@@ -1,0 +1,291 @@
+"""`--moved`: the work of each rank in two jobs before the copy.
+
+The first job finds files that the target lacks. The second job has pairs, of such a file and of an
+extraneous one of the same size and time. It reads both, and only if their bytes are equal the
+target's file gets the source's path; nothing is ever replaced by that. A pair that has changed, or
+cannot be renamed, is left to the copy and to the deletions, which follow in any case and compare
+everything again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+from zlib import compress, decompress
+
+import msgspec
+
+from pcircle.core.guards import require_type
+from pcircle.core.names import show
+from pcircle.core.timestamps import Timestamp, timestamp
+from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
+from pcircle.fs.naming import rename_to_free
+from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.write_access import Admissions, WriteAccess
+from pcircle.ops.compare.content import ContentComparer
+from pcircle.ops.compare.sides import Fds, open_files
+from pcircle.runtime import Context, Task
+from pcircle.threads.throttle import BURST_S, Throttle
+from pcircle.tool.actions import Actions, Lines, Wanted
+from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.work.alike import Alone, Pair, Renamed, packed
+from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
+from pcircle.tools.fmirror.work.judging import Linked
+from pcircle.tools.fmirror.work.listing import ListingTimes
+from pcircle.tools.fmirror.work.surplus import Surplus
+from pcircle.transfer.dry import DryVisitor
+from pcircle.transfer.items import Notice
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Names, Where
+
+_TOGETHER = 256
+_NO_SUCH = (FileNotFoundError, NotADirectoryError)
+MOVING = "*moving     "
+_OPERATIONS = 8  # of a pair
+
+
+class LookVisitor(DryMirrorVisitor):
+    """Finds entries of one side, and compares nothing."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._looks = Stats(), Stats()
+        self._alone: list[tuple[bytes, int, Timestamp]] = []
+        plan = require_type(MirrorPlan, self._plan)
+        self._links = plan.keep.links
+
+    def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
+        return DryVisitor.enter(self, opened, source, holder)
+
+    def _all(
+        self, where: Where, names: Names, source_fd: int, target_fd: int, context: Context[Any]
+    ) -> None:
+        count = len(names)
+        self.counters.skipped += count
+        self.counters.sized += count
+        self.counters.weight += where.weight * count
+        for at in range(0, len(names.files), CAPACITY):
+            some = names.files[at : at + CAPACITY]
+            missing = some if target_fd < 0 else _missing(self._looks[1], target_fd, some)
+            self._find(where.path, missing, source_fd)
+        if len(self._alone) >= _TOGETHER:
+            self.tell(context)
+
+    def _find(self, path: bytes, names: list[bytes], fd: int) -> None:
+        """Find names of a directory that may be elsewhere in the target."""
+        if not names:
+            return
+        gone: Iterable[int] = ()
+        look = self._looks[0]
+        try:
+            look.look(fd, names)
+        except Failed as failed:  # the copy tells of it
+            gone = failed.errors
+        for place, (name, row) in enumerate(zip(names, look.rows(len(names)), strict=True)):
+            if place in gone or not stat.S_ISREG(row.st_mode) or not row.st_size:
+                continue
+            if not (self._links and row.st_nlink > 1):
+                self._alone.append((join_path(path, name), row.st_size, timestamp(row.st_mtime_ns)))
+
+    def tell(self, context: Context[Any]) -> None:
+        """Send all findings to rank 0, at the end of an item."""
+        alone, self._alone = self._alone, []
+        for at in range(0, len(alone), _TOGETHER):
+            context.note([Alone(tuple(alone[at : at + _TOGETHER]))])
+        super().tell(context)
+
+
+def _missing(look: Stats, fd: int, names: list[bytes]) -> list[bytes]:
+    try:
+        look.look(fd, names)
+    except Failed as failed:
+        gone = {place for place, why in failed.errors.items() if isinstance(why, _NO_SUCH)}
+        return [name for place, name in enumerate(names) if place in gone]
+    return []
+
+
+class LookTask(DryMirrorTask):
+    """The part of one rank in the search for moved files."""
+
+    notice_type = Notice | Surplus | Linked | ListingTimes | Alone
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        return LookVisitor
+
+
+class MovePlan(msgspec.Struct, frozen=True):
+    """The plan for all ranks. Rates are per rank. With `dry` nothing is renamed.
+
+    With `flags` immutable and append-only files are renamed as well.
+    """
+
+    source: bytes
+    target: bytes
+    directory: bytes
+    links: bool
+    acts: Wanted
+    dry: bool = False
+    flags: bool = False
+    bytes_per_s: float | None = None
+    operations_per_s: float | None = None
+
+
+def item_of(pairs: tuple[Pair, ...]) -> bytes:
+    """Return pairs as an item, packed, because all items start in the memory of rank 0."""
+    return compress(msgspec.msgpack.encode(pairs), 1)
+
+
+class MoveTask(Task[bytes, tuple[int, int]]):
+    """The part of one rank in renaming. `items` are on rank 0; results are files and bytes."""
+
+    structured = False
+    notice_type = Lines | Renamed
+
+    def __init__(self, plan: MovePlan, rank: int, items: Iterable[bytes]) -> None:
+        self._items = items
+        self._actions = Actions("fmirror", plan.acts, rank, planned=plan.dry)
+        self._dry = plan.dry
+        sides = bases([(plan.source, b""), (plan.target, b"")], plan.directory)
+        self._directories = Directories(sides, capacity_of(is_first=True), written=True)
+        self._links = plan.links
+        self._access = WriteAccess(owner=True, flags=plan.flags)
+        rates = plan.bytes_per_s, plan.operations_per_s
+        limits = [None if rate is None else Throttle(rate, BURST_S) for rate in rates]
+        self._read, self._done = limits
+        self._stop: Callable[[], bool] = bool
+        self._contents = ContentComparer(self._count)
+
+    def _count(self, size: int) -> None:
+        if self._read is not None:
+            self._read.take(size, self._stop)
+
+    def seed(self) -> Iterable[bytes]:
+        return self._items
+
+    def merge(self, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+        return a[0] + b[0], a[1] + b[1]
+
+    def close(self) -> None:
+        """Release the directories."""
+        self._directories.close()
+
+    def process(self, item: bytes, context: Context[Any]) -> tuple[int, int]:
+        self._stop = context.is_stopping
+        files = size = 0
+        renamed = []
+        for pair in msgspec.msgpack.decode(decompress(item), type=tuple[Pair, ...]):
+            if context.stopping:
+                break
+            if self._done is not None:
+                self._done.take(_OPERATIONS, context.is_stopping)
+            try:
+                moved = self._move(pair)
+            except OSError:  # the copy and the deletions do it, and tell of what is wrong
+                continue
+            if moved:
+                files, size = files + 1, size + pair.size
+                renamed.append(pair)
+                said = f"{MOVING}{show(pair.old)} => {show(pair.new)}\n".encode()
+                why = ("moved", f"from {show(pair.old)}")
+                self._actions.done("move", 0, pair.new, "f", pair.size, said=said, why=why)
+        self._actions.tell(context)
+        if self._dry and renamed:
+            new = b"".join(packed(pair.new) for pair in renamed)
+            context.note([Renamed(new, b"".join(packed(pair.old) for pair in renamed))])
+        return files, size
+
+    def _move(self, pair: Pair) -> bool:
+        """Rename the target's file if it equals the source's; return whether it does. OSError."""
+        above, name = os.path.split(pair.new)
+        old_above, old_name = os.path.split(pair.old)
+        if self._source_has(old_above, old_name):
+            return False
+        lease = self._directories.lease
+        with (
+            lease(0, above) as source,
+            lease(1, old_above) as target,
+            open_files(name, (source.fd, target.fd), old_name) as (fds, statuses),
+        ):
+            if not self._is_one(pair, fds, statuses):
+                return False
+            now = os.stat(old_name, dir_fd=target.fd, follow_symlinks=False)
+            if not os.path.samestat(now, statuses[1]):
+                return False
+            if self._dry:
+                return self._has_room(above, name)
+            with Admissions(self._access) as admissions, self._made(above, admissions) as there:
+                try:
+                    rename_to_free(old_name, name, target.fd, there.fd)
+                except PermissionError:
+                    found = [admissions.admit(fd) for fd in (target.fd, there.fd, fds[1])]
+                    if True not in found:
+                        raise
+                    rename_to_free(old_name, name, target.fd, there.fd)
+                if os.fstat(fds[1]).st_ctime_ns == statuses[1].st_ctime_ns:
+                    # It tells the copy that attributes have to be looked at.
+                    os.utime(fds[1], ns=(statuses[1].st_atime_ns, statuses[1].st_mtime_ns))
+        return True
+
+    def _is_one(
+        self, pair: Pair, fds: Fds, statuses: tuple[os.stat_result, os.stat_result]
+    ) -> bool:
+        """Return whether two open files are as found, have one name, and equal bytes."""
+        if any((each.st_size, each.st_mtime_ns) != (pair.size, pair.mtime.ns) for each in statuses):
+            return False
+        if statuses[1].st_nlink > 1 or (self._links and statuses[0].st_nlink > 1):
+            return False
+        if not self._contents.same(fds, 0, pair.size):
+            return False
+        # Nobody has written to them meanwhile, nor given them other names.
+        return all(
+            os.fstat(fd).st_ctime_ns == each.st_ctime_ns
+            for fd, each in zip(fds, statuses, strict=True)
+        )
+
+    def _source_has(self, above: bytes, name: bytes) -> bool:
+        """Return whether the source has an extraneous path by now. OSError."""
+        try:
+            with self._directories.lease(0, above) as lease:
+                os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+        except _NO_SUCH:
+            return False
+        return True
+
+    def _has_room(self, path: bytes, name: bytes) -> bool:
+        """Return whether a file could be renamed to a name of a directory. OSError."""
+        with suppress(FileNotFoundError), self._directories.lease(1, path) as lease:
+            os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+            return False
+        while path:
+            path = path.rpartition(b"/")[0]
+            with suppress(FileNotFoundError), self._directories.lease(1, path):
+                break
+        return True
+
+    def _made(self, path: bytes, admissions: Admissions) -> Lease:
+        """Lease a directory of the target, creating it and its parents if necessary. OSError."""
+        missing: list[bytes] = []
+        while True:
+            try:
+                lease = self._directories.lease(1, path)
+                break
+            except FileNotFoundError:
+                if not path:
+                    raise
+                path, _, name = path.rpartition(b"/")
+                missing.append(name)
+        for name in reversed(missing):
+            with lease, suppress(FileExistsError):  # another rank may have made it
+                try:
+                    os.mkdir(name, 0o700, dir_fd=lease.fd)
+                except PermissionError:
+                    if not admissions.admit(lease.fd):
+                        raise
+                    os.mkdir(name, 0o700, dir_fd=lease.fd)
+            path = join_path(path, name)
+            lease = self._directories.lease(1, path)
+        return lease

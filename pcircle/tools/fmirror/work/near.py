@@ -1,0 +1,106 @@
+"""`--copy-dest` and `--reflink-dest`: content is taken from another tree that has it.
+
+A file whose content counts as the source's, by the same evidence as in the target, gives it to the
+copy, by its blocks or by a local copy; everything else comes from the source. Content that is not
+there is copied as usual.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+
+from pcircle.fs.data import Mover
+from pcircle.ops.copy.entry.copy_context import refuse_change
+from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
+from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.work.others import Others
+
+_NO_CLONES = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY)
+
+Same = Callable[[tuple[int, int], tuple[os.stat_result, os.stat_result]], bool]
+Copy = Callable[[int, int, os.stat_result], None]
+
+
+class Near:
+    """Copies content for one thread. `same` compares two open files by the evidence of the run."""
+
+    def __init__(self, plan: MirrorPlan, same: Same) -> None:
+        self._others = Others((*plan.copy_dest, *plan.reflink_dest))
+        self._first_clone = len(plan.copy_dest)
+        self._cloner = Mover("always")
+        self._same = same
+        self._useless: set[int] = set()  # trees that share no blocks with the target
+
+    def __bool__(self) -> bool:
+        return bool(self._others)
+
+    def close(self) -> None:
+        """Release the directories."""
+        self._others.close()
+
+    def has(self, where: tuple[int, bytes], name: bytes, fd: int, status: os.stat_result) -> bool:
+        """Return whether another tree has the content of an open file of the source."""
+        found = self._find(where, name, fd, status)
+        if found is None:
+            return False
+        os.close(found[1])
+        return True
+
+    def fill(
+        self,
+        where: tuple[int, bytes],
+        name: bytes,
+        source: tuple[int, os.stat_result],
+        out: int,
+        copy: Copy,
+    ) -> bool:
+        """Fill an empty file with the source's content from another tree; return whether it could.
+
+        `copy` copies between open files. OSError if the new file fails.
+        """
+        found = self._find(where, name, *source)
+        if found is None:
+            return False
+        number, fd, status = found
+        try:
+            if number < self._first_clone:
+                copy(fd, out, status)
+            else:
+                self._cloner.clone(fd, out)
+                refuse_change(status, os.fstat(fd))
+            return True
+        except OSError as error:
+            if number >= self._first_clone and error.errno in _NO_CLONES:
+                self._useless.add(number)
+            os.ftruncate(out, 0)
+            os.lseek(out, 0, os.SEEK_SET)
+            return False
+        finally:
+            os.close(fd)
+
+    def _find(
+        self, where: tuple[int, bytes], name: bytes, source_fd: int, source: os.stat_result
+    ) -> tuple[int, int, os.stat_result] | None:
+        """Return the first tree with the content: its number, the open file, and its status."""
+        if not source.st_size:
+            return None
+        for number, directory_fd in self._others.at(*where):
+            if number in self._useless:
+                continue
+            with suppress(OSError):  # then it has none
+                fd = os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
+                try:
+                    status = os.fstat(fd)
+                    if stat.S_ISREG(status.st_mode) and self._same(
+                        (source_fd, fd), (source, status)
+                    ):
+                        return number, fd, status
+                except OSError:
+                    os.close(fd)
+                    continue
+                os.close(fd)
+        return None

@@ -1,0 +1,355 @@
+"""Find entries that are equal on both sides, which most are in most runs.
+
+Names are looked up on both sides, many at a time, and compared column by column. Attributes are
+compared only where something has changed since the last complete run. Small directories are
+compared several at a time, so that the fixed cost of a batch is paid once for all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from functools import cache
+from itertools import accumulate, chain, repeat
+
+import msgspec
+
+from pcircle.fs.attributes.mounts import type_of_device
+from pcircle.fs.scan import FOLDER, LINK, ONLY_FILES, DirectoryBatch
+from pcircle.fs.stats import CAPACITY, Failed, Stats, Table
+from pcircle.ops.compare import fields
+from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.work.batches import BatchedDetails, Holders
+from pcircle.tools.fmirror.work.keeping import Keeping, read_from_ns
+
+OF_FILES = fields.ALL & ~fields.TARGET
+_KINDS = ONLY_FILES | 1 << LINK[0]
+_ANY_KIND = 0xFFFF
+_NS = 10**9
+_FAST_S = 10e-6  # for a system call
+_MAX_ENTRIES = 1 << 15  # of a directory that is compared as a whole
+_ROOM = 2048  # for entries of several
+_DOUBTS = 64  # calls
+_CLOCKS_NS = 3 * _NS  # that two may be apart, and times cut to seconds
+
+
+class QuickCheck:
+    """Compares entries for one worker thread.
+
+    `is_trusted` tells whether an entry with old change times was there at the last run.
+    """
+
+    def __init__(self, plan: MirrorPlan, keeper: Keeping, helped: int) -> None:
+        self._keeper = keeper
+        self._details = BatchedDetails(keeper.details, flags=plan.keep.flags)
+        self._keeps_links = plan.keep.links
+        self._quiet_ns, self._devices = plan.quiet_ns, plan.devices
+        self._deletes = plan.deleting.wanted
+        self._reads = read_from_ns(plan) is not None
+        source = Stats(helped)
+        self._looks = source, Stats(helped, sharing=source)
+        self.is_trusted = True
+        self._most = CAPACITY // 2
+        self._doubts = 0  # calls that are compared as if nothing were known of them
+        deletes, began_ns = plan.deleting.wanted, plan.began_ns
+        self._recorded_ns = None if began_ns is None or not deletes else began_ns - _CLOCKS_NS
+        self._trusts = True
+        self._compared_devices = plan.devices
+        self._copy = -1
+        self._keeps_layouts = plan.keep.stripe
+        self._type_of = cache(type_of_device)
+        self._takes = _KINDS if plan.upkeep.prunes else _KINDS | 1 << FOLDER[0]
+
+    def is_quiet(self, source: os.stat_result, target: os.stat_result) -> bool:
+        """Whether neither was changed since the last complete run."""
+        quiet_ns = self._quiet_ns
+        if quiet_ns is None:
+            return False
+        is_older = source.st_ctime_ns < quiet_ns[0] and target.st_ctime_ns < quiet_ns[1]
+        return is_older and self.is_known(source, target)
+
+    def is_known(self, source: os.stat_result, target: os.stat_result) -> bool:
+        """Return whether two directories are on the file systems of the last complete run.
+
+        The state tells nothing of file systems that are mounted below these.
+        """
+        return (source.st_dev, target.st_dev) == self._devices
+
+    # ---- names of one directory ------------------------------------------------
+
+    def left(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
+        """Return those of up to `CAPACITY` names that may differ."""
+        here, missing = _look(self._looks[1], fds[1], names)
+        there, gone = _look(self._looks[0], fds[0], here)
+        if gone:  # what is not there any more fails where it is copied
+            _look(self._looks[1], fds[1], there)
+        changed = self._changed(there, fds, among)
+        return [*missing, *gone, *changed]
+
+    def _changed(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
+        """Return the names that may differ. All were looked up on both sides."""
+        if not names:
+            return []
+        count = len(names)
+        changed = self._different(count)
+        links = None if among & fields.TARGET else ()
+        recent: Collection[int] = range(count)
+        if self.is_trusted and self._quiet_ns is not None:
+            recent = self._recent(self._looks, count)
+        if self._reads:
+            changed.update(recent)
+        if self._keeper.details.fields & among and len(recent):
+            rest = [place for place in recent if place not in changed]
+            changed |= self._details.differ(names, fds, self._looks, rest, links)
+        if not changed:
+            return []
+        return [name for place, name in enumerate(names) if place in changed]
+
+    def _different(self, count: int) -> set[int]:
+        """Return the places of names whose status differs, or that have several hard links."""
+        source, target = self._looks
+        found = set(self._keeper.blocks(source, target, count))
+        if self._keeps_links and not source.has_single_names(0, count):
+            links = source.column("links", 0, count)
+            found.update(place for place, number in enumerate(links) if number > 1)
+        return found
+
+    def _doubtful(self, owns: tuple[Table, Table], count: int) -> set[int]:
+        """Return the places of directories that the walk must enter whatever their status is.
+
+        These have changed since the last complete run, where unchanged ones are trusted, or since
+        this run began, where the listing must be recorded. The copy itself is one, too.
+        """
+        found = self._recent(owns, count, 1) if self._trusts else set[int]()
+        if self._recorded_ns is not None and not self._trusts:
+            times = enumerate(owns[0].times_ns("ctime", 0, count))
+            found.update(place for place, time_ns in times if time_ns >= self._recorded_ns)
+        if self._copy in (inodes := owns[0].column("inode", 0, count)):
+            found.update(place for place, inode in enumerate(inodes) if inode == self._copy)
+        return found
+
+    def _note_recent(self, recent: int, total: int) -> None:
+        """Ask for all details for a while where hardly anything can be trusted."""
+        if recent > total // 2:
+            self._doubts = _DOUBTS
+
+    def _recent(self, tables: tuple[Table, Table], count: int, unit_ns: int = _NS) -> set[int]:
+        """The places of those that were changed on a side since its last complete run.
+
+        Change times may be cut to whole seconds.
+        """
+        found: set[int] = set()
+        for table, quiet_ns in zip(tables, self._quiet_ns or (0, 0), strict=True):
+            before_ns = quiet_ns - quiet_ns % unit_ns
+            if max(table.column("ctime", 0, count), default=-1) >= before_ns // _NS:
+                times = enumerate(table.times_ns("ctime", 0, count))
+                found.update(place for place, time_ns in times if time_ns >= before_ns)
+        return found
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, devices: tuple[int, int], copy: tuple[int, int]) -> bool:
+        """Begin with directories on these devices, none of which is the copy itself.
+
+        Return whether they can be compared at once: not where nothing is trusted and calls wait.
+        """
+        self._compared_devices, self._copy = devices, copy[1]
+        is_known = self._quiet_ns is not None and self.is_trusted and devices == self._devices
+        self._trusts = is_known and not self._doubts
+        self._doubts = max(0, self._doubts - 1)
+        if self._trusts:
+            return True
+        if self._keeps_layouts and self._type_of(devices[0]) == b"lustre":
+            return False
+        return not (self._reads or any(look.is_slow for look in self._looks))
+
+    def directories(
+        self, names: list[bytes], fds: tuple[Holders, Holders], max_parents: int
+    ) -> tuple[int, dict[int, Equal]]:
+        """Compare some directories, at least one. Return how many, and the equal ones by place.
+
+        An equal directory is plain, and so are all its entries except subdirectories, which are not
+        compared here. Nothing that is trusted has changed in it since the last complete run. Up to
+        `max_parents` of the equal ones have subdirectories, and stay open for these.
+        """
+        with (
+            self._batch(0, names, fds[0], max_parents) as source,
+            self._batch(1, source.names, _of_places(fds[1], source.places), max_parents) as target,
+        ):
+            tried = len(names) - len(source.later)
+            if target.later:
+                tried = source.places[len(source.names) - len(target.later)]
+            self._size_next(source, target)
+            pairs = _pairs(source, target, exact=self._deletes)
+            changed = self._changed_of(source, target, pairs)
+            equal = {}
+            for number, pair in enumerate(pairs):
+                if number not in changed:
+                    found = _equal(source, target, pair, opens=max_parents > 0)
+                    if found is not None:
+                        equal[source.places[pair.here]] = found
+                        max_parents -= bool(found.directories)
+            return tried, equal
+
+    def _batch(
+        self, side: int, names: list[bytes], fds: Holders, max_parents: int
+    ) -> DirectoryBatch:
+        """List directories. Look their entries up, too, unless look-ups should overlap."""
+        is_slow = any(look.is_slow for look in self._looks)
+        # Nobody asks of what kind the target's surplus is that stays.
+        is_any = side == 1 and not self._deletes
+        keeps = is_slow or not self._trusts
+        return DirectoryBatch(
+            *(fds, names, self._compared_devices[side]),
+            most=CAPACITY // 2 if is_slow else self._most,
+            room=CAPACITY if is_slow else self._most + _ROOM,
+            kinds=_ANY_KIND if is_any else _KINDS if is_slow else self._takes,
+            sorts=True,
+            looks=False if is_slow else 2,
+            keeps=keeps,
+            max_parents=0 if keeps else max_parents,
+        )
+
+    def _size_next(self, *batches: DirectoryBatch) -> None:
+        """Take larger directories where look-ups are known to be fast."""
+        is_fast = max(batch.each_s for batch in batches) < _FAST_S
+        self._most = min(4 * self._most, _MAX_ENTRIES) if is_fast else CAPACITY // 2
+
+    def _changed_of(
+        self, source: DirectoryBatch, target: DirectoryBatch, pairs: Sequence[_Pair]
+    ) -> set[int]:
+        """Return the places of the pairs in which something may not be as it should be."""
+        count = len(pairs)
+        if not count:
+            return set()
+        here, there = [pair.here for pair in pairs], [pair.there for pair in pairs]
+        owns = _picked(source.own, here), _picked(target.own, there)
+        changed = {*self._keeper.directories(*owns, count), *self._doubtful(owns, count)}
+        sizes = [len(pair.ours) for pair in pairs]
+        total = sum(sizes)
+        each: list[Holders] = []
+        places: set[int] = set()
+        for batch, directories, look, rows in (
+            (source, here, self._looks[0], chain.from_iterable(pair.ours for pair in pairs)),
+            (target, there, self._looks[1], chain.from_iterable(pair.theirs for pair in pairs)),
+        ):
+            is_looked_up = bool(batch.table) or not batch.kinds
+            if not (is_looked_up and self._trusts):
+                fds = [batch.fds[place] for place in directories]
+                each.append(list(chain.from_iterable(map(repeat, fds, sizes))))
+            if is_looked_up:
+                look.put(_picked(Table(batch.table), list(rows)).data, batch.each_s)
+                continue
+            try:
+                look.look(each[-1], [source.inside[row] for pair in pairs for row in pair.ours])
+            except Failed as failed:
+                places.update(failed.errors)
+        places |= self._different(total)
+        if self._trusts:
+            recent = self._recent(self._looks, total)
+            places |= recent
+            self._note_recent(len(recent), total)
+        else:
+            sides = (source.fds, here), (target.fds, there)
+            for number, (fds, some) in enumerate(sides):
+                opened = [fds[place] for place in some]
+                changed |= self._details.have_any(opened, self._compared_devices[number])
+            kinds = [source.kinds[row] for pair in pairs for row in pair.ours]
+            rest = [n for n in range(total) if kinds[n] != FOLDER[0] and n not in places]
+            links = [place for place in rest if kinds[place] == LINK[0]]
+            names = [source.inside[row] for pair in pairs for row in pair.ours]
+            places |= self._details.differ(names, (each[0], each[1]), self._looks, rest, set(links))
+        if places:
+            ends = list(accumulate(sizes))
+            changed.update(bisect_right(ends, place) for place in places)
+        return changed
+
+
+class Equal(msgspec.Struct, frozen=True):
+    """A directory that is the same on both sides: the number of its entries but directories.
+
+    Its `directories` are to be compared; if there are any, `fds` are its own.
+    """
+
+    entries: int
+    directories: list[bytes] = []
+    fds: tuple[int, int] = (-1, -1)
+
+
+class _Pair(msgspec.Struct, frozen=True):
+    """A directory on both sides, by its places in the two batches.
+
+    `ours` and `theirs` are the rows of the source's entries in the two tables of entries.
+    """
+
+    here: int
+    there: int
+    ours: range
+    theirs: Sequence[int]
+
+
+def _pairs(source: DirectoryBatch, target: DirectoryBatch, *, exact: bool) -> list[_Pair]:
+    """Return the directories whose entries in the source all have one in the target.
+
+    With `exact` they have the same names. Entries are in the order of their names.
+    """
+    ours, theirs = source.ranges(), target.ranges()
+    is_same = len(ours) == len(theirs) and (source.text, source.ends) == (target.text, target.ends)
+    texts = ([], []) if is_same else (source.texts(), target.texts())
+    pairs = []
+    for there, here in enumerate(target.places):
+        begin, end = ours[here]
+        rows: Sequence[int] = range(*theirs[there])
+        if not is_same and texts[0][here] != texts[1][there]:
+            if exact:
+                continue
+            names = source.inside[begin:end]
+            row_of = dict(zip(target.inside[slice(*theirs[there])], rows, strict=True))
+            if not row_of.keys() >= set(names):
+                continue
+            rows = [row_of[name] for name in names]
+        pairs.append(_Pair(here, there, range(begin, end), rows))
+    return pairs
+
+
+def _equal(
+    source: DirectoryBatch, target: DirectoryBatch, pair: _Pair, *, opens: bool
+) -> Equal | None:
+    """Return a directory that is the same on both sides.
+
+    None if it has subdirectories and may not stay open for these (`opens`).
+    """
+    begin, end = pair.ours.start, pair.ours.stop
+    count = source.kinds.count(FOLDER, begin, end)
+    if not count:
+        return Equal(end - begin)
+    if not opens or min(source.fds[pair.here], target.fds[pair.there]) < 0:
+        return None
+    kinds, names = source.kinds[begin:end], source.inside[begin:end]
+    below = [name for name, kind in zip(names, kinds, strict=True) if kind == FOLDER[0]]
+    fds = source.taken(pair.here), target.taken(pair.there)
+    return Equal(end - begin - count, below, fds)
+
+
+def _of_places(fds: Holders, places: Sequence[int]) -> Holders:
+    return fds if isinstance(fds, int) else [fds[place] for place in places]
+
+
+def _picked(table: Table, places: list[int]) -> Table:
+    """Return the rows at these places, which most often are all of them, in their order."""
+    is_all = len(places) == table.count and places == list(range(table.count))
+    return table if is_all else table.picked(places)
+
+
+def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Look names up; those that are there, which are looked up, and those that are not."""
+    if not names:
+        return names, []
+    try:
+        look.look(fd, names)
+        return names, []
+    except Failed as failed:
+        gone = [name for place, name in enumerate(names) if place in failed.errors]
+    there = [name for name in names if name not in set(gone)]
+    return _look(look, fd, there)[0], gone

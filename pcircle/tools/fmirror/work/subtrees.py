@@ -1,0 +1,185 @@
+"""Whole subtrees that are equal on both sides, which is most of a tree in most runs.
+
+`Subtrees` compares directories of both sides in batches, and then their subdirectories, depth
+first. The walk skips a directory if everything below it is equal. Otherwise the walk enters the
+directory. Results for its subdirectories are kept until the item ends, so that nothing is compared
+twice.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import reduce
+from typing import NamedTuple
+
+from pcircle.fs.directories import affordable, close_open, join_path
+from pcircle.tools.fmirror.work.batches import Holders
+from pcircle.tools.fmirror.work.quick import QuickCheck
+
+_SOON_S, _LATE_S = 0.002, 0.02  # time limits for the walk's directory, and for all below it
+_AT_ONCE = 64  # directories
+_OF_OPEN, _OF_OTHERS = 20, 160  # affordable descriptors for each open branch, by thread
+
+Counts = tuple[int, int]
+"""The number of directories, and of other entries."""
+
+
+class Compared(NamedTuple):
+    """The result for some subdirectories of one directory.
+
+    The walk must enter `rest`; `later` were not compared. The others are equal. They hold
+    `directories`, which includes themselves, and other `entries`.
+    """
+
+    rest: list[bytes]
+    later: list[bytes]
+    directories: int
+    entries: int
+
+
+class _Branch:
+    """A directory whose subdirectories are being compared; `pending` of them are left.
+
+    `found` maps the name of a subdirectory to its counts, or to None if the walk must enter it.
+    """
+
+    __slots__ = ("above", "below", "entries", "fds", "found", "name", "pending")
+
+    def __init__(
+        self, above: _Branch | None, name: bytes, fds: tuple[int, int], below: int, entries: int
+    ) -> None:
+        self.above = above
+        self.name = name
+        self.fds = fds
+        self.below = self.pending = below
+        self.entries = entries
+        self.found: dict[bytes, Counts | None] = {}
+
+    @property
+    def path(self) -> bytes:
+        """The path of the directory; for the topmost branch it is `name`."""
+        names: list[bytes] = []
+        branch: _Branch | None = self
+        while branch is not None and branch.above is not None:
+            names.append(branch.name)
+            branch = branch.above
+        top = b"" if branch is None else branch.name
+        return reduce(join_path, reversed(names), top)
+
+    def counts(self) -> Counts | None:
+        """Return the counts of everything below, or None if the walk must enter the directory."""
+        directories, entries = 1, self.entries
+        for counts in self.found.values():
+            if counts is None:
+                return None
+            directories += counts[0]
+            entries += counts[1]
+        return (directories, entries) if len(self.found) == self.below else None
+
+
+class Subtrees:
+    """Compares subtrees for one worker thread; only the first one may keep many branches open."""
+
+    def __init__(self, quick: QuickCheck, *, is_first: bool = True) -> None:
+        self._quick = quick
+        self._known: dict[bytes, dict[bytes, Counts | None]] = {}
+        self._open: set[_Branch] = set()
+        self._max_open = max(1, affordable() // (_OF_OPEN if is_first else _OF_OTHERS))
+        self._stack: list[tuple[list[_Branch], list[bytes]]] = []
+
+    def forget(self) -> None:
+        """Drop the results that were kept, because another item begins."""
+        self._known.clear()
+
+    def compare(
+        self, path: bytes, names: list[bytes], fds: tuple[int, int], *, hastens: bool
+    ) -> Compared:
+        """Compare subdirectories of the directory at `path`, which is open on both sides.
+
+        With `hastens` this returns early, because other ranks wait for work.
+        """
+        top = _Branch(None, path, fds, len(names), 0)
+        top.found = self._known.pop(path, {})
+        untried = [name for name in names if name not in top.found]
+        later: list[bytes] = []
+        self._stack = [([top] * len(untried), untried)] if untried else []
+        began_s, is_first = time.monotonic(), True
+        try:
+            while self._stack:
+                holders, some = self._stack.pop()
+                spent_s = time.monotonic() - began_s
+                limit_s = _SOON_S if hastens or holders[0] is top else _LATE_S
+                if is_first or spent_s < limit_s:
+                    self._compare(holders, some)
+                    is_first = False
+                elif holders[0] is top:
+                    later = some
+                else:
+                    for holder in holders:
+                        self._end_one(holder)
+        finally:
+            for branch in self._open:  # only after an exception
+                _close(branch)
+            self._open.clear()
+            self._stack = []
+        rest, directories, entries = [], 0, 0
+        left = set(later)
+        for name in names:
+            counts = top.found.pop(name, None)
+            if counts is not None:
+                directories += counts[0]
+                entries += counts[1]
+            elif name not in left:
+                rest.append(name)
+        if top.found:
+            self._known[path] = top.found
+        return Compared(rest, later, directories, entries)
+
+    def _compare(self, holders: list[_Branch], names: list[bytes]) -> None:
+        """Compare the first directories, each in its own parent, and put the others back."""
+        some = names[:_AT_ONCE]
+        max_parents = max(0, (self._max_open - len(self._open) + 1) // 2)
+        fds = _fds(holders[: len(some)], 0), _fds(holders[: len(some)], 1)
+        tried, equal = self._quick.directories(some, fds, max_parents)
+        if tried < len(names):
+            self._stack.append((holders[tried:], names[tried:]))
+        branches: list[_Branch] = []
+        below: list[bytes] = []
+        for place, (holder, name) in enumerate(zip(holders[:tried], names, strict=False)):
+            found = equal.get(place)
+            if found is not None and found.directories:
+                branch = _Branch(holder, name, found.fds, len(found.directories), found.entries)
+                self._open.add(branch)
+                branches += [branch] * len(found.directories)
+                below += found.directories
+                continue
+            holder.found[name] = None if found is None else (1, found.entries)
+            self._end_one(holder)
+        if below:
+            self._stack.append((branches, below))
+
+    def _end_one(self, branch: _Branch) -> None:
+        """Note that a subdirectory of a branch was compared, or will not be."""
+        branch.pending -= 1
+        while not branch.pending and branch.above is not None:
+            _close(branch)
+            self._open.discard(branch)
+            counts = branch.counts()
+            if counts is None and branch.found:
+                self._known[branch.path] = branch.found
+            branch.above.found[branch.name] = counts
+            branch = branch.above
+            branch.pending -= 1
+
+
+def _close(branch: _Branch) -> None:
+    for fd in branch.fds:
+        close_open(fd)
+
+
+def _fds(holders: list[_Branch], side: int) -> Holders:
+    """Return the descriptors of one side: a single one if all branches are the same."""
+    first = holders[0]
+    if all(holder is first for holder in holders):
+        return first.fds[side]
+    return [holder.fds[side] for holder in holders]

@@ -1,0 +1,391 @@
+"""Extraneous entries of a target directory, found while the source directory is listed.
+
+The names of a small directory are kept while it is read, and compared with the target's. Of a large
+one the target's names are looked up in the source, a block at a time, so memory does not grow with
+it. Only after a complete listing an entry is extraneous.
+
+Entries that rules exclude are not extraneous, nor are files of this run: temporary files, its mark
+and its checkpoint. Entries of the user may have names of that form.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import chain, repeat
+from typing import Any, Protocol
+
+import msgspec
+import xxhash
+
+from pcircle.core.encoding import text_of, to_scan
+from pcircle.core.guards import require
+from pcircle.core.names import show
+from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first, rewound
+from pcircle.fs.write_access import WriteAccess
+from pcircle.ops.checkpoint.plan import JournalPlan
+from pcircle.ops.checkpoint.previous_records import exclude_checkpoint
+from pcircle.ops.copy.entry.collisions import folding_key, folds_name
+from pcircle.removing.tree import TreeRemover
+from pcircle.runtime import Context
+from pcircle.tool.actions import Actions, Wanted
+from pcircle.tools.fmirror.plan import Deleting, MirrorPlan
+from pcircle.tools.fmirror.work.absence import Absence, source_of
+from pcircle.tools.fmirror.work.listing import ChangeTimes
+from pcircle.transfer.worker.worker import Worker
+from pcircle.walk.choosing import choosing
+from pcircle.walk.emptiness import Emptiness
+from pcircle.walk.globs import Rule, read_rule
+
+_MOST_AT_HAND = 1 << 16
+KINDS = ("files", "directories", "links", "specials")
+DELETING = b"*deleting   "
+MOVING = "remove from the copy of directory"
+"""The operation that is skipped while a directory of the source changes."""
+
+
+class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
+    """Paths below root number `root` that only the target has, each NUL-terminated.
+
+    `was` is the path that a single one had before this run replaced it. `doubtful` paths may have
+    moved within the source since the run began.
+    """
+
+    root: int
+    paths: bytes
+    was: bytes = b""
+    doubtful: bool = False
+
+    def without(self, some: Container[bytes]) -> Surplus:
+        """Return the paths except some."""
+        paths = self.paths.split(b"\0")[:-1]
+        left = packed(self.root, [path for path in paths if path not in some])
+        return msgspec.structs.replace(left, doubtful=self.doubtful)
+
+
+class Decided(Protocol):
+    """The decisions of a run, as in its plan."""
+
+    @property
+    def deleting(self) -> Deleting: ...
+    @property
+    def rules(self) -> tuple[Rule, ...]: ...
+    @property
+    def token(self) -> bytes: ...
+    @property
+    def journal(self) -> JournalPlan | None: ...
+    @property
+    def began_ns(self) -> int | None: ...
+
+
+class Meant(msgspec.Struct, frozen=True):
+    """The decisions of a run without filters."""
+
+    deleting: Deleting
+    rules: tuple[Rule, ...] = ()
+    token: bytes = b""
+    journal: JournalPlan | None = None
+    began_ns: int | None = None
+
+
+def kept_rules(plan: Decided) -> tuple[Rule, ...]:
+    """Return the rules whose matches are not removed from the target."""
+    kept = () if plan.deleting.excluded else plan.rules
+    protected = (read_rule(text, include=False) for text in plan.deleting.protected)
+    return (*(rule for rule in protected if rule is not None), *kept)
+
+
+class Total:
+    """An order-independent sum of digests of names; equal sums mean equal names.
+
+    The seed is secret, so nobody can choose names for a sum.
+    """
+
+    def __init__(self) -> None:
+        self._seed = int.from_bytes(os.urandom(8), "big")
+        self._sum = 0
+
+    def add(self, names: Iterable[bytes]) -> None:
+        """Add new names."""
+        self._sum += sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
+
+    def is_of(self, directory_fd: int) -> bool:
+        """Return whether an open directory has exactly these names; rewinds it."""
+        rest = self._sum
+        try:
+            for block in blocks(rewound(directory_fd)):
+                for kind in KINDS:
+                    names = encoded(getattr(block, kind))
+                    rest -= sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
+        except OSError:  # which is met once more
+            rest = -1
+        rewound(directory_fd)
+        return not rest
+
+
+class Finder:
+    """Finds extraneous entries, for one thread."""
+
+    def __init__(self, plan: Decided, emptiness: Emptiness | None = None) -> None:
+        """With `emptiness` empty directories of the source count as missing."""
+        self._emptiness = emptiness
+        deleting, rules = plan.deleting, kept_rules(plan)
+        self._choose = choosing(rules) if rules else None
+        # Of what the source has, too, nothing goes but what is left out and is to go for that.
+        self._leave_out = choosing(plan.rules) if deleting.excluded and plan.rules else None
+        self._temporary = f".fcp-{plan.token.decode()}-"
+        self._journal = plan.journal
+        self._change_times = ChangeTimes(plan.began_ns)
+        self.tell_doubtful: Callable[[list[bytes]], None] | None = None
+        """Is given the surplus of directories that may have changed since the run began."""
+        self._steadiness = Steadiness() if deleting.during else None  # of what is listed and goes
+
+    def watched(
+        self,
+        found: Iterable[Block],
+        fds: tuple[int, int],
+        path: bytes,
+        tell: Callable[[list[bytes]], None],
+        waits: Callable[[], bool] = bool,
+    ) -> Iterator[Block]:
+        """Return the blocks of a source directory; at its end `tell` gets extraneous entries.
+
+        Unless `waits` returns true then.
+        """
+        names: set[str] | None = set()
+        total = Total()
+        for block in found:
+            if names is not None:
+                names.update(block.files, block.directories, block.links, block.specials)
+                if len(names) > _MOST_AT_HAND:
+                    total.add(encoded(list(names)))
+                    names = None
+            else:
+                for kind in KINDS:
+                    total.add(encoded(getattr(block, kind)))
+            yield block
+            if block.last and not waits():
+                with trying("list the copy of directory"):
+                    if names is None and total.is_of(fds[1]):
+                        return
+                    for surplus in self.surplus(names, fds, path):
+                        tell(surplus)
+
+    def surplus(
+        self, names: set[str] | None, fds: tuple[int, int], path: bytes
+    ) -> Iterator[list[bytes]]:
+        """Yield names that only the target's directory has; `names` are the source's.
+
+        If the source's directory was changed since the run began, they are doubtful: they may have
+        moved to a directory that was listed before, and would be in neither copy.
+        """
+        source_fd, target_fd = fds
+        listed = blocks(target_fd)
+        if self._steadiness is not None and not self._steadiness.of(os.fstat(target_fd).st_dev):
+            listed = listed_first(listed)
+        for block in listed:
+            there = Block()
+            self._leave_own(block, path, target_fd)
+            for kind in KINDS:
+                some = getattr(block, kind)
+                if names is not None:
+                    some = [name for name in some if name not in names]
+                # Whatever a listing has said: what the source has by that name is never lost.
+                gone = [name for name in some if not self._exists(name, source_fd, path)]
+                if self._leave_out is not None and len(gone) < len(some):
+                    setattr(there, kind, [name for name in some if name not in set(gone)])
+                setattr(block, kind, gone)
+            if len(block) and folds(target_fd, block):
+                keys = {folding_key(os.fsencode(name)) for name in os.listdir(to_scan(source_fd))}
+                for kind in KINDS:
+                    some = getattr(block, kind)
+                    setattr(
+                        block, kind, [n for n in some if folding_key(os.fsencode(n)) not in keys]
+                    )
+            if len(there) and self._leave_out is not None:
+                left_out = {kind: set(getattr(there, kind)) for kind in KINDS}
+                self._leave_out(there, path, target_fd)
+                for kind in KINDS:
+                    some = getattr(block, kind)
+                    some += left_out[kind] - set(getattr(there, kind))
+            if len(block) and self._choose is not None:
+                self._choose(block, path, target_fd)
+            if not len(block):
+                continue
+            found = block.files + block.directories + block.links + block.specials
+            paths = [join_path(path, name) for name in encoded(found)]
+            # Asked when each of these was missing, so that a change before that is seen.
+            if not self._change_times.is_recent(source_fd, os.fstat(source_fd)):
+                yield paths
+            elif self.tell_doubtful is not None:
+                self.tell_doubtful(paths)
+
+    def _leave_own(self, block: Block, path: bytes, target_fd: int) -> None:
+        """Remove this run's own files from a block of the target's directory."""
+        prefix, journal = self._temporary, self._journal
+        for kind in KINDS:
+            some = getattr(block, kind)
+            setattr(block, kind, [name for name in some if not name.startswith(prefix)])
+        if journal is not None:
+            if not path:
+                mark = text_of(journal.mark)
+                block.files = [name for name in block.files if name != mark]
+            for _ in exclude_checkpoint([block], target_fd, journal.path):
+                pass
+
+    def _exists(self, name: str, source_fd: int, path: bytes) -> bool:
+        if self._emptiness is None or not _exists(name, source_fd):
+            return _exists(name, source_fd)
+        return not self._emptiness.is_empty(path, os.fsencode(name), source_fd)
+
+
+def _exists(name: str, directory_fd: int) -> bool:
+    try:
+        os.stat(os.fsencode(name), dir_fd=directory_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def folds(directory_fd: int, block: Block) -> bool:
+    """Return whether a directory may have these names in another case or form.
+
+    There, a name that the source lacks may be that of an entry which it has. OSError.
+    """
+    for form in (False, True):
+        for name in chain(*(getattr(block, kind) for kind in KINDS)):
+            if form and name.isascii():
+                continue
+            try:
+                found = folds_name(directory_fd, os.fsencode(name), form=form)
+            except FileNotFoundError:
+                continue  # it has just been removed
+            if found:
+                return True
+            if found is False:
+                break  # of all names alike
+    return False
+
+
+class Disposal:
+    """`--delete=during` for one thread: extraneous entries are removed where they are found.
+
+    It is the `Listener` of the remover. `begin` sets the item of the job.
+    """
+
+    def __init__(self, plan: MirrorPlan, worker: Worker) -> None:
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._limits = worker.limits
+        first = None if worker.acting is None else worker.acting.actions
+        self._actions = Actions("fmirror", Wanted(plan.acts.lines), worker.rank, first)
+        self._is_told = plan.deleting.told
+        rules = kept_rules(plan)
+        access = WriteAccess(owner=True, flags=plan.keep.flags)
+        self._remover = TreeRemover(self, choosing(rules) if rules else None, access)
+        self._whole = TreeRemover(self, access=access)
+        self._context: Context[Any] | None = None
+        self._absence = Absence(source_of(plan), plan.identify)
+        self._root = 0
+        self._renamed = b"", b""  # what a directory is called that was replaced, and was called
+
+    def begin(self, context: Context[Any]) -> None:
+        """Set the item of the following removals."""
+        self._context = context
+
+    def remove(self, root: int, paths: Iterable[bytes], directory_fd: int) -> None:
+        """Remove extraneous entries of a directory, except those that the source has again."""
+        self._root, self._renamed = root, (b"", b"")
+        for path in paths:
+            try:
+                if not self._absence.lacks(path, directory_fd):
+                    continue
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self.failed(path, "look up in the source", error)
+                continue
+            self._counters.surplus += 1
+            self._remover.remove(path, directory_fd)
+
+    def close(self) -> None:
+        """Release the source."""
+        self._absence.close()
+
+    def remove_replaced(self, root: int, path: bytes, was: bytes, directory_fd: int) -> None:
+        """Remove a directory that another kind has replaced, with its contents."""
+        self._root, self._renamed = root, (path, was)
+        self._counters.surplus += 1
+        self._whole.remove(path, directory_fd)
+
+    def tell(self) -> None:
+        """Send all reports, at the end of an item."""
+        self._actions.tell(require(self._context))
+
+    # ---- what the remover tells ------------------------------------------------
+
+    def due(self, count: int) -> None:
+        if self._limits is not None:
+            self._limits.operations(count)
+
+    def is_stopping(self) -> bool:
+        return require(self._context).is_stopping()
+
+    def gone(self, path: bytes, kind: str) -> None:
+        self._counters.removed += 1
+        now, was = self._renamed
+        if now:
+            path = was + path.removeprefix(now)
+        said = b""
+        if self._is_told:
+            said = deletion_line(path, kind)
+        self._actions.done("delete", self._root, path, kind, said=said)
+        if self._actions.is_full:
+            self.tell()
+
+    def failed(self, path: bytes, doing: str, error: OSError) -> None:
+        """Report a failure on an entry that the source does not have."""
+        counters = self._counters
+        counters.found += 1
+        counters.failed += 1
+        counters.sized += 1
+        doing = doing.replace("remove", "remove the copy of", 1)
+        failure = self._accounts.failure(self._root, path, doing, error)
+        require(self._context).note([failure])
+        self._actions.failed("delete", self._root, path, error.errno)
+
+
+def deletion_line(path: bytes, kind: str) -> bytes:
+    """Return the line about a deletion, as in rsync."""
+    return DELETING + show(path).encode() + b"/" * (kind == "d") + b"\n"
+
+
+def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
+    """Return the blocks without names that the target's directory lacks; -1 for no directory."""
+    for block in found:
+        for kind in KINDS:
+            names = getattr(block, kind) if target_fd >= 0 else ()
+            setattr(block, kind, [name for name in names if _exists(name, target_fd)])
+        yield block
+
+
+def filled(
+    found: Iterable[Block], emptiness: Emptiness, path: bytes, source_fd: int
+) -> Iterator[Block]:
+    """Return the blocks of a source directory without empty directories."""
+    for block in found:
+        emptiness.without_empty(block, path, source_fd)
+        yield block
+
+
+def packed(root: int, paths: Iterable[bytes], *, doubtful: bool = False) -> Surplus:
+    """Return paths as a notice."""
+    return Surplus(root, b"".join(path + b"\0" for path in paths), doubtful=doubtful)
+
+
+def moved_away(count: int) -> Changed:
+    """Return why nothing is removed from the copy of a directory."""
+    stay = "1 entry stays" if count == 1 else f"{count:,} entries stay"
+    return Changed(f"it changed while the run was under way, {stay} until the next run")

@@ -1,0 +1,28 @@
+"""The copy of a mirror as a task: fcp's, with another visitor and another overwrite policy."""
+
+from __future__ import annotations
+
+from pcircle.tools.fmirror.work.judging import Linked
+from pcircle.tools.fmirror.work.keeping import Keeping
+from pcircle.tools.fmirror.work.listing import ListingTimes
+from pcircle.tools.fmirror.work.surplus import Surplus
+from pcircle.tools.fmirror.work.visitor import MirrorVisitor
+from pcircle.transfer.items import Notice
+from pcircle.transfer.work.journaled import JournaledCopy
+from pcircle.transfer.work.task import CopyTask
+
+
+class MirrorTask(CopyTask):
+    """The part of one rank."""
+
+    notice_type = Notice | Surplus | Linked | ListingTimes
+    visitor_type = MirrorVisitor
+    keeping = Keeping
+
+
+class JournaledMirror(JournaledCopy):
+    """The part of one rank in a mirror with a checkpoint."""
+
+    notice_type = Notice | Surplus | Linked | ListingTimes
+    visitor_type = MirrorVisitor
+    keeping = Keeping

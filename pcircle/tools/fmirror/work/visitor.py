@@ -1,0 +1,453 @@
+"""The visitor of a mirror: that of a copy, after a comparison with the target.
+
+Files of an existing directory are looked up on both sides, many at a time, and files that are up to
+date, usually almost all, never become entries. The remaining ones are copied as usual, under the
+policy of `Keeping`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from pcircle.core.guards import require, require_type
+from pcircle.fs.attributes.xattrs import drop_attributes
+from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.entry_errors import tried
+from pcircle.fs.file_system import is_pseudo
+from pcircle.fs.scan import Block, rewound
+from pcircle.fs.stats import CAPACITY, divide
+from pcircle.fs.write_access import WriteAccess
+from pcircle.ops.compare import fields
+from pcircle.runtime import Context
+from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.work.beside import Beside
+from pcircle.tools.fmirror.work.judging import Judge
+from pcircle.tools.fmirror.work.keeping import Keeping
+from pcircle.tools.fmirror.work.listing import Lister
+from pcircle.tools.fmirror.work.quick import OF_FILES, QuickCheck
+from pcircle.tools.fmirror.work.subtrees import Subtrees
+from pcircle.tools.fmirror.work.surplus import (
+    Disposal,
+    Finder,
+    Surplus,
+    existing,
+    filled,
+    packed,
+)
+from pcircle.transfer.items import Item, Part
+from pcircle.transfer.plan import Plan, scope_of
+from pcircle.transfer.work.directory import Directory
+from pcircle.transfer.work.entries import BATCH_S, Entries
+from pcircle.transfer.work.small import SCAN
+from pcircle.transfer.work.task import threads_of
+from pcircle.transfer.work.visitor import CopyVisitor
+from pcircle.transfer.worker.worker import Worker
+from pcircle.walk.emptiness import Emptiness
+from pcircle.walk.items import Place, handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+from pcircle.walk.walker import device
+
+_PATHS_TOGETHER = 1000
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `Place.since`
+
+
+class MirrorVisitor(CopyVisitor):
+    """The visitor of one worker thread."""
+
+    def __init__(self, worker: Worker, entries: Entries) -> None:
+        super().__init__(worker, entries)
+        plan = self._mirror = require_type(MirrorPlan, worker.plan)
+        self._keeper = require_type(Keeping, self._copier.names.keeper)
+        # A rank whose threads are counted has them for names, and none for look-ups of a name.
+        helped = divide(None).helped_of(worker.number) if threads_of(plan) is None else 1
+        self._quick = QuickCheck(plan, self._keeper, helped)
+        self._emptiness = Emptiness(scope_of(plan)) if plan.upkeep.prunes else None
+        self._finder = Finder(plan, self._emptiness) if plan.deleting.wanted else None
+        self._lister: Lister | None = None
+        if self._finder is not None:
+            self._finder.tell_doubtful = self._tell_doubtful
+            self._lister = Lister(plan.began_ns)
+        self._surplus: dict[int, list[bytes]] = {}  # of the item at hand, by root
+        self._disposal = Disposal(plan, worker) if plan.deleting.during else None
+        self._context: Context[Any] | None = None
+        # Whoever must see each entry, or can't trust what is there, has them one by one.
+        looks_on = worker.signer is not None or worker.acting is not None
+        upkeep = plan.upkeep
+        by_status = upkeep.look in ("time", "size")
+        self._skips = by_status and not looks_on and plan.since_ns is None
+        self._judge = Judge(plan, self._keeper) if plan.itemize else None
+        self._beside: Beside | None = None
+        if plan.link_dest or plan.compare_dest:
+            self._beside = Beside(plan, self._keeper)
+        if self._judge or self._beside or plan.copy_dest or plan.reflink_dest:
+            self._small = None
+        if self._small is not None and self._lister is not None:
+            self._small.leaves = self._lister.is_recent
+        looked_at = worker.limits is None and worker.earlier is None and self._beside is None
+        self._checks_together = self._skips and looked_at and self._judge is None
+        self.scan = SCAN if self._checks_together or self._small is not None else None
+        self._subtrees = Subtrees(self._quick, is_first=not worker.number)
+        self._done = 0  # what was counted of changes
+        self._is_marked = self._has_made = False
+
+    @staticmethod
+    def access_of(plan: Plan) -> WriteAccess:
+        """Return the protections to remove:
+
+        as with rsync, modes of the target, and flags unless kept.
+        """
+        return WriteAccess(owner=True, flags=plan.keep.flags)
+
+    # ---- items -----------------------------------------------------------------
+
+    def _begin(self, context: Context[Any]) -> Any:
+        self._context = context
+        self._subtrees.forget()
+        if self._disposal is not None:
+            self._disposal.begin(context)
+        return super()._begin(context)
+
+    def end(self, context: Context[Item], opens: Sequence[Open[Part]]) -> None:
+        self._tell_aside(context)
+        self._tell_surplus(context)
+        if self._disposal is not None:
+            self._disposal.tell()
+            self._disposal.close()
+        if self._judge is not None:
+            self._judge.tell(context)
+        if self._beside is not None:
+            self._beside.close()
+        self._mark_changed()
+        super().end(context, opens)
+
+    def _tell_aside(self, context: Context[Any]) -> None:
+        """Remove replaced directories, now or at the end."""
+        aside, self._keeper.aside = self._keeper.aside, []
+        if aside and self._disposal is None:
+            context.note([Surplus(root, path + b"\0", was) for root, path, was in aside])
+            return
+        for root, path, was in aside:
+            above = path.rpartition(b"/")[0]
+            with suppress(OSError), self._sides.targets.lease(root, above) as lease:
+                require(self._disposal).remove_replaced(root, path, was, lease.fd)
+
+    def _tell_doubtful(self, paths: list[bytes]) -> None:
+        """Defer extraneous entries of a changed directory to the end of the copy."""
+        for at in range(0, len(paths), _PATHS_TOGETHER):
+            some = paths[at : at + _PATHS_TOGETHER]
+            require(self._context).note([packed(0, some, doubtful=True)])
+
+    def _tell_surplus(self, context: Context[Any]) -> None:
+        if self._lister is not None:
+            context.note(list(self._lister.taken()))
+        if self._surplus:
+            surplus, self._surplus = self._surplus, {}
+            for root, paths in surplus.items():
+                for at in range(0, len(paths), _PATHS_TOGETHER):
+                    context.note([packed(root, paths[at : at + _PATHS_TOGETHER])])
+
+    def _mark(self, root: int) -> None:
+        """Mark the root only before a change, because a mark changes its times."""
+
+    def _mark_changed(self) -> None:
+        counts = self._counters
+        done = counts.files + counts.links + counts.special + counts.touched + counts.bytes_found
+        done += counts.linked + counts.removed
+        if not self._is_marked and (done > self._done or self._has_made):
+            self._is_marked = True
+            self._sides.leave_mark(0)
+        self._done = done
+
+    # ---- directories -----------------------------------------------------------
+
+    def select_directories(
+        self, above: Open[Part], names: list[bytes], context: Gathering[Part]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """See `Visitor`: leave out those in which nothing has to be done, nor below."""
+        (source, target), place = require(above.leases), require(above.place)
+        if self._checks_together and target is not None and not place.made:
+            devices = device(source), device(target)
+            self._quick.is_trusted = place.since != _MOVED
+            if not is_pseudo(source.fd) and self._quick.enter(devices, place.copy):
+                names = self._compare(above, names, (source.fd, target.fd), context)
+        return super().select_directories(above, names, context)
+
+    def _compare(
+        self, above: Open[Part], names: list[bytes], fds: tuple[int, int], context: Gathering[Part]
+    ) -> list[bytes]:
+        """Compare directories; return those to walk, which may be entered next."""
+        found = self._subtrees.compare(above.path, names, fds, hastens=context.has_idle_workers())
+        above.pending += found.later
+        done = len(names) - len(found.rest) - len(found.later)
+        below, counters = found.directories - done, self._counters
+        counters.skipped += found.entries
+        counters.done_at_once(done, found.entries + below, above.weight)
+        counters.scans_due += below
+        counters.scans_done += below
+        counters.directories += below
+        return found.rest
+
+    def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
+        if self._judge is not None:
+            target_fd, status = None if lease is None else lease.fd, source.opened.status
+            with suppress(OSError):  # which is met again
+                context = require(self._context)
+                self._judge.directory(opened.path, (source.fd, status), target_fd, context)
+
+    def _make_in(
+        self,
+        opened: Open[Part],
+        status: os.stat_result,
+        name: bytes,
+        holder_fd: int,
+        holder: Open[Part] | None,
+    ) -> bool:
+        if holder is not None and require(holder.place).made:
+            self._has_made = True
+            return super()._make_in(opened, status, name, holder_fd, holder)
+        try:
+            old = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            self._has_made = True
+            return super()._make_in(opened, status, name, holder_fd, holder)
+        self._is_there(opened, name, holder_fd, holder)
+        if stat.S_ISDIR(old.st_mode):
+            return False
+        self._keeper.refuse_left(status, old)
+        names = self._copier.names
+        written = names.next()
+        os.mkdir(written, 0o700, dir_fd=holder_fd)
+        try:
+            names.replace(written, name, holder_fd)
+        except OSError:
+            os.rmdir(written, dir_fd=holder_fd)
+            raise
+        self._has_made = True
+        return True
+
+    def _between(
+        self,
+        source_fd: int,
+        status: os.stat_result,
+        lease: Lease,
+        holder: Open[Part] | None,
+        *,
+        created: bool,
+    ) -> Directory:
+        trusted = holder is None or require(holder.place).since != _MOVED
+        if not created and trusted and self._quick.is_quiet(status, lease.opened.status):
+            return Directory(status, lease.identity, created, quiet=True)
+        return super()._between(source_fd, status, lease, holder, created=created)
+
+    def _differs(self, own: Directory, lease: Lease) -> bool:
+        # What is done in it moves its times, which is no difference.
+        return bool(self._keeper.status_differences(own.source, lease.opened.status))
+
+    def _place(
+        self,
+        opened: Open[Part],
+        source: Lease,
+        lease: Lease,
+        holder: Open[Part] | None,
+        *,
+        made: bool,
+    ) -> Place:
+        place = super()._place(opened, source, lease, holder, made=made)
+        if self._mirror.quiet_ns is None or made:
+            return place
+        above = _CHANGED if holder is None else require(holder.place).since
+        since = _SAME
+        statuses = source.opened.status, lease.opened.status
+        if above == _MOVED or not self._quick.is_known(*statuses):
+            since = _MOVED
+        elif not self._quick.is_quiet(*statuses):
+            # A rename changes both the directory and the one that it comes into, and nothing below.
+            since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
+        return msgspec.structs.replace(place, since=since) if since else place
+
+    def listed(self, opened: Open[Part], source: Lease) -> Iterator[Block]:
+        if self._lister is None:
+            return super().listed(opened, source)
+        return self._lister.blocks(opened.path, source)
+
+    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """Compare extraneous names with the source's whole directory."""
+        leases = opened.leases
+        if self._emptiness is not None:
+            blocks = filled(blocks, self._emptiness, opened.path, source.fd)
+        seen = opened.own is not None and not opened.own.created and opened.only is None
+        if self._finder is not None and seen and leases is not None:
+            fds = source.fd, require(leases[1]).fd
+
+            def tell(paths: list[bytes]) -> None:
+                if self._disposal is not None:
+                    self._disposal.remove(opened.root, paths, fds[1])
+                    return
+                self._surplus.setdefault(opened.root, []).extend(paths)
+                if len(paths) > _PATHS_TOGETHER:
+                    self._tell_surplus(require(self._context))
+
+            blocks = self._finder.watched(
+                blocks, fds, opened.path, tell, partial(self._waits, opened)
+            )
+        if self._mirror.upkeep.existing and leases is not None:
+            blocks = existing(blocks, require(leases[1]).fd)
+        return super().meant(opened, blocks, source)
+
+    def _waits(self, opened: Open[Part]) -> bool:
+        """Return whether removals in a directory wait for items of other ranks."""
+        if self._disposal is None or not opened.waits:
+            return False
+        opened.own = replace(opened.own, due=True)
+        return True
+
+    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
+        if opened.own.due:
+            try:
+                self._dispose(opened)
+            except OSError as error:
+                doing = tried(error, "list the copy of directory")
+                self._counters.found += 1
+                self._accounts.fail(opened.root, opened.path, doing, error, context)
+        return super().leave(opened, context)
+
+    def _dispose(self, opened: Open[Part]) -> None:
+        """Remove extraneous entries of a directory that was listed before. OSError."""
+        root, path, place = opened.root, opened.path, require(opened.place)
+        sides = self._sides
+        with (
+            sides.sources.lease(root, path, place.source) as source,
+            sides.targets.lease(root, path, place.target) as target,
+        ):
+            fds = source.fd, rewound(target.fd)
+            for paths in require(self._finder).surplus(None, fds, path):
+                require(self._disposal).remove(root, paths, target.fd)
+
+    def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
+        """Return None if extraneous entries of an earlier run must be found again."""
+        if self._finder is None:
+            return super().known(opened, context)
+        self._counted = False
+        opened.began = self._takings.now()
+        if self._earlier is not None:
+            self._standing = self._earlier.standing(opened.root, opened.path)
+        return None
+
+    def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
+        own = opened.own
+        if not opened.path:  # the mark would move its times
+            self._mark_changed()
+        if not (own.created or lease.searched):
+            lifted = 0 if own.obstacle is None else own.obstacle.flags
+            is_held = self._is_held(own, lease)
+            differs = not (is_held if not lifted else self._is_held(own, lease, lifted))
+            opened.own = replace(own, differs=own.differs or differs)
+            status = os.fstat(lease.fd)
+            if is_held and not (own.begun or self._keeper.status_differences(own.source, status)):
+                return
+            if lifted:
+                self._access.admit(lease.fd)  # attributes could not be set
+        if own.held is not None and self._plan.keep.xattr and not lease.searched:
+            drop_attributes(lease.fd, own.held)
+        super()._finish_open(opened, lease, missing)
+
+    def _is_held(self, own: Any, lease: Lease, lifted: int = 0) -> bool:
+        """Return whether an existing directory has its final attributes.
+
+        Flags that this run has `lifted` count as present.
+        """
+        wanted = self._plan.keep.held(own.source, own.held)
+        if wanted is None:
+            return True
+        held = self._extras.read_directory(lease.fd, alone=False)
+        if held is None:
+            return not wanted.values and wanted.flags == lifted
+        same_flags = held.flags | lifted == wanted.flags
+        return sorted(held.values) == sorted(wanted.values) and same_flags
+
+    def _action(self, own: Directory) -> str:
+        return "copy" if own.created else "touch" if own.differs else ""
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+    ) -> None:
+        place = require(where.place)
+        self._quick.is_trusted = place.since != _MOVED
+        self._keeper.doubts = not self._quick.is_trusted
+        if self._skips and not place.made and not is_pseudo(fds[0]):
+            names.files = self._left(where, names.files, fds, OF_FILES)
+            names.links = self._left(where, names.links, fds, fields.ALL)
+        if len(names):
+            self._admit(where, fds[1])
+        if self._beside is not None:
+            for some in (names.files, names.links, names.specials):
+                some[:] = self._without(where, some, fds)
+        if self._judge is not None:
+            self._judged(where, names, fds, context)
+        elif len(names):
+            super().names(where, names, fds, context)
+        if self._disposal is not None:  # the times of this directory are set after that
+            self._tell_aside(context)
+
+    def _without(self, where: Where, names: list[bytes], fds: tuple[int, int]) -> list[bytes]:
+        """Return the names that were neither linked to another tree nor left out."""
+        left, beside, counters = [], require(self._beside), self._counters
+        for name in names:
+            linked = beside.has(where.root, where.path, name, fds)
+            if linked is None:
+                left.append(name)
+            else:
+                counters.linked += linked
+        done = len(names) - len(left)
+        counters.skipped += done
+        counters.sized += done
+        counters.weight += where.weight * done
+        return left
+
+    def _judged(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+    ) -> None:
+        """Itemize names before they are copied; those handed back are reported later."""
+        until_s = time.monotonic() + BATCH_S
+        single = [Names([], [name], []) for name in names.links]
+        single += [Names([], [], [name]) for name in names.specials]
+        single += [Names([name], [], []) for name in names.files]
+        for number, one in enumerate(single, 1):
+            (name,) = one.files or one.links or one.specials
+            with suppress(OSError):  # which is met once more
+                path = join_path(where.path, name)
+                judged = require(self._judge).entry(where.root, where.path, name, fds)
+                require(self._judge).say(path, *judged, context)
+            super().names(where, one, fds, context)
+            if one.files and time.monotonic() > until_s and number < len(single):
+                rest = [each.files[0] for each in single[number:]]
+                context.spawn(list(handed_back(where, rest)))
+                break
+
+    def _left(
+        self, where: Where, names: list[bytes], fds: tuple[int, int], among: int
+    ) -> list[bytes]:
+        """Return the names that may differ; the others are counted."""
+        left: list[bytes] = []
+        for at in range(0, len(names), CAPACITY):
+            some = names[at : at + CAPACITY]
+            rest = self._quick.left(some, fds, among)
+            done = len(some) - len(rest)
+            self._counters.skipped += done
+            self._counters.sized += done
+            self._counters.weight += where.weight * done
+            left += rest
+        return left

@@ -1,0 +1,12 @@
+"""The command `fprof`, and `python -m pcircle.tools.fprof`: see `pcircle.cli.startup`."""
+
+from __future__ import annotations
+
+import sys
+
+from pcircle.cli.startup import command
+
+main = command("fprof")
+
+if __name__ == "__main__":
+    sys.exit(main())

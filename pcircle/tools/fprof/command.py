@@ -1,0 +1,272 @@
+"""The meaning of the options of fprof, and the run with them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pcircle.core.errors import UsageError
+from pcircle.core.units import parse_size
+from pcircle.core.values import invalid, number, positive
+from pcircle.fs.directories import working_directory
+from pcircle.fs.safe_open import any_link
+from pcircle.runtime import Observer, Task
+from pcircle.tool.failures import line_of
+from pcircle.tool.filters import now_ns, refuse_ageless
+from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
+from pcircle.tool.options import common, refuse_idle_null
+from pcircle.tool.program import ToolProgram, called, run_tool
+from pcircle.tools.fprof.console import Console
+from pcircle.tools.fprof.options import Options, check_outputs
+from pcircle.tools.fprof.plan import Plan, resolve
+from pcircle.tools.fprof.reports.wishes import DIMENSIONS, Wishes
+from pcircle.tools.fprof.task import ProfileTask
+from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.names import show
+from pcircle.walk.attributes import ANY
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+# What only some runs need is imported where they need it: the start is a part of every run.
+
+_MAX_TOP = 10_000
+_MAX_PIECES = 1_000_000
+_PIECES = "1024"  # as of --compress alone
+_DEPTH_DIGITS = 9
+KEPT_TOP = 100
+"""The length of top lists in a saved profile."""
+
+
+class ProfileProgram(ToolProgram):
+    """The program of fprof, for the runtime."""
+
+    name = "fprof"
+    reads_only, plan_type = True, Plan
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        self._options = options
+        self._lists: Lists | None = None  # on rank 0
+        self._parts: bytes | None = None  # the file that an index grows from
+        self._listed: dict[str, LogFile] = {}  # by kind, on rank 0
+
+    def withdraw(self) -> None:
+        if self._parts is not None:
+            os.unlink(self._parts)
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        options = self._options
+        check_outputs(options)
+        if options.strict_operands:
+            refuse_loose(options.paths)
+        roots, volumes = resolve(options.paths)
+        if options.strict_operands:
+            roots = strictly(roots)
+        refuse_ageless(options.wanted, options.paths)
+        if options.files_from is not None:
+            self._lists = lists_of(options, roots, self.complain)
+        plan = Plan(
+            roots=roots,
+            volumes=volumes,
+            directory=working_directory(),
+            one_node=len(set(nodes)) == 1,
+            rules=rules_of(options.filters, null=options.null),
+            one_file_system=options.one_file_system,
+            facets=tuple(sorted(options.wishes.facets())),
+            top=max(KEPT_TOP if options.wishes.everything else 1, options.wishes.top),
+            edges=options.wishes.edges,
+            threads=options.threads,
+            pieces=options.wishes.pieces,
+            wanted=options.wanted,
+            now_ns=now_ns(),
+            ranks=len(nodes),
+            lists=tuple(kind for kind, _ in options.lists),
+            list_end=b"\0" if options.null else b"\n",
+        )
+        if options.entries:
+            from pcircle.tools.fprof.entries import place_for
+
+            self._parts = place_for(str(options.save), plan)
+            plan = msgspec.structs.replace(plan, index=self._parts)
+        if options.lists:
+            self._begin_lists(plan.list_end)
+        self.begin_log(options.error_log)
+        return msgspec.msgpack.encode(plan)
+
+    def prepare_again(self, plan: bytes, ranks: int) -> bytes:
+        """Return the plan without the parts of an index that earlier ranks have written."""
+        if self._parts is not None:
+            from pcircle.walk.sink import remove  # only where ranks were lost
+
+            remove(self._parts, msgspec.msgpack.decode(plan, type=Plan).ranks)
+        return super().prepare_again(plan, ranks)
+
+    def _begin_lists(self, end: bytes) -> None:
+        """Open the lists of files. UsageError."""
+        from pcircle.tools.fprof.filelists import heading
+
+        for kind, name in self._options.lists:
+            log = self._listed[kind] = LogFile(open_log(name, "--list-out"))
+            try:
+                log.append(heading(kind, end))
+            except OSError as error:
+                shown = show(os.fsencode(name))
+                raise UsageError(f"--list-out: cannot write '{shown}': {error.strerror}") from None
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        lists = self._lists if rank == 0 else None
+        task = ProfileTask(msgspec.msgpack.decode(plan, type=Plan), rank, size, lists)
+        task.line_of = None if self._options.error_log is None else line_of
+        self.close = task.close
+        return task
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        options = self._options
+        return Console(
+            msgspec.msgpack.decode(plan, type=Plan),
+            options,
+            self.log,
+            options.wishes,
+            options.outputs(),
+            self._listed,
+        )
+
+
+def profile_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line and return the exit code. UsageError."""
+    if not all(typed.operands):
+        raise UsageError("empty file name")
+    if typed.diff is not None:
+        from pcircle.tools.fprof.keeping import diff
+
+        with any_link(typed.insecure_links):
+            return diff(typed)
+    if not typed.operands:
+        raise UsageError(f"missing operand {'FILE' if typed.merge else 'PATH'}")
+    refuse_idle_null(typed)
+    if typed.entries and (typed.save is None or typed.merge):
+        raise UsageError("--entries requires --save, and cannot be combined with --merge")
+    lists: Mapping[str, str] = {}
+    if typed.list_out is not None:
+        from pcircle.tools.fprof.filelists import lists_of as file_lists
+
+        lists = file_lists(typed.list_out)
+    options = Options(
+        **common(typed),
+        paths=tuple(map(os.fsencode, typed.operands)),
+        wishes=_wishes(typed, lists),
+        lists=tuple(lists.items()),
+        csv=typed.csv,
+        save=typed.save,
+        entries=typed.entries,
+        html=typed.html,
+        plot=typed.plot,
+    )
+    if typed.merge:
+        from pcircle.tools.fprof.keeping import tell_kept
+
+        with any_link(options.insecure_links):
+            return tell_kept(options)
+    if options.files_from is not None and (options.filters or options.wanted != ANY):
+        raise UsageError("--files-from cannot be combined with filters")
+    if options.files_from is not None and options.entries:
+        raise UsageError("--files-from cannot be combined with --entries")
+    return _run(options)
+
+
+def _wishes(typed: argparse.Namespace, lists: Collection[str]) -> Wishes:
+    """Return what the report must contain; a list of files requires the search that finds them."""
+    by = [word for text in typed.by or () for word in text.split(",")]
+    for word in by:
+        if word not in DIMENSIONS:
+            raise UsageError(
+                f"--by: unknown '{show(os.fsencode(word))}'; choose from {', '.join(DIMENSIONS)}"
+            )
+    kind, edges = _bins(typed.bins)
+    inode, pieces = typed.data_in_inode, typed.compress
+    if pieces is None and "compress" in lists:
+        pieces = _PIECES
+    depth = None if typed.depth is None else _depth(typed.depth)
+    # On a terminal the first answer is which directories are the largest.
+    shown = depth is None and not typed.quiet and _is_read(typed)
+    return Wishes(
+        depth=depth,
+        tree=shown,
+        sparse=typed.sparse or "sparse" in lists,
+        stripe=typed.stripe or "stripe" in lists,
+        pieces=0 if pieces is None else positive("--compress", pieces, _MAX_PIECES),
+        everything=any((typed.save, typed.html, typed.plot)),
+        blocks=() if typed.blocks is None else _blocks(typed.blocks),
+        in_inode=None if inode is None else _in_inode(inode),
+        bins=kind,
+        edges=edges,
+        by=tuple(dict.fromkeys(by)),
+        top=0 if typed.top is None else positive("--top", typed.top, _MAX_TOP),
+    )
+
+
+def _is_read(typed: argparse.Namespace) -> bool:
+    """Return whether the report goes to a terminal."""
+    stream = sys.stderr if typed.json == "-" else sys.stdout
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def _depth(text: str) -> int:
+    if not text.isdecimal():
+        raise invalid("--depth", text, "must be 0 or a positive integer")
+    return int(text[:_DEPTH_DIGITS])  # no path has so many levels
+
+
+def _bins(text: str | None) -> tuple[str, tuple[int, ...]]:
+    if text is None or text in ("log2", "pow4"):
+        return text or "", ()
+    edges = {int(number("--bins", word, parse_size)) for word in text.split(",")}
+    return "", tuple(sorted(edges))
+
+
+def _blocks(text: str) -> tuple[tuple[int, int], ...]:
+    return tuple(dict.fromkeys(map(_block, text.split(","))))
+
+
+def _in_inode(text: str) -> int:
+    from pcircle.tools.fprof.profile.storage import LARGEST_INODE_BYTES
+
+    size = int(number("--data-in-inode", text, parse_size))
+    if size > LARGEST_INODE_BYTES:
+        most = f"must be at most {LARGEST_INODE_BYTES >> 10} KiB"
+        raise invalid("--data-in-inode", text, most)
+    return size
+
+
+def _block(text: str) -> tuple[int, int]:
+    """Parse a block size with an optional subblock: 4M, or 4M/8k."""
+    from pcircle.tools.fprof.profile.storage import is_unit, subblock_of
+
+    first, _, second = text.partition("/")
+    block = int(number("--blocks", first, parse_size))
+    subblock = int(number("--blocks", second, parse_size)) if second else subblock_of(block)
+    for size in (block, subblock):
+        if not is_unit(size):
+            raise UsageError(f"--blocks: {size:,} bytes is not a power of two from 512 to 64 MiB")
+    if subblock > block:
+        raise UsageError("--blocks: subblock larger than its block")
+    return block, subblock
+
+
+def _run(options: Options) -> int:
+    # All that walk need it. Ranks that are forked would each import it.
+    import ctypes  # noqa: F401
+
+    with any_link(options.insecure_links):
+        return run_tool(ProfileProgram(options), options)
+
+
+def profile(paths: Sequence[str | bytes], **choices: Any) -> int:
+    """Profile as the command does, from a program, and return the exit code."""
+    return called(_run, Options, paths, choices)

@@ -1,0 +1,136 @@
+"""The console of a profile: failures as they happen, progress, and the profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from pcircle.core.errors import Defect, EntriesFailed, worst
+from pcircle.runtime import Outcome
+from pcircle.tool import console as base
+from pcircle.tool.options import Common
+from pcircle.tools.fprof.counters import Totals, add_up, totals
+from pcircle.tools.fprof.items import Done, FileLines
+from pcircle.tools.fprof.plan import Plan, index_of
+from pcircle.tools.fprof.profile.model import Profile
+from pcircle.tools.fprof.profile.packing import unpack
+from pcircle.tools.fprof.reports import balance
+from pcircle.tools.fprof.reports.outputs import Outputs
+from pcircle.tools.fprof.reports.report import Run, make, stopped
+from pcircle.tools.fprof.reports.text import summary
+from pcircle.tools.fprof.reports.wishes import Wishes
+from pcircle.ui.errorlog import LogFile
+
+
+class Console(base.Console[Done]):
+    """Reports failures, progress and the profile."""
+
+    tool = "fprof"
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: Common,
+        log: LogFile | None,
+        wishes: Wishes,
+        outputs: Outputs,
+        lists: Mapping[str, LogFile] = {},
+    ) -> None:
+        super().__init__(options, log)
+        self._lists = lists
+        self._plan = plan
+        self._wishes = wishes
+        self._outputs = outputs
+
+    def counted(self, counts: tuple[int, ...]) -> Totals:
+        return totals(counts)
+
+    def remark(self, notice: Any) -> Iterable[str]:
+        if isinstance(notice, FileLines):
+            where = f"list, {notice.kind}"
+            lines = self._fresh(where, notice.lines, self._plan.list_end)
+            self._write(self._lists[notice.kind], lines, where)
+            self._unlisted += notice.unlisted
+        return ()
+
+    def end(self, outcome: Outcome[Done]) -> tuple[int, list[str]]:
+        for kind, log in self._lists.items():
+            try:
+                log.close()
+            except OSError as error:
+                self._fail_log(f"list, {kind}", error)
+        return super().end(outcome)
+
+    def bytes_shown(self, now: Totals) -> int:
+        return now.bytes
+
+    def conclude(self, outcome: Outcome[Done]) -> int:
+        if self._plan.index is None:
+            return self._concluded(outcome)
+        from pcircle.tools.fprof.entries import clear
+
+        try:
+            return self._concluded(outcome)
+        finally:
+            clear(self._plan)
+
+    def _concluded(self, outcome: Outcome[Done]) -> int:
+        code, reasons = self.end(outcome)
+        total = add_up(outcome.counts)
+        profile = None if code else _profile_of(outcome)
+        if not code:
+            wrong = _account(total, profile)
+            if wrong is not None:
+                code = Defect.exit_code
+                reasons.append(wrong)
+        if total.troubles or self.log_failed:
+            code = worst((code, EntriesFailed.exit_code))
+        self.tell_failures()
+        self.tell_reasons(code, reasons)
+        run = Run(
+            exit_code=code,
+            elapsed_s=self.elapsed_s,
+            reasons=tuple(reasons),
+            failures=tuple(self.failures),
+            failures_omitted=self.failures_omitted,
+            reports=outcome.reports,
+            rank_summary=self.rank_summary(outcome),
+        )
+        if profile is None:
+            self.results.document(stopped([root.shown for root in self._plan.roots], run))
+            return worst((code, self.results.code))
+        report = make(profile, self._wishes, run)
+        if self._plan.index is not None and self._outputs.save is not None:
+            from pcircle.tools.fprof.entries import publish
+
+            save = self._outputs.save
+            self.results.write(index_of(save), partial(publish, self._plan, save, told_of(profile)))
+        self._outputs.tell(profile, report, run, self.results, quiet=self.quiet)
+        if self.verbose:
+            shares = self.share_table(report) or balance.render(
+                report.ranks, report.counts.entries, self.verbose
+            )
+            self.note(shares.rstrip("\n"))
+            self.note(f"fprof: {summary(report)}")
+        return worst((code, self.results.code))
+
+
+def _profile_of(outcome: Outcome[Done]) -> Profile | None:
+    packed = b"" if outcome.result is None else outcome.result.profile
+    return unpack(packed) if packed else None
+
+
+def told_of(profile: Profile) -> int:
+    """Return the number of entries in a profile."""
+    return sum(tally[0] for tally in profile.kinds.values())
+
+
+def _account(total: Totals, profile: Profile | None) -> str | None:
+    """Return an error if the counts of a successful job disagree, else None."""
+    told = 0 if profile is None else told_of(profile)
+    examined = total.settled - total.failed
+    text = base.unsettled(total)
+    if not text and told != examined:
+        text = f"{examined} entries were examined, but {told} profiled"
+    return base.miscounted(text, total) if text else None

@@ -1,0 +1,69 @@
+"""Reports of saved profiles, and comparisons of two profiles."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import accumulate
+
+from pcircle import __version__
+from pcircle.core.errors import EntriesFailed, UsageError, worst
+from pcircle.tool.options import refuse_others
+from pcircle.tool.results import Results
+from pcircle.tools.fprof.options import Options, check_outputs
+from pcircle.tools.fprof.profile import diffing, saved
+from pcircle.tools.fprof.profile.model import merge
+from pcircle.tools.fprof.reports.outputs import tell
+from pcircle.tools.fprof.reports.report import Run, make
+from pcircle.transport.launch import launched
+from pcircle.ui import jsonout
+from pcircle.ui.output import Output
+from pcircle.walk.attributes import ANY
+
+
+def tell_kept(options: Options) -> int:
+    """Report on saved profiles, on rank 0 of a launched job; other ranks do nothing.
+
+    `paths` of the options are the files. Return the exit code. UsageError.
+    """
+    filtered = bool(options.filters) or options.wanted != ANY
+    others = (options.one_file_system, options.error_log is not None, filtered, bool(options.lists))
+    if options.strict_operands:
+        raise UsageError("--strict-operands cannot be combined with --merge")
+    if any(others) or options.files_from is not None or options.threads is not None:
+        raise UsageError(
+            "--merge cannot be combined with filters, -x, --files-from, --threads, --list-out or "
+            "--error-log"
+        )
+    if launched().rank:
+        return 0
+    check_outputs(options)
+    *_, merged = accumulate((saved.read(path) for path in options.paths), merge)
+    missing = sorted(options.wishes.facets() - set(merged.facets))
+    if options.wishes.tree and "tree" in missing:
+        missing.remove("tree")  # nobody has asked for it
+    if missing:
+        raise UsageError(f"--merge: these profiles lack {', '.join(missing)}")
+    if options.wishes.top > merged.top:
+        kept = f"these profiles keep the first {merged.top:,} of each list"
+        raise UsageError(f"--top: {kept}")
+    run = Run(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
+    report = make(merged, options.wishes, run)
+    results = Results("fprof", options.json, Output(sys.stderr).line)
+    options.outputs().tell(merged, report, run, results, quiet=options.quiet)
+    return worst((run.exit_code, results.code))
+
+
+def diff(typed: argparse.Namespace) -> int:
+    """Compare saved profiles, on rank 0 of a launched job; other ranks do nothing."""
+    refuse_others(typed, "two saved profiles")
+    if launched().rank:
+        return 0
+    if typed.json is not None:
+        jsonout.check(typed.json)
+    old, new = typed.diff
+    found = diffing.compare(saved.read(old), saved.read(new), (old, new), __version__)
+    parts = None if typed.quiet else lambda unicode: diffing.render(found)
+    results = Results("fprof", typed.json, Output(sys.stderr).line)
+    tell(found, parts, results)
+    return worst((found.exit_code, results.code))

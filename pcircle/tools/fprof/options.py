@@ -1,0 +1,67 @@
+"""The resolved options of fprof, and the check of all output files.
+
+New and saved profiles are reported by the same options.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pcircle.core.errors import UsageError
+from pcircle.tool.options import Common
+from pcircle.tools.fprof.plan import index_of
+from pcircle.tools.fprof.reports.outputs import Outputs
+from pcircle.tools.fprof.reports.wishes import Wishes
+from pcircle.ui import jsonout
+from pcircle.ui.names import show
+
+
+class Options(Common, frozen=True, kw_only=True):
+    """What to profile and to report. `lists` are lists of single files: kinds and names."""
+
+    paths: tuple[bytes, ...]
+    wishes: Wishes = Wishes()
+    csv: str | None = None
+    save: str | None = None
+    entries: bool = False
+    html: str | None = None
+    plot: str | None = None
+    lists: tuple[tuple[str, str], ...] = ()
+
+    def outputs(self) -> Outputs:
+        """Return the outputs."""
+        files = {name: getattr(self, name) for name in ("json", "csv", "save", "html", "plot")}
+        return Outputs(**files, tree=self.wishes.tree)
+
+
+def check_outputs(options: Options) -> None:
+    """Raise UsageError, before any work, for files that could not be written at the end."""
+    _check_files(options)
+    if options.plot is not None:
+        from pcircle.ui import pictures
+
+        pictures.check(options.plot)
+    if options.csv is not None:
+        from pcircle.tools.fprof.reports import csvout
+
+        csvout.check(options.csv)
+
+
+def _check_files(options: Options) -> None:
+    files = {"json": options.json, "save": options.save, "html": options.html}
+    files |= {"plot": options.plot, "error-log": options.error_log}
+    files |= {f"list-out={kind}": name for kind, name in options.lists}
+    if options.save is not None and options.entries:
+        files["entries"] = index_of(options.save)
+    told: dict[str, str] = {}
+    for option, where in files.items():
+        if where is None or (option, where) == ("json", "-"):
+            continue
+        shown = show(os.fsencode(where))
+        if where == "-":
+            raise UsageError(f"--{option}: '-' is not supported: the text is on standard output")
+        if not option.startswith(("error-log", "list-out")):  # these are opened at once
+            jsonout.check(where)
+        other = told.setdefault(os.path.realpath(where), option)
+        if other != option and not where.startswith("/dev/"):
+            raise UsageError(f"--{other} and --{option} cannot both write to '{shown}'")

@@ -1,0 +1,468 @@
+"""The sums of a rank while it walks, which become its profile at the end.
+
+The walk passes blocks of files of one directory as columns (`pcircle.fs.stats`), and all expensive
+work is done by column: sums, the largest files, sizes (`sizes`). Sums that only some reports need
+are only computed for them (`facets`).
+
+Hard-linked files are added like all files, and then subtracted as far as they count only once.
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+
+import msgspec
+
+from pcircle.fs.directories import join_path
+from pcircle.fs.stats import Stats
+from pcircle.tools.fprof.profile.bins import bin_of, octave_of
+from pcircle.tools.fprof.profile.inodes import Claim, Inodes
+from pcircle.tools.fprof.profile.model import (
+    DEEPEST,
+    DIRECTORY_LISTS,
+    FILE_LISTS,
+    KINDS,
+    LONGEST_EXTENSION,
+    MAX_EXTENSIONS,
+    MAX_OWNERS,
+    DirectoryRow,
+    FileRow,
+    Profile,
+)
+from pcircle.tools.fprof.profile.sizes import Sizes
+from pcircle.tools.fprof.profile.tables import Best, Sums, add_to, by_number, by_sense
+
+FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "tree")
+"""Sums that are only computed on request."""
+
+SECTOR_BYTES = 512
+SPECIALS = {
+    stat.S_IFIFO: "pipes",
+    stat.S_IFSOCK: "sockets",
+    stat.S_IFCHR: "character devices",
+    stat.S_IFBLK: "block devices",
+}
+DAY_S = 86_400
+LONGEST_PATH_BYTES = 1024  # of the thousands of directories that are kept as a tree
+_LONGEST_LISTED_BYTES = 4096  # of what is in a list of the best
+_MAX_DAYS = 16_384
+_FIRST_DAY, _LAST_DAY = -25_567, 73_049  # of 1900 and of 2170
+
+
+Tell = Callable[..., None]
+"""A callback for a file: the kind of list, root, path of the directory, name, and the finding."""
+
+
+class Files:
+    """Files of one directory: their names, and columns in the same order.
+
+    `places` are their rows in the table of look-ups, None if all rows are files. If the files lie
+    in several subdirectories, `holders` has the names of these, and `ends` the number of files up
+    to the end of each.
+    """
+
+    __slots__ = (
+        *("blocks", "depth", "ends", "holders", "names", "path", "places", "root", "sizes"),
+        "stats",
+    )
+
+    def __init__(
+        self,
+        stats: Stats,
+        names: Sequence[bytes],
+        where: Where,
+        places: Sequence[int] | None = None,
+        holders: Sequence[bytes] = (),
+        ends: Sequence[int] = (),
+    ) -> None:
+        self.stats = stats
+        self.holders, self.ends = holders, ends
+        self.names = names
+        self.places = places
+        self.root, self.path, self.depth = where
+        if places is None:
+            self.sizes = stats.column("size", 0, len(names))
+            self.blocks = stats.column("blocks", 0, len(names))
+        else:
+            self.sizes = self.column("size")
+            self.blocks = self.column("blocks")
+
+    def column(self, name: str) -> list[int]:
+        """Return a column of these files."""
+        if self.places is None:
+            return self.stats.column(name, 0, len(self.names))
+        column = self.stats.column(name, 0, self.places[-1] + 1)
+        return [column[place] for place in self.places]
+
+    def at(self, place: int) -> tuple[int, bytes, bytes]:
+        """Return the location of a file: its root, the path of its directory, and its name."""
+        return self.root, self.path, self.names[place]
+
+    def path_at(self, place: int) -> bytes:
+        """Return the path of a file."""
+        name = self.names[place]
+        if self.holders:
+            name = self.holders[bisect_right(self.ends, place)] + b"/" + name
+        return join_path(self.path, name)
+
+    def have_single_names(self) -> bool:
+        """Return whether no file is hard-linked."""
+        if self.places is None:
+            return self.stats.has_single_names(0, len(self.names))
+        return max(self.column("links")) <= 1
+
+
+Where = tuple[int, bytes, int]
+"""A directory: its root, path and depth."""
+
+
+class Collector:
+    """The sums of a worker. `edges` are the edges of a histogram that must be exact.
+
+    `inodes` belong to the rank, if another worker has created them.
+    """
+
+    def __init__(
+        self,
+        facets: Iterable[str],
+        top: int,
+        edges: tuple[int, ...] = (),
+        inodes: Inodes | None = None,
+    ) -> None:
+        self.profile = Profile(taken_s=int(time.time()), facets=tuple(sorted(facets)), roots=())
+        self.profile.top = top
+        self.inodes = inodes or Inodes()
+        self._max_days = _MAX_DAYS
+        self._wanted = frozenset(facets)
+        self._sizes = Sizes(edges, units="blocks" in self._wanted)
+        self._kinds = {kind: [0, 0, 0] for kind in KINDS}
+        self._owners: Sums[int] = Sums(MAX_OWNERS, by_number)
+        self._groups: Sums[int] = Sums(MAX_OWNERS, by_number)
+        self._extensions: Sums[str] = Sums(MAX_EXTENSIONS, by_sense)
+        self.profile.edges = edges
+        self._files = {
+            name: Best[FileRow](top if "top" in self._wanted else 0, order)
+            for name, order in FILE_LISTS.items()
+        }
+        self._directories = {
+            name: Best[DirectoryRow](self._kept(name, most, top), order)
+            for name, (order, most) in DIRECTORY_LISTS.items()
+        }
+        # Those that are kept, each with the number that counts.
+        numbers = {"wide": "own_entries", "heavy": "own_bytes"}
+        numbers |= {"weights": "size_bytes", "crowds": "entries"}
+        self._ranked = [
+            (name, best, attrgetter(numbers[name]))
+            for name, best in self._directories.items()
+            if best.floor > 0
+        ]
+        some = {
+            "owner": lambda files: self._by_id(self._owners, files, "uid"),
+            "group": lambda files: self._by_id(self._groups, files, "gid"),
+            "age": self._by_age,
+            "ext": self._by_extension,
+            "depth": self._by_depth,
+            "top": self._by_rank,
+        }
+        self._more = [add for name, add in some.items() if name in self._wanted]
+
+    def _kept(self, name: str, most: int | None, top: int) -> int:
+        """Return the length of a list of directories; the widest directory is always needed."""
+        if name == "wide":
+            return top
+        if name == "heavy":
+            return top if "top" in self._wanted else 0
+        return (most or 0) if "tree" in self._wanted else 0
+
+    # ---- files -----------------------------------------------------------------
+
+    def files(self, files: Files) -> tuple[int, list[Claim]]:
+        """Add a block of files; return the bytes that count for its directory, and claims."""
+        sizes = files.sizes
+        total = sum(sizes)
+        self._sizes.add(sizes)
+        tally = self._kinds["file"]
+        tally[0] += len(sizes)
+        tally[1] += total
+        tally[2] += SECTOR_BYTES * sum(files.blocks)
+        for add in self._more:
+            add(files)
+        if files.have_single_names():
+            return total, []
+        links = files.column("links")
+        claims = list(self._claims(files, links))
+        self.profile.names[0] += len(claims)
+        for claim in claims:
+            self.once(claim, -1)
+            total -= claim.size_bytes - claim.size_bytes // claim.links
+        return total, claims
+
+    def _claims(self, files: Files, links: list[int]) -> Iterable[Claim]:
+        """Return the claims for the homes of hard-linked files."""
+        places = [place for place, number in enumerate(links) if number > 1]
+        rows = zip(
+            files.column("inode"),
+            links,
+            files.sizes,
+            files.blocks,
+            files.column("uid"),
+            files.column("gid"),
+            files.column("mtime"),
+            files.column("device"),
+            strict=True,
+        )
+        listed = list(rows)
+        for place in places:
+            inode, number, size, blocks, uid, gid, modified_s, device = listed[place]
+            yield Claim(device, inode, number, size, blocks * SECTOR_BYTES, uid, gid, modified_s)
+            if "ext" in self._wanted or "depth" in self._wanted:
+                self._share(files, files.names[place], size, blocks * SECTOR_BYTES, number)
+
+    def _share(self, files: Files, name: bytes, size: int, allocated: int, links: int) -> None:
+        """Count only a part of the bytes under this name, one of `links` names."""
+        back = (0, size // links - size, allocated // links - allocated)
+        if "ext" in self._wanted:
+            self._extensions.add(extension_of(name), *back)
+        if "depth" in self._wanted:
+            self._tally(self.profile.depths, min(files.depth + 1, DEEPEST), *back)
+
+    def once(self, claim: Claim, sign: int) -> None:
+        """Add, or subtract, the bytes of a file that count once for all its names."""
+        size, allocated = sign * claim.size_bytes, sign * claim.allocated_bytes
+        add_to(self._kinds["file"], (0, size, allocated))
+        self._sizes.once(claim.size_bytes, sign)
+        if "owner" in self._wanted:
+            self._owners.add(claim.uid, 0, size, allocated)
+        if "group" in self._wanted:
+            self._groups.add(claim.gid, 0, size, allocated)
+        if "age" in self._wanted:
+            day = claim.modified_s // DAY_S
+            self._tally(self.profile.ages, day, 0, size, allocated)
+            place = day // 7 * 64 + octave_of(claim.size_bytes)
+            self._tally(self.profile.age_sizes, place, 0, size, 0)
+
+    def claim(self, claim: Claim) -> None:
+        """Record a name of a file with several names, at its home."""
+        if self.inodes.is_first(claim):
+            self.profile.names[1] += 1
+            self.once(claim, 1)
+
+    # ---- what some reports want of files ---------------------------------------
+
+    def _by_id(self, table: Sums[int], files: Files, column: str) -> None:
+        ids = files.column(column)
+        if min(ids) == max(ids):
+            table.add(ids[0], len(ids), sum(files.sizes), SECTOR_BYTES * sum(files.blocks))
+            return
+        for number, size, blocks in zip(ids, files.sizes, files.blocks, strict=True):
+            table.add(number, 1, size, SECTOR_BYTES * blocks)
+
+    def _by_age(self, files: Files) -> None:
+        if len(self.profile.ages) > self._max_days:
+            self._bound_ages()
+        ages, age_sizes = self.profile.ages, self.profile.age_sizes
+        for modified_s, size, blocks in zip(
+            files.column("mtime"), files.sizes, files.blocks, strict=True
+        ):
+            day = modified_s // DAY_S
+            tally = ages.get(day)
+            if tally is None:
+                ages[day] = [1, size, blocks * SECTOR_BYTES]
+            else:
+                tally[0] += 1
+                tally[1] += size
+                tally[2] += blocks * SECTOR_BYTES
+            # This is `octave_of`, without the call.
+            place = day // 7 * 64 + (min(63, (size - 1).bit_length() + 1) if size else 0)
+            tally = age_sizes.get(place)
+            if tally is None:
+                age_sizes[place] = [1, size, 0]
+            else:
+                tally[0] += 1
+                tally[1] += size
+
+    def _bound_ages(self) -> None:
+        """Bound the number of days: hostile timestamps could be all different."""
+        profile = self.profile
+        profile.ages = _bounded(profile.ages, 1, _FIRST_DAY, _LAST_DAY)
+        first, last = _FIRST_DAY // 7, _LAST_DAY // 7
+        profile.age_sizes = _bounded(profile.age_sizes, 64, first, last)
+        self._max_days = 2 * max(_MAX_DAYS, len(profile.ages))
+
+    def _by_extension(self, files: Files) -> None:
+        add = self._extensions.add
+        extensions = list(map(extension_of, files.names))
+        if len(set(extensions)) == 1:
+            add(extensions[0], len(extensions), sum(files.sizes), SECTOR_BYTES * sum(files.blocks))
+            return
+        for extension, size, blocks in zip(extensions, files.sizes, files.blocks, strict=True):
+            add(extension, 1, size, SECTOR_BYTES * blocks)
+
+    def _by_depth(self, files: Files) -> None:
+        number, total = len(files.sizes), sum(files.sizes)
+        allocated = SECTOR_BYTES * sum(files.blocks)
+        self._tally(self.profile.depths, min(files.depth + 1, DEEPEST), number, total, allocated)
+
+    def _by_rank(self, files: Files) -> None:
+        """Add the largest, the newest and the oldest files."""
+        modified = files.column("mtime")
+        for name, values, sign in (
+            ("largest", files.sizes, -1),
+            ("newest", modified, -1),
+            ("oldest", modified, 1),
+        ):
+            best = self._files[name]
+            extreme = max(values) if sign < 0 else min(values)
+            if sign * extreme > best.floor:
+                continue
+            for place, value in enumerate(values):
+                if sign * value <= best.floor:
+                    best.add(FileRow(value, files.root, _listed(files.path_at(place))))
+
+    @staticmethod
+    def _tally(
+        table: dict[int, list[int]], key: int, number: int, size: int, allocated: int
+    ) -> None:
+        tally = table.setdefault(key, [0, 0, 0])
+        tally[0] += number
+        tally[1] += size
+        tally[2] += allocated
+
+    # ---- other entries ---------------------------------------------------------
+
+    def others(self, kind: str, sizes: Sequence[int], blocks: Sequence[int]) -> None:
+        """Add links, special files or directories."""
+        tally = self._kinds[kind]
+        tally[0] += len(sizes)
+        tally[1] += sum(sizes)
+        tally[2] += SECTOR_BYTES * sum(blocks)
+
+    def specials(self, modes: Iterable[int]) -> None:
+        """Count special files, which were added before, by kind."""
+        counted = self.profile.specials
+        for mode in modes:
+            kind = SPECIALS.get(stat.S_IFMT(mode), "other")
+            counted[kind] = [counted.get(kind, [0])[0] + 1]
+
+    def entered(self, size: int, blocks: int) -> None:
+        """Add a directory."""
+        tally = self._kinds["directory"]
+        tally[0] += 1
+        tally[1] += size
+        tally[2] += SECTOR_BYTES * blocks
+
+    def directories(
+        self,
+        root: int,
+        prefix: bytes,
+        depth: int,
+        names: Sequence[bytes],
+        counts: Sequence[int],
+        sizes: Sequence[int],
+    ) -> None:
+        """Add several directories that hold only files, with their numbers of files and bytes.
+
+        `prefix` precedes the names in their paths. Rows are made only for directories that matter
+        to a list.
+        """
+        if "dirsize" in self._wanted:
+            for number, times in Counter(counts).items():
+                tally = self.profile.directory_sizes.setdefault(bin_of(number), [0, 0])
+                tally[0] += times
+                tally[1] += number * times
+        first = prefix + min(names)
+        places: set[int] = set()
+        for name, best, _ in self._ranked:
+            below = 1 if name == "crowds" else 0  # a directory counts among its entries
+            values = counts if name in ("wide", "crowds") else sizes
+            least = -best.floor - below
+            place_of_first = (root, first) if name in ("wide", "heavy") else (depth, root, first)
+            if best.passes_by(place_of_first):
+                least += 1  # equal ones come behind those that are kept
+            if max(values) >= least:
+                places.update(place for place, value in enumerate(values) if value >= least)
+        for place in sorted(places):
+            count, size = counts[place], sizes[place]
+            path = prefix + names[place]
+            self._rank(DirectoryRow(root, path, depth, count + 1, size, count, size))
+
+    def directory(self, row: DirectoryRow) -> None:
+        """Add a complete directory."""
+        if "dirsize" in self._wanted:
+            tally = self.profile.directory_sizes.setdefault(bin_of(row.own_entries), [0, 0])
+            tally[0] += 1
+            tally[1] += row.own_entries
+        self._rank(row)
+
+    def _rank(self, row: DirectoryRow) -> None:
+        for name, best, number in self._ranked:
+            if -number(row) > best.floor:
+                continue
+            if name in ("wide", "heavy"):
+                best.add(msgspec.structs.replace(row, path=_listed(row.path)))
+            elif len(row.path) <= LONGEST_PATH_BYTES:
+                # A longer path is below directories that stand for it.
+                best.add(row)
+
+    # ---- the end ---------------------------------------------------------------
+
+    def end(self, roots: tuple[bytes, ...]) -> Profile:
+        """Return the profile."""
+        self._bound_ages()
+        profile = self.profile
+        profile.roots = roots
+        profile.kinds = self._kinds
+        profile.sizes = self._sizes.in_bins()
+        profile.largest_bytes = self._sizes.largest_bytes
+        profile.unit_counts = self._sizes.unit_counts
+        profile.edge_tallies = self._sizes.edge_tallies
+        for name, table in (
+            ("owners", self._owners),
+            ("groups", self._groups),
+            ("extensions", self._extensions),
+        ):
+            table.cut()
+            setattr(profile, name, table.tallies)
+            setattr(profile, f"other_{name}", table.other)
+        for name, best in self._files.items():
+            setattr(profile, name, best.rows())
+        for name, rows in self._directories.items():
+            setattr(profile, name, rows.rows())
+        return profile
+
+
+def _listed(path: bytes) -> bytes:
+    """Return a path for a top list; a path that is too long ends with dots."""
+    if len(path) <= _LONGEST_LISTED_BYTES:
+        return path
+    return path[: _LONGEST_LISTED_BYTES - 3] + b"..."
+
+
+def _bounded(table: dict[int, list[int]], unit: int, first: int, last: int) -> dict[int, list[int]]:
+    """Merge tallies by time outside of the days from `first` to `last`.
+
+    Keys are times in a unit, of which `unit` make the unit of `first` and `last`.
+    """
+    bounded: dict[int, list[int]] = {}
+    for key, tally in table.items():
+        time_, rest = divmod(key, unit)
+        place = min(max(time_, first), last) * unit + rest
+        if place in bounded:
+            add_to(bounded[place], tally)
+        else:
+            bounded[place] = tally
+    return bounded
+
+
+def extension_of(name: bytes) -> str:
+    """Return the extension of a name in lower case; "" without one."""
+    stem, dot, extension = name.rpartition(b".")
+    if not dot or not stem or not 0 < len(extension) <= LONGEST_EXTENSION:
+        return ""
+    text = extension.lower().decode("ascii", "replace")
+    return text if text.isprintable() and text.isascii() else ""

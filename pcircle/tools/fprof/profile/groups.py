@@ -1,0 +1,198 @@
+"""Files by age, owner, group, extension, depth and size of directory; and top lists."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from pcircle.tools.fprof.profile.bins import edge_of
+from pcircle.tools.fprof.profile.model import DEEPEST, DirectoryRow, FileRow, Profile
+from pcircle.ui.names import show
+
+DAY_S = 86_400
+AGES_DAYS = (1, 7, 30, 90, 180, 365, 730, 1825, 3650)
+DIRECTORY_SIZES = (0, 1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 1 << 20, 1 << 24, 1 << 28)
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Files with a common property; for `dirsize`, directories, with entries in place of bytes."""
+
+    label: str
+    number: int
+    bytes: int
+    allocated_bytes: int
+    number_share: float
+    bytes_share: float
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A file of a top list: its size, or its modification time."""
+
+    path: str
+    bytes: int | None = None
+    modified: str | None = None
+
+
+class Directory(msgspec.Struct, frozen=True):
+    """A directory: its direct contents, and its contents including subdirectories."""
+
+    path: str
+    entries: int
+    bytes: int
+    all_entries: int
+    all_bytes: int
+
+
+class Top(msgspec.Struct, frozen=True):
+    """The top lists of files and directories.
+
+    Directories are ranked by their direct contents.
+    """
+
+    largest: tuple[Listed, ...]
+    newest: tuple[Listed, ...]
+    oldest: tuple[Listed, ...]
+    directories_by_bytes: tuple[Directory, ...]
+    directories_by_entries: tuple[Directory, ...]
+
+
+def share(part: float, whole: float) -> float:
+    """Return a part of a whole, which may be 0, to six digits."""
+    return round(part / whole, 6) if whole else 0.0
+
+
+def groups(profile: Profile, dimension: str) -> tuple[Group, ...]:
+    """Return the files of a profile by one of the dimensions, in the order of reports."""
+    return _MAKE[dimension](profile)
+
+
+def _made(rows: Sequence[tuple[str, Sequence[int]]]) -> tuple[Group, ...]:
+    number = sum(tally[0] for _, tally in rows)
+    total = sum(tally[1] for _, tally in rows)
+    return tuple(
+        Group(
+            label,
+            tally[0],
+            tally[1],
+            tally[2] if len(tally) > 2 else 0,
+            share(tally[0], number),
+            share(tally[1], total),
+        )
+        for label, tally in rows
+        if any(tally)
+    )
+
+
+def _largest_first(
+    tallies: Mapping[Any, list[int]],
+    other: Sequence[int],
+    label: Callable[[Any], str],
+) -> tuple[Group, ...]:
+    ordered = sorted(tallies.items(), key=lambda item: (-item[1][1], -item[1][0], item[0]))
+    return _made([*((label(key), tally) for key, tally in ordered), ("(other)", other)])
+
+
+@cache
+def _owner(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return f"uid {uid}"
+
+
+@cache
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except (KeyError, OverflowError):
+        return f"gid {gid}"
+
+
+def _ages(profile: Profile) -> tuple[Group, ...]:
+    """Return the files by whole days since the last modification."""
+    today = profile.taken_s // DAY_S
+    rows = [[0, 0, 0] for _ in range(len(AGES_DAYS) + 2)]
+    for day, tally in profile.ages.items():
+        age = today - day
+        place = 0 if age < 0 else 1 + sum(age >= edge for edge in AGES_DAYS)
+        rows[place] = [a + b for a, b in zip(rows[place], tally, strict=True)]
+    labels = ["in the future"]
+    labels += [f"under {_days(edge)}" for edge in AGES_DAYS] + [f"{_days(AGES_DAYS[-1])} or more"]
+    return _made(list(zip(labels, rows, strict=True)))
+
+
+def _days(days: int) -> str:
+    if days >= 365:
+        return f"{days // 365} year{'s' if days >= 730 else ''}"
+    return f"{days} day{'s' if days > 1 else ''}"
+
+
+def _directory_sizes(profile: Profile) -> tuple[Group, ...]:
+    rows = [[0, 0] for _ in DIRECTORY_SIZES]
+    for number, tally in profile.directory_sizes.items():
+        edge = edge_of(number)
+        place = sum(edge > each for each in DIRECTORY_SIZES[:-1])
+        rows[place] = [a + b for a, b in zip(rows[place], tally, strict=True)]
+    labels = ["empty", "1 entry"] + [f"up to {edge:,} entries" for edge in DIRECTORY_SIZES[2:]]
+    return _made(list(zip(labels, rows, strict=True)))
+
+
+def _depth(depth: int) -> str:
+    return f"{depth} or more" if depth >= DEEPEST else str(depth)
+
+
+_MAKE: dict[str, Callable[[Profile], tuple[Group, ...]]] = {
+    "age": _ages,
+    "owner": lambda p: _largest_first(p.owners, p.other_owners, _owner),
+    "group": lambda p: _largest_first(p.groups, p.other_groups, _group),
+    "ext": lambda p: _largest_first(
+        p.extensions, p.other_extensions, lambda key: f".{key}" if key else "(none)"
+    ),
+    "depth": lambda p: _made([(_depth(depth), p.depths[depth]) for depth in sorted(p.depths)]),
+    "dirsize": _directory_sizes,
+    "stripe": lambda p: _largest_first(p.stripes, p.other_stripes, str),
+}
+
+
+def top_of(profile: Profile, most: int) -> Top:
+    """Return the top lists."""
+    roots = profile.roots
+
+    def sized(row: FileRow) -> Listed:
+        return Listed(shown_path(roots, row.root, row.path), bytes=row.value)
+
+    def dated(row: FileRow) -> Listed:
+        return Listed(shown_path(roots, row.root, row.path), modified=moment(row.value))
+
+    return Top(
+        largest=tuple(map(sized, profile.largest[:most])),
+        newest=tuple(map(dated, profile.newest[:most])),
+        oldest=tuple(map(dated, profile.oldest[:most])),
+        directories_by_bytes=tuple(directory_of(roots, row) for row in profile.heavy[:most]),
+        directories_by_entries=tuple(directory_of(roots, row) for row in profile.wide[:most]),
+    )
+
+
+def directory_of(roots: tuple[bytes, ...], row: DirectoryRow) -> Directory:
+    """Return a directory for a report."""
+    path = shown_path(roots, row.root, row.path)
+    return Directory(path, row.own_entries, row.own_bytes, row.entries, row.size_bytes)
+
+
+def shown_path(roots: tuple[bytes, ...], root: int, path: bytes) -> str:
+    """Return a path, beginning as the user typed it."""
+    return show(roots[root].rstrip(b"/") + b"/" + path if path else roots[root])
+
+
+def moment(seconds: int) -> str:
+    """Return a time since 1970 in UTC; the number of seconds if it is out of range."""
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds} s"

@@ -1,0 +1,269 @@
+"""The profile of a tree: of a fixed size, mergeable, and sufficient for every report.
+
+A profile holds sums, histograms at a fine resolution (`bins`), bounded tables (`tables`) and a
+sample; no part of it grows with the number of entries. Merging is associative and commutative to
+the last digit, so the result does not depend on which rank saw an entry, nor on the order of
+merges.
+
+Hard-linked files count with each name in numbers and once in bytes. By size, age and owner, which
+belong to the inode, the bytes count with the first name that arrived. By extension, depth and
+directory, which belong to the name, an n-th of the bytes counts under each of n names, so that the
+result does not depend on the order. Such files cannot be recognised between profiles of different
+trees.
+"""
+
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pcircle.tools.fprof.profile.tables import (
+    Best,
+    K,
+    Row,
+    Sums,
+    add_to,
+    by_length,
+    by_number,
+    by_sense,
+)
+
+KINDS = ("file", "directory", "link", "special")
+MAX_OWNERS = 16_384
+MAX_EXTENSIONS = 8192
+MAX_LAYOUTS = 4096
+MAX_DIRECTORIES = 4096
+LONGEST_EXTENSION = 16
+DEEPEST = 255  # what is deeper counts as this deep
+LARGEST_UNIT_BITS = 26
+SMALLEST_UNIT_BITS = 9
+UNITS = range(SMALLEST_UNIT_BITS, LARGEST_UNIT_BITS + 1)
+"""The powers of two for which a profile knows how many units all files would take."""
+
+
+class FileRow(msgspec.Struct, frozen=True, array_like=True):
+    """A file of a top list: `value` is its size, or its modification time in seconds."""
+
+    value: int
+    root: int
+    path: bytes
+
+
+class DirectoryRow(msgspec.Struct, frozen=True, array_like=True):
+    """A directory: its direct contents (`own_`), and all contents, itself included."""
+
+    root: int
+    path: bytes
+    depth: int
+    entries: int
+    size_bytes: int
+    own_entries: int
+    own_bytes: int
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of a file in the sample: its lot, and its bytes before and after compression."""
+
+    lot: int
+    raw_bytes: int
+    packed_bytes: int
+
+
+Tallies = dict[int, list[int]]
+
+
+class Profile(msgspec.Struct, kw_only=True):
+    """The profile of the trees below `roots`. Bytes are apparent sizes unless stated otherwise.
+
+    Tallies are [number, bytes, allocated bytes]; those of `sizes` are [names, bytes, files].
+    `kinds` is by kind of entry; `specials` has numbers of special files by kind. `sizes` is by bin
+    of size; `unit_counts` has, for each of `UNITS`, the number of units that hold all files. `ages`
+    is by day of modification since 1970; `age_sizes` by 64 times the week plus the octave of the
+    size. `directory_sizes` is by bin of the number of entries: [directories, entries]. `weights`
+    and `crowds` are the directories with the most bytes and entries including subdirectories,
+    `heavy` and `wide` without. `names` counts names of hard-linked files, and these files. `sparse`
+    has: files with less space than bytes, their bytes, allocated bytes, bytes in holes, bytes saved
+    otherwise, files that could not be examined. `stripes` is by layout. `sample` has the pieces of
+    the lowest lots, `sampled` their requested number.
+    """
+
+    taken_s: int
+    facets: tuple[str, ...]
+    roots: tuple[bytes, ...]
+    top: int = 1
+    kinds: dict[str, list[int]] = {}
+    specials: dict[str, list[int]] = {}
+    names: list[int] = msgspec.field(default_factory=lambda: [0, 0])
+    unreadable: int = 0
+    failed: int = 0
+    largest_bytes: int = 0
+    sizes: Tallies = {}
+    unit_counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(UNITS))
+    edges: tuple[int, ...] = ()
+    edge_tallies: list[list[int]] = []
+    owners: Tallies = {}
+    other_owners: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
+    groups: Tallies = {}
+    other_groups: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
+    extensions: dict[str, list[int]] = {}
+    other_extensions: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
+    ages: Tallies = {}
+    age_sizes: Tallies = {}
+    depths: Tallies = {}
+    directory_sizes: Tallies = {}
+    largest: list[FileRow] = []
+    newest: list[FileRow] = []
+    oldest: list[FileRow] = []
+    weights: list[DirectoryRow] = []
+    crowds: list[DirectoryRow] = []
+    heavy: list[DirectoryRow] = []
+    wide: list[DirectoryRow] = []
+    sparse: list[int] = msgspec.field(default_factory=lambda: [0] * 6)
+    stripes: dict[str, list[int]] = {}
+    other_stripes: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
+    sampled: int = 0
+    sample: list[Piece] = []
+
+
+_SUMMED_TABLES = ("ages", "age_sizes", "depths", "directory_sizes", "sizes", "kinds", "specials")
+_SUMMED_LISTS = ("names", "sparse", "unit_counts")
+_BOUNDED: tuple[tuple[str, int, Callable[[Any], Any]], ...] = (
+    ("owners", MAX_OWNERS, by_number),
+    ("groups", MAX_OWNERS, by_number),
+    ("extensions", MAX_EXTENSIONS, by_sense),
+    ("stripes", MAX_LAYOUTS, by_length),
+)
+
+
+def largest_first(row: FileRow) -> tuple[int, int, bytes]:
+    """Return the sort key for the largest and the newest files."""
+    return -row.value, row.root, row.path
+
+
+def smallest_first(row: FileRow) -> tuple[int, int, bytes]:
+    """Return the sort key for the oldest files."""
+    return row.value, row.root, row.path
+
+
+Order = tuple[int | bytes, ...]
+
+
+def by_bytes(row: DirectoryRow) -> Order:
+    """Sort by all bytes; a directory never precedes its parent."""
+    return -row.size_bytes, row.depth, *_all(row)
+
+
+def by_entries(row: DirectoryRow) -> Order:
+    """Sort by all entries; a directory never precedes its parent."""
+    return -row.entries, row.depth, *_all(row)
+
+
+def by_own_bytes(row: DirectoryRow) -> Order:
+    """Sort by the bytes directly in it."""
+    return -row.own_bytes, *_all(row)
+
+
+def by_own_entries(row: DirectoryRow) -> Order:
+    """Sort by the entries directly in it."""
+    return -row.own_entries, *_all(row)
+
+
+def _all(row: DirectoryRow) -> Order:
+    """Return a total order, also for rows of the same path."""
+    return row.root, row.path, row.size_bytes, row.entries, row.own_bytes, row.own_entries
+
+
+FILE_LISTS = {"largest": largest_first, "newest": largest_first, "oldest": smallest_first}
+DIRECTORY_LISTS = {
+    "weights": (by_bytes, MAX_DIRECTORIES),
+    "crowds": (by_entries, MAX_DIRECTORIES),
+    "heavy": (by_own_bytes, None),
+    "wide": (by_own_entries, None),
+}
+"""The order of each list, and its length; None for the requested length."""
+
+
+def merge(a: Profile, b: Profile) -> Profile:
+    """Return the profile of both trees. Both arguments become unusable."""
+    roots = a.roots
+    if a.roots != b.roots:
+        roots = tuple(sorted({*a.roots, *b.roots}))
+        a, b = _renumbered(a, roots), _renumbered(b, roots)
+    top = min(a.top, b.top)
+    merged = Profile(
+        taken_s=max(a.taken_s, b.taken_s),
+        facets=tuple(sorted(set(a.facets) & set(b.facets))),
+        roots=roots,
+        top=top,
+        unreadable=a.unreadable + b.unreadable,
+        failed=a.failed + b.failed,
+        largest_bytes=max(a.largest_bytes, b.largest_bytes),
+        sampled=min(a.sampled, b.sampled),
+    )
+    for name in _SUMMED_TABLES:
+        setattr(merged, name, _summed(getattr(a, name), getattr(b, name)))
+    for name in _SUMMED_LISTS:
+        pairs = zip(getattr(a, name), getattr(b, name), strict=True)
+        setattr(merged, name, [x + y for x, y in pairs])
+    for name, most, rank in _BOUNDED:
+        _merge_bounded(merged, a, b, name, most, rank)
+    if a.edges == b.edges:
+        merged.edges = a.edges
+        pairs = zip(a.edge_tallies, b.edge_tallies, strict=True)
+        merged.edge_tallies = [[x + y for x, y in zip(*pair, strict=True)] for pair in pairs]
+    for name, order in FILE_LISTS.items():
+        setattr(merged, name, _first(top, order, getattr(a, name), getattr(b, name)))
+    for name, (by, max_kept) in DIRECTORY_LISTS.items():
+        both = getattr(a, name), getattr(b, name)
+        setattr(merged, name, _first(top if max_kept is None else max_kept, by, *both))
+    # One lot is one piece, which two ranks may have met under two names.
+    pieces = list({piece.lot: piece for piece in (*a.sample, *b.sample)}.values())
+    merged.sample = _first(merged.sampled, _by_lot, pieces)
+    return merged
+
+
+def _by_lot(piece: Piece) -> tuple[int, int, int]:
+    return piece.lot, piece.raw_bytes, piece.packed_bytes
+
+
+def _first(most: int, order: Callable[[Row], tuple[Any, ...]], *lists: list[Row]) -> list[Row]:
+    best = Best(most, order)
+    for rows in lists:
+        best.update(rows)
+    return best.rows()
+
+
+def _summed(a: dict[K, list[int]], b: dict[K, list[int]]) -> dict[K, list[int]]:
+    """Return the sums of tallies, in the larger of both tables."""
+    if len(a) < len(b):
+        a, b = b, a
+    for key, tally in b.items():
+        if key in a:
+            add_to(a[key], tally)
+        else:
+            a[key] = tally
+    return a
+
+
+def _merge_bounded(
+    merged: Profile, a: Profile, b: Profile, name: str, most: int, rank: Callable[[Any], Any]
+) -> None:
+    table: Sums[Any] = Sums(most, rank)
+    table.tallies = _summed(getattr(a, name), getattr(b, name))
+    for other in (getattr(a, f"other_{name}"), getattr(b, f"other_{name}")):
+        add_to(table.other, other)
+    table.cut()
+    setattr(merged, name, table.tallies)
+    setattr(merged, f"other_{name}", table.other)
+
+
+def _renumbered(profile: Profile, roots: tuple[bytes, ...]) -> Profile:
+    """Return the same profile with root numbers of `roots`."""
+    change = msgspec.structs.replace
+    places = {root: place for place, root in enumerate(roots)}
+    changed = {}
+    for name in (*FILE_LISTS, *DIRECTORY_LISTS):
+        rows = getattr(profile, name)
+        changed[name] = [change(row, root=places[profile.roots[row.root]]) for row in rows]
+    return change(profile, roots=roots, **changed)

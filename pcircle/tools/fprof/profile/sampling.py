@@ -1,0 +1,181 @@
+"""The compressibility of files, estimated from a sample of pieces of 64 KiB, with its error.
+
+Every piece of every file draws a lot, and the pieces with the lowest lots are the sample (bottom-k
+sampling). So each byte has the same chance, the samples of ranks merge into the sample of the
+whole, and the same tree gives the same sample each time, because lots are drawn by hashing. A file
+with many pieces does not draw for each: the lowest of m lots is drawn at once, then the next
+lowest.
+
+The estimate is a ratio of sums (Cochran, Sampling Techniques, 1977, chapter 6): compressed bytes by
+bytes of the sample, with its standard error and the correction for a finite population. If all
+pieces are alike, there is no such error; still, up to 3 of n may differ (the rule of three; Hanley
+and Lippman-Hand, JAMA 1983), which is the smallest error stated. Pieces that could not be read add
+their share. Pieces are read during the walk, as soon as their lots are among the lowest: with N
+pieces in the tree, a rank reads some k (1 + ln(N / k)) of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
+import xxhash
+
+from pcircle.core.buffers import aligned
+from pcircle.fs.data import Recalls
+from pcircle.fs.directories import open_without_atime
+from pcircle.fs.file_system import may_hide_content
+from pcircle.tools.fprof.profile.collect import Files, Tell
+from pcircle.tools.fprof.profile.model import Piece, Profile
+
+PIECE_BYTES = 64 << 10
+METHOD = "zlib, level 1, pieces of 64 KiB"
+_LOTS = 1 << 63
+_Z_95 = 1.959964
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class Compression(msgspec.Struct, frozen=True):
+    """The estimate. `ratio` is compressed bytes by bytes, within `error` at 95 % confidence.
+
+    `pieces` of `of_pieces` were compressed; `unread` could not be read.
+    """
+
+    method: str
+    pieces: int
+    of_pieces: int
+    unread: int
+    ratio: float
+    error: float
+    saved_bytes: int
+    saved_error_bytes: int
+
+
+class Sampler:
+    """The sample of a rank, of at most `most` pieces. Offline files that are read are `recalls`."""
+
+    def __init__(self, most: int, recalls: Recalls | None = None) -> None:
+        self._most = most
+        self._recalls = recalls
+        self._lots: list[tuple[int, int, int]] = []  # a heap, the highest lot first
+        self._drawn: set[int] = set()  # its lots
+        self._bar = _LOTS
+        self._piece = aligned(PIECE_BYTES)
+
+    def look(self, directory_fd: int, files: Files, tell: Tell) -> None:
+        """Draw lots for the pieces of files, and read the pieces with the lowest lots."""
+        if self._recalls is not None:
+            self._recalls.place = files.root, files.path
+        columns = [files.column(name) for name in ("inode", "links", "mtime")]
+        hidden: bool | None = None
+        for place, (size, *identity) in enumerate(zip(files.sizes, *columns, strict=True)):
+            if not size:
+                hidden = may_hide_content(directory_fd) if hidden is None else hidden
+                if not hidden:
+                    continue
+            # By each of its names a file draws the same lots, which count once.
+            seed = b"%d %d %d %d" % (size, *identity)
+            raw = packed = 0
+            is_first = True
+            for lot, piece in _drawn(seed, max(1, -(-size // PIECE_BYTES))):
+                if lot >= self._bar:
+                    break
+                if lot not in self._drawn:
+                    name = files.names[place]
+                    offset = piece * PIECE_BYTES
+                    found = self._read(directory_fd, name, offset, lot, is_first=is_first)
+                    if not (size or found.raw_bytes):
+                        break  # it is empty
+                    self._add(lot, found)
+                    is_first = False
+                    raw, packed = raw + found.raw_bytes, packed + found.packed_bytes
+            if raw:
+                tell("compress", *files.at(place), size, raw, packed)
+
+    def sample(self) -> list[Piece]:
+        """Return the pieces with the lowest lots."""
+        return [Piece(-lot, raw, packed) for lot, raw, packed in sorted(self._lots, reverse=True)]
+
+    def _add(self, lot: int, piece: Piece) -> None:
+        heapq.heappush(self._lots, (-lot, piece.raw_bytes, piece.packed_bytes))
+        self._drawn.add(lot)
+        if len(self._lots) > self._most:
+            self._drawn.discard(-heapq.heappop(self._lots)[0])
+        if len(self._lots) == self._most:
+            self._bar = -self._lots[0][0]
+
+    def _read(
+        self, directory_fd: int, name: bytes, offset: int, lot: int, *, is_first: bool
+    ) -> Piece:
+        """Return a compressed piece, of 0 bytes if it cannot be read. The first counts its file."""
+        count = 0
+        with suppress(OSError):
+            fd = open_without_atime(name, _FLAGS, directory_fd)
+            try:
+                if is_first and self._recalls is not None:
+                    self._recalls.see(name, directory_fd, os.fstat(fd))
+                count = os.preadv(fd, [self._piece], offset)
+            finally:
+                os.close(fd)
+        return Piece(lot, count, min(count, len(zlib.compress(self._piece[:count], 1))))
+
+
+def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
+    """Return the lots of a file's pieces, the lowest first, with the pieces' numbers."""
+    share, left = 0.0, pieces
+    at = xxhash.xxh3_64_intdigest(seed, 1) % pieces
+    step = max(1, round(pieces * 0.618))
+    while math.gcd(step, pieces) > 1:
+        step += 1
+    while left:
+        uniform = (xxhash.xxh3_64_intdigest(seed, 1 + left) + 0.5) / 2**64
+        share += (1 - share) * -math.expm1(math.log1p(-uniform) / left)
+        yield min(_LOTS - 1, int(share * _LOTS)), at
+        at = (at + step) % pieces
+        left -= 1
+
+
+def compression_of(profile: Profile) -> Compression | None:
+    """Return the estimate from a profile's sample; None without a sample."""
+    if not profile.sampled:
+        return None
+    read = [piece for piece in profile.sample if piece.raw_bytes]
+    total = profile.kinds["file"][1]
+    number = len(read)
+    raw = sum(piece.raw_bytes for piece in read)
+    ratio = sum(piece.packed_bytes for piece in read) / raw if raw else 1.0
+    drawn = of_pieces = len(profile.sample)
+    error = 0.0
+    if drawn >= profile.sampled:
+        # As many lots as lie below the highest of the sample tell how many there are.
+        of_pieces = max(drawn, round((drawn - 1) * _LOTS / max(1, profile.sample[-1].lot)))
+        error = _Z_95 * _standard_error(read, ratio, raw, of_pieces)
+        # Of that many alike nobody knows that all are: the rule of three.
+        error = max(error, 3 / max(3, number) * (1 - number / max(number, of_pieces)))
+    # What could not be read may be anything.
+    error = min(1.0, error + (drawn - number) / drawn) if drawn else 0.0
+    return Compression(
+        method=METHOD,
+        pieces=number,
+        of_pieces=of_pieces,
+        unread=drawn - number,
+        ratio=round(ratio, 6),
+        error=round(error, 6),
+        saved_bytes=round(total * (1 - ratio)),
+        saved_error_bytes=round(total * error),
+    )
+
+
+def _standard_error(read: Sequence[Piece], ratio: float, raw: int, of_pieces: int) -> float:
+    """Return the standard error of a ratio of sums, for sampling without replacement."""
+    number = len(read)
+    if number < 2:
+        return 1.0
+    squares = sum((piece.packed_bytes - ratio * piece.raw_bytes) ** 2 for piece in read)
+    rest = max(0.0, 1 - number / max(number, of_pieces))
+    return math.sqrt(rest * squares / (number - 1) / number) / (raw / number)

@@ -1,0 +1,157 @@
+"""Counting files by size at a low cost per file, whatever the sizes are.
+
+Most files of a tree share their sizes with others. So sizes are counted in a dictionary, a block at
+a time, which is folded into the histogram when it has some thousand keys. If hardly two sizes are
+equal, that is twice the work, and a block goes to its bins directly: as floating point numbers of
+32 bits with a fraction of 23, sizes have their bins in their upper half (`bins` divides each power
+of two into 64), and the machine converts a whole block in one step. A bin includes its upper edge,
+which as a number begins the next bin; so 1 is subtracted from the bits of each number, over the
+block as one long integer. Sizes with more bits than the fraction would be rounded; blocks with such
+a size are counted in the dictionary, as are all blocks if exact sizes are needed.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from pcircle.tools.fprof.profile.bins import BINS, bin_of
+from pcircle.tools.fprof.profile.model import UNITS
+
+_MAX_SIZES = 8192
+_EXACT_BYTES = 1 << 24  # sizes up to this are told apart by a number of 32 bits
+_BLOCK_FILES = 2048
+_BLOCKS_AT_ONCE = 128  # blocks that go to their bins before sizes are counted again
+_UPPER_HALVES = slice(1, None, 2) if sys.byteorder == "little" else slice(0, None, 2)
+_HALVES = 0x4B80  # up to that of the largest size
+_ONE_FILE = 1 << 64
+_ONE = struct.pack("=I", 1)
+
+
+class Sizes:
+    """The files of one rank by size.
+
+    `unit_counts` are kept on request, `edge_tallies` if there are `edges`; see
+    `pcircle.tools.fprof.profile.model.Profile`.
+    """
+
+    def __init__(self, edges: tuple[int, ...] = (), *, units: bool = False) -> None:
+        self.largest_bytes = 0
+        self.unit_counts = [0] * len(UNITS)
+        self.edge_tallies = [[0, 0] for _ in range(len(edges) + 1)] if edges else []
+        self._edges = edges
+        self._units = units
+        self._sizes: Counter[int] = Counter()
+        self._waiting: list[int] = []  # of small directories, to be added with others
+        self._once: Counter[int] = Counter()  # files whose bytes came, or were taken back, alone
+        self._by_half: list[int] = []  # files * _ONE_FILE + bytes, if there are any
+        self._bins = [0] * BINS, [0] * BINS  # files and bytes
+        self._unnamed: Counter[int] = Counter()  # hard-linked files taken back, by bin
+        self._at_once = 0  # blocks that still go to their bins
+
+    def add(self, sizes: Iterable[int]) -> None:
+        """Add files of a directory."""
+        self._waiting += sizes
+        if len(self._waiting) >= _BLOCK_FILES:
+            waiting, self._waiting = self._waiting, []
+            self._add_block(waiting)
+
+    def _add_block(self, sizes: Sequence[int]) -> None:
+        if self._at_once and (largest := max(sizes)) <= _EXACT_BYTES:
+            self._at_once -= 1
+            self.largest_bytes = max(self.largest_bytes, largest)
+            self._add_at_once(sizes)
+            return
+        before = len(self._sizes)
+        self._sizes.update(sizes)
+        if 2 * (len(self._sizes) - before) > len(sizes) and not (self._units or self._edges):
+            self._at_once = _BLOCKS_AT_ONCE
+        if len(self._sizes) > _MAX_SIZES:
+            self._fold()
+
+    def once(self, size_bytes: int, sign: int) -> None:
+        """Add or subtract a file whose bytes count without a name."""
+        self._once[size_bytes] += sign
+        if len(self._once) > _MAX_SIZES:
+            self._fold()
+
+    def in_bins(self) -> dict[int, list[int]]:
+        """Return names, bytes and files by bin, and complete the other results."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._add_block(waiting)
+        self._fold()
+        self._fold_halves()
+        numbers, sizes = self._bins
+        unnamed = self._unnamed
+        return {
+            place: [number + unnamed[place], size, number]
+            for place, (number, size) in enumerate(zip(numbers, sizes, strict=True))
+            if number or unnamed[place]
+        }
+
+    def _add_at_once(self, sizes: Sequence[int]) -> None:
+        if not all(sizes):
+            self._bins[0][0] += sizes.count(0)
+            sizes = list(filter(None, sizes))
+        count = len(sizes)
+        self._by_half = self._by_half or [0] * _HALVES
+        ones = int.from_bytes(_ONE * count, sys.byteorder)
+        bits = int.from_bytes(struct.pack(f"{count}f", *sizes), sys.byteorder) - ones
+        halves = memoryview(bits.to_bytes(4 * count, sys.byteorder)).cast("H")[_UPPER_HALVES]
+        tallies, one = self._by_half, _ONE_FILE
+        for half, size in zip(halves.tolist(), sizes, strict=True):
+            tallies[half] += size + one
+
+    def _fold_halves(self) -> None:
+        """Move the files that were counted by upper halves to their bins."""
+        numbers, sizes = self._bins
+        for half, tally in enumerate(self._by_half):
+            if tally:
+                place = _bin_of_half(half)
+                numbers[place] += tally // _ONE_FILE
+                sizes[place] += tally % _ONE_FILE
+        self._by_half = []
+
+    def _fold(self) -> None:
+        """Move the counted sizes to all histograms."""
+        sizes, once = self._sizes, self._once
+        self.largest_bytes = max(self.largest_bytes, *sizes, 0)
+        self._fold_into_bins(sizes.items(), named=True)
+        self._fold_into_bins(once.items(), named=False)
+        self._sizes, self._once = Counter(), Counter()
+
+    def _fold_into_bins(self, counted: Iterable[tuple[int, int]], *, named: bool) -> None:
+        """Add files of each size to the histograms: bytes, and with `named` names."""
+        numbers, sizes = self._bins
+        for size, number in counted:
+            # This is `bin_of`, without the call.
+            below = size - 1
+            if below < 128:
+                place = size
+            else:
+                shift = below.bit_length() - 7
+                place = 1 + (shift << 6) + (below >> shift)
+            numbers[place] += number
+            sizes[place] += number * size
+        if not named:
+            for size, number in counted:
+                self._unnamed[bin_of(size)] -= number
+        if self._units:
+            for place, bits in enumerate(UNITS):
+                units = sum(number * -(-size >> bits) for size, number in counted)
+                self.unit_counts[place] += units
+        if self._edges:
+            for size, number in counted:
+                tally = self.edge_tallies[bisect_left(self._edges, size)]
+                tally[0] += number * named
+                tally[1] += number * size
+
+
+def _bin_of_half(half: int) -> int:
+    """Return the bin of sizes whose bits, less 1, have this upper half."""
+    (least,) = struct.unpack("=f", struct.pack("=I", half << 16))
+    return bin_of(int(least) + 1)

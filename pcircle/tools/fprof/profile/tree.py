@@ -1,0 +1,75 @@
+"""The directories of a profile down to a depth, for reports: `-d`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from pcircle.tools.fprof.profile.groups import share, shown_path
+from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Profile
+
+Key = tuple[int, bytes]
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A directory including subdirectories, `depth` levels below its PATH.
+
+    `share` is relative to all bytes.
+    """
+
+    path: str
+    depth: int
+    entries: int
+    bytes: int
+    share: float
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """Directories, each before its subdirectories, which are sorted by size.
+
+    If the tree is not `complete`, omitted directories have at most `omitted_bytes` each.
+    """
+
+    directories: tuple[Branch, ...]
+    complete: bool
+    omitted_bytes: int
+
+
+def tree_of(profile: Profile, depth: int) -> Tree:
+    """Return the directories down to a depth below their PATHs, as far as the profile has them."""
+    rows = [row for row in profile.weights if row.depth <= depth]
+    total = sum(row.size_bytes for row in profile.weights if not row.path)
+    found = [
+        Branch(
+            shown_path(profile.roots, row.root, row.path),
+            row.depth,
+            row.entries,
+            row.size_bytes,
+            share(row.size_bytes, total),
+        )
+        for row in _in_order(rows)
+    ]
+    kept = profile.weights
+    complete = len(kept) < MAX_DIRECTORIES
+    return Tree(tuple(found), complete, 0 if complete else kept[-1].size_bytes)
+
+
+def below_of(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow]]:
+    """Return directories by their parent, roots by None; each list in the order of rows."""
+    below: defaultdict[Key | None, list[DirectoryRow]] = defaultdict(list)
+    for row in rows:
+        above = (row.root, row.path.rpartition(b"/")[0]) if row.path else None
+        below[above].append(row)
+    return below
+
+
+def _in_order(rows: Sequence[DirectoryRow]) -> Iterator[DirectoryRow]:
+    """Return each directory before its subdirectories, without directories that have moved."""
+    below = below_of(rows)
+    waiting = below[None][::-1]
+    while waiting:
+        row = waiting.pop()
+        yield row
+        waiting += below.get((row.root, row.path), [])[::-1]

@@ -1,0 +1,89 @@
+"""The balance of work among the ranks: the work of each rank, and how its time was spent.
+
+The figures are those by which LaFon, Misra and Bringhurst (SC12) judged their walk: entries, work
+requests and messages of each rank, and the shares of its time in reading directories, in looking up
+names, in the protocol and in waiting for work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pcircle.core.units import format_count, format_size
+from pcircle.runtime import RankReport
+from pcircle.tool.console import rank_share
+from pcircle.tools.fprof.counters import totals
+from pcircle.ui import table
+from pcircle.ui.report import RankShare
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """Messages to a rank, or to a block of ranks that starts with it."""
+
+    rank: int
+    messages: int
+    bytes: int
+
+
+class RankWork(RankShare, frozen=True, kw_only=True):
+    """The work of one rank. Times are in seconds.
+
+    `threads` is the final number of workers. Their time is divided into `readdir_s`, `stat_s`,
+    `adding_s` (all other work) and `idle_s`; `protocol_s` is the processor time of the engine's
+    thread.
+    """
+
+    readdir_s: float
+    stat_s: float
+    adding_s: float
+    protocol_s: float
+    idle_s: float
+    sent: tuple[Sent, ...]
+
+
+def rank_work(report: RankReport) -> RankWork:
+    """Return a rank's work, from its report."""
+    counts = totals(report.counts)
+    return RankWork(
+        **msgspec.structs.asdict(rank_share(report, counts.settled, counts.bytes)),
+        readdir_s=counts.readdir_us / 1e6,
+        stat_s=counts.stat_us / 1e6,
+        adding_s=counts.adding_us / 1e6,
+        protocol_s=counts.protocol_us / 1e6,
+        idle_s=counts.idle_us / 1e6,
+        sent=tuple(Sent(*row) for row in report.sent),
+    )
+
+
+def render(ranks: Sequence[RankWork], entries: int, verbose: int) -> str:
+    """Return a table of the work of all ranks; with `verbose` 2 including memory and spilling."""
+    header = ["rank", "node", "entries", "share", "threads", "steals", "messages", "sent"]
+    header += ["readdir", "stat", "adding", "idle", "protocol"]
+    rows = []
+    for rank in ranks:
+        part = rank.entries / entries if entries else 0.0
+        row = [
+            str(rank.rank),
+            str(rank.node),
+            format_count(rank.entries),
+            f"{part:.0%}",
+            str(rank.threads),
+            f"{rank.steals_got}/{rank.steals_asked}",
+            format_count(rank.messages),
+            format_size(rank.message_bytes),
+        ]
+        times = (rank.readdir_s, rank.stat_s, rank.adding_s, rank.idle_s, rank.protocol_s)
+        row += [f"{time_s:.2f} s" for time_s in times]
+        if verbose > 1:
+            row += [
+                format_count(rank.items),
+                format_count(rank.spilled_items),
+                f"{rank.cpu_s:.2f} s",
+                format_size(rank.peak_rss_bytes),
+            ]
+        rows.append(row)
+    if verbose > 1:
+        header += ["items", "spilled", "cpu", "peak memory"]
+    return table.render(rows, align="r" * len(header), header=header)

@@ -1,0 +1,75 @@
+"""The tables of a report as CSV files in a directory, for spreadsheets and scripts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.core.errors import UsageError
+from pcircle.fs.safe_open import make_directory
+from pcircle.tools.fprof.reports.report import Report
+from pcircle.ui import jsonout
+from pcircle.ui.names import show
+
+
+def check(directory: str) -> None:
+    """Create the directory if it is missing. UsageError."""
+    try:
+        make_directory(os.fsencode(directory), option=True)
+        problem = "" if os.access(directory, os.W_OK | os.X_OK) else "cannot be written"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise UsageError(f"--csv: '{show(os.fsencode(directory))}': {problem}")
+
+
+class Special(msgspec.Struct, frozen=True):
+    """The number of special files of one kind."""
+
+    kind: str
+    number: int
+
+
+def write(report: Report, directory: str) -> None:
+    """Write a file for each table of the report. OSError."""
+    for name, rows in tables(report):
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        path = os.path.join(directory, f"{name}.csv")
+        jsonout.put(text.getvalue().encode(), path)
+
+
+def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Return each table that has rows: its name, and rows by column names."""
+    counts = msgspec.structs.asdict(report.counts)
+    kinds = ("files", "directories", "links", "special", "total")
+    yield "counts", [{"kind": kind, **msgspec.structs.asdict(counts[kind])} for kind in kinds]
+    found: list[tuple[str, Sequence[msgspec.Struct]]] = [("sizes", report.sizes.bins)]
+    if report.tree is not None:
+        found.append(("tree", report.tree.directories))
+    found += [(f"by-{dimension}", groups) for dimension, groups in (report.by or {}).items()]
+    if report.top is not None:
+        found += [(f"top-{name}", getattr(report.top, name)) for name in _names(report.top)]
+    specials = [Special(kind, number) for kind, number in report.counts.specials.items()]
+    found += [
+        ("specials", specials),
+        ("blocks", report.blocks or ()),
+        ("stripes", report.stripes or ()),
+    ]
+    single = ("data_in_inode", "sparse", "compression")
+    found += [(name, (row,)) for name in single if (row := getattr(report, name)) is not None]
+    found += [("failures", report.failures)]
+    for name, rows in found:
+        if rows:
+            yield name.replace("_", "-"), list(map(msgspec.structs.asdict, rows))
+
+
+def _names(struct: msgspec.Struct) -> tuple[str, ...]:
+    return struct.__struct_fields__

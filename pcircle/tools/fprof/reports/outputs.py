@@ -1,0 +1,94 @@
+"""The outputs of a report: standard output, and requested files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TextIO
+
+import msgspec
+
+from pcircle.tool.results import Results
+from pcircle.tools.fprof.profile.model import Profile
+from pcircle.tools.fprof.reports.report import Report, Run, make
+from pcircle.tools.fprof.reports.text import render
+from pcircle.ui.jsonout import Document
+
+
+class Outputs(msgspec.Struct, frozen=True, kw_only=True):
+    """The outputs in addition to text: names of files, and of a directory for `csv`.
+
+    With `tree`, the text on a terminal begins with the largest directories.
+    """
+
+    json: str | None = None
+    csv: str | None = None
+    save: str | None = None
+    html: str | None = None
+    plot: str | None = None
+    tree: bool = False
+
+    def tell(
+        self, profile: Profile, report: Report, run: Run, results: Results, *, quiet: bool
+    ) -> None:
+        """Write all outputs."""
+        for where, write in self._writers(profile, report, run):
+            results.write(where, write)
+        parts = partial(render, report)
+        if self.tree:
+            parts = partial(_with_tree, profile, parts, results)
+        tell(report, None if quiet else parts, results)
+
+    def _writers(
+        self, profile: Profile, report: Report, run: Run
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
+        # What only some runs need is imported by them.
+        if self.save is not None:
+            from pcircle.tools.fprof.profile import saved
+
+            # Kept without what only this run's histogram needed.
+            kept = msgspec.structs.replace(profile, edges=(), edge_tallies=[])
+            yield self.save, partial(saved.write, kept, self.save)
+        if self.csv is not None:
+            from pcircle.tools.fprof.reports import csvout
+
+            yield self.csv, partial(csvout.write, report, self.csv)
+        if self.html is not None:
+            from pcircle.tools.fprof.reports import page
+
+            top = len(report.top.largest) if report.top else 0
+            whole = make(profile, page.wishes(top), run)
+            yield self.html, partial(page.write, profile, whole, self.html)
+        if self.plot is not None:
+            from pcircle.tools.fprof.reports import page, plot
+
+            whole = make(profile, page.wishes(0), run)
+            yield self.plot, partial(plot.write, whole, page.heat_of(profile), self.plot)
+
+
+def _with_tree(
+    profile: Profile, parts: Callable[..., Iterable[str]], results: Results, *, unicode: bool
+) -> Iterator[str]:
+    """Return the text with the largest directories in front, fitted to the terminal."""
+    from pcircle.tools.fprof.reports import tree
+
+    rest = list(parts(unicode=unicode))
+    terminal = tree.terminal_of(results.stream)
+    if terminal is not None and profile.weights:
+        taken = tree.lines_of(rest, terminal)
+        yield tree.render(profile, terminal, taken, unicode=unicode)
+    yield from rest
+
+
+def tell(document: Document, parts: Callable[..., Iterable[str]] | None, results: Results) -> None:
+    """Write a result as JSON, if requested, and as text with empty lines between its parts."""
+    results.document(document)
+    if parts is not None:
+        unicode = _speaks_unicode(results.stream)
+        results.text(["\n".join(parts(unicode=unicode)).encode()])
+
+
+def _speaks_unicode(stream: TextIO | None) -> bool:
+    """Return whether the stream can show bars."""
+    encoding = getattr(stream, "encoding", None) or ""
+    return encoding.lower().replace("-", "") == "utf8"

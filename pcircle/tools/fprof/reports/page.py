@@ -1,0 +1,136 @@
+"""One HTML page of a profile, self-contained: charts, a treemap, and the numbers behind them.
+
+The page (`page.html`) draws the JSON that it contains: the report, as `--json` writes it, and data
+for pictures: directories as a tree, ages by sizes, messages between ranks. It loads nothing, and
+declares this to the browser (a content security policy), so it can be mailed and archived. Names
+are data: they are never parsed as HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from pcircle.core.units import format_size
+from pcircle.tools.fprof.profile.groups import DAY_S
+from pcircle.tools.fprof.profile.model import DirectoryRow, Profile
+from pcircle.tools.fprof.reports.report import Report
+from pcircle.tools.fprof.reports.wishes import DIMENSIONS, Wishes
+from pcircle.ui import jsonout
+from pcircle.ui.names import show
+
+_MARK = "{{data}}"
+_AGES_WEEKS = (1, 4, 13, 26, 52, 104, 260, 520)
+_AGE_LABELS = (
+    "future", "1 week", "4 weeks", "3 months", "6 months", "1 year", "2 years", "5 years",
+    "10 years", "older",
+)  # fmt: skip
+_ROWS = 12
+
+
+class Node(msgspec.Struct, frozen=True, array_like=True):
+    """A directory of the treemap.
+
+    It has the index of its parent (-1 for none), its name, its contents including subdirectories,
+    and its direct contents.
+    """
+
+    above: int
+    name: str
+    bytes: int
+    entries: int
+    own_bytes: int
+    own_entries: int
+
+
+class Heat(msgspec.Struct, frozen=True):
+    """Files by age (rows) and size (columns): their number and bytes in each cell."""
+
+    ages: tuple[str, ...]
+    sizes: tuple[str, ...]
+    number: tuple[tuple[int, ...], ...]
+    bytes: tuple[tuple[int, ...], ...]
+
+
+class Data(msgspec.Struct, frozen=True):
+    """All data of the page. `sent` has messages by sender and receiver."""
+
+    report: Report
+    nodes: tuple[Node, ...]
+    heat: Heat
+    sent: tuple[tuple[int, ...], ...]
+
+
+def wishes(top: int) -> Wishes:
+    """Return the contents of the page."""
+    return Wishes(bins="log2", by=DIMENSIONS, top=top or 10, everything=True)
+
+
+def write(profile: Profile, report: Report, path: str) -> None:
+    """Write the page of a report made by `wishes`, in place of an older file. OSError."""
+    data = Data(report, tuple(_nodes(profile)), heat_of(profile), _sent(report))
+    # What ends a script, or begins a comment in it, can't be in it; in JSON it can be escaped.
+    text = msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
+    template = (
+        files("pcircle.tools.fprof.reports").joinpath("page.html").read_text(encoding="utf-8")
+    )
+    before, _, after = template.partition(_MARK)
+    jsonout.put((before + text + after).encode(), path)
+
+
+def _nodes(profile: Profile) -> Iterator[Node]:
+    """Return the known directories, each after its parent; the first node holds all roots."""
+    rows = {(row.root, row.path): row for row in (*profile.weights, *profile.crowds)}
+    ordered = sorted(rows.values(), key=lambda row: (row.depth, row.root, row.path))
+    roots = [row for row in ordered if not row.path]
+    places: dict[tuple[int, bytes], int] = {}
+    count = 0
+    if len(roots) != 1:
+        yield Node(-1, "", *_numbers(roots), 0, 0)
+        count = 1
+    for row in ordered:
+        above = places.get((row.root, row.path.rpartition(b"/")[0])) if row.path else None
+        if row.path and above is None:
+            continue  # it has changed its place while the tree was walked
+        name = show(row.path.rpartition(b"/")[2] or profile.roots[row.root])
+        place = above if above is not None else count - 1 if len(roots) == 1 else 0
+        yield Node(place, name, row.size_bytes, row.entries, row.own_bytes, row.own_entries)
+        places[row.root, row.path] = count
+        count += 1
+
+
+def _numbers(rows: list[DirectoryRow]) -> tuple[int, int]:
+    return sum(row.size_bytes for row in rows), sum(row.entries for row in rows)
+
+
+def heat_of(profile: Profile) -> Heat:
+    """Return the files of a profile by age and size."""
+    today = profile.taken_s // DAY_S // 7
+    octaves = 1 + max((place % 64 for place in profile.age_sizes), default=0)
+    number = [[0] * octaves for _ in _AGE_LABELS]
+    size_bytes = [[0] * octaves for _ in _AGE_LABELS]
+    for place, (count, size, _) in profile.age_sizes.items():
+        week, octave = divmod(place, 64)
+        age = today - week
+        row = 0 if age < 0 else 1 + sum(age >= edge for edge in _AGES_WEEKS)
+        number[row][octave] += count
+        size_bytes[row][octave] += size
+    labels = ["0"] + [format_size(1 << octave) for octave in range(octaves - 1)]
+    return Heat(
+        _AGE_LABELS, tuple(labels), tuple(map(tuple, number)), tuple(map(tuple, size_bytes))
+    )
+
+
+def _sent(report: Report) -> tuple[tuple[int, ...], ...]:
+    """Return messages from rank to rank; empty if there are too many ranks to draw."""
+    size = len(report.ranks)
+    if not 1 < size <= 256:
+        return ()
+    matrix: list[list[Any]] = [[0] * size for _ in range(size)]
+    for rank in report.ranks:
+        for sent in rank.sent:
+            matrix[rank.rank][sent.rank] = sent.messages
+    return tuple(map(tuple, matrix))

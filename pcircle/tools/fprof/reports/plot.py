@@ -1,0 +1,66 @@
+"""A picture of a profile: sizes by number and bytes, their sums, ages by sizes.
+
+It is drawn by matplotlib, see `pcircle.ui.pictures`. The page of `--html` needs no package and
+shows more.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+from typing import Any
+
+from pcircle.core.units import format_size
+from pcircle.tools.fprof.reports.page import Heat
+from pcircle.tools.fprof.reports.report import Report
+from pcircle.ui import pictures
+
+_SIZE_INCHES = (11, 8)
+_BLUE, _ORANGE = "#2a6fc9", "#c2571a"
+
+
+def write(report: Report, heat: Heat, path: str) -> None:
+    """Draw the picture into a file. OSError."""
+    figure = pictures.new_figure(_SIZE_INCHES)
+    figure.suptitle(", ".join(report.roots), parse_math=False)
+    (number, size), (sums, ages) = figure.subplots(2, 2)
+    bins = report.sizes.bins
+    labels = [format_size(each.up_to) if each.up_to is not None else "larger" for each in bins]
+    _bars(number, labels, [each.number_share for each in bins], "files by size")
+    _bars(size, labels, [each.bytes_share for each in bins], "bytes by size of file")
+    _sums(sums, labels, report)
+    _heat(ages, heat)
+    pictures.save(figure, path)
+
+
+def _ticks(axes: Any, labels: list[str]) -> None:
+    every = max(1, -(-len(labels) // 9))
+    axes.set_xticks(range(0, len(labels), every), labels[::every], rotation=30, ha="right")
+
+
+def _bars(axes: Any, labels: list[str], shares: list[float], title: str) -> None:
+    axes.bar(range(len(shares)), [100 * each for each in shares], color=_BLUE)
+    axes.set_title(title)
+    axes.set_ylabel("%")
+    _ticks(axes, labels)
+
+
+def _sums(axes: Any, labels: list[str], report: Report) -> None:
+    bins = report.sizes.bins
+    for name, color, shares in (
+        ("of the files", _BLUE, [each.number_share for each in bins]),
+        ("of the bytes", _ORANGE, [each.bytes_share for each in bins]),
+    ):
+        axes.plot([100 * each for each in accumulate(shares)], color=color, label=name)
+    axes.set_title("share in files up to a size")
+    axes.set_ylabel("%")
+    axes.legend()
+    _ticks(axes, labels)
+
+
+def _heat(axes: Any, heat: Heat) -> None:
+    cells = [[math.log1p(value) for value in row] for row in heat.bytes]
+    axes.imshow(cells, aspect="auto", cmap="Blues")
+    axes.set_yticks(range(len(heat.ages)), heat.ages)
+    axes.set_title("bytes by age and size (logarithmic)")
+    _ticks(axes, list(heat.sizes))

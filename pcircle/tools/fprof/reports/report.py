@@ -1,0 +1,270 @@
+"""Reports of a profile: the model that is shown and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pcircle import __version__
+from pcircle.runtime import RankReport
+from pcircle.tools.fprof.profile.bins import (
+    RELATIVE_ERROR,
+    is_edge,
+    quantile,
+    rebin,
+    standard_edges,
+)
+from pcircle.tools.fprof.profile.groups import (
+    Directory,
+    Group,
+    Top,
+    directory_of,
+    groups,
+    moment,
+    share,
+    top_of,
+)
+from pcircle.tools.fprof.profile.model import Profile
+from pcircle.tools.fprof.reports.balance import RankWork, rank_work
+from pcircle.tools.fprof.reports.wishes import Wishes
+from pcircle.ui.names import show
+from pcircle.ui.report import Document, FailedEntry, RankSummary
+
+if TYPE_CHECKING:  # what only some reports have is imported for them alone
+    from pcircle.tools.fprof.profile.inspecting import Sparse
+    from pcircle.tools.fprof.profile.sampling import Compression
+    from pcircle.tools.fprof.profile.storage import Blocks, InInode
+    from pcircle.tools.fprof.profile.tree import Tree
+
+SCHEMA = 1
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """A number of entries, their apparent sizes in bytes, and their bytes on disk."""
+
+    number: int
+    bytes: int
+    allocated_bytes: int
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """The entries by kind.
+
+    `specials` has numbers of special files by kind. `hard_linked_names` are names of
+    `hard_linked_files` files, whose bytes count once. `unreadable` directories are included in the
+    directories; `failed` entries have no kind.
+    """
+
+    entries: int
+    files: Amount
+    directories: Amount
+    links: Amount
+    special: Amount
+    specials: dict[str, int]
+    total: Amount
+    hard_linked_names: int
+    hard_linked_files: int
+    unreadable: int
+    failed: int
+
+
+class Bin(msgspec.Struct, frozen=True):
+    """Files above the previous bin, and of at most `up_to` bytes; None: of any size."""
+
+    up_to: int | None
+    number: int
+    bytes: int
+    number_share: float
+    bytes_share: float
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """The sizes of files. Quantiles are within `quantile_error` of their value.
+
+    `exact` means that no file may be in a neighbouring bin, because all edges are edges of fine
+    bins.
+    """
+
+    mean: float
+    median: int | None
+    quantiles: dict[str, int]
+    quantile_error: float
+    largest: int
+    bins: tuple[Bin, ...]
+    exact: bool
+
+
+class Report(Document, frozen=True, kw_only=True):
+    """A profile for output. Times are in seconds, sizes in bytes."""
+
+    roots: tuple[str, ...]
+    taken: str
+    counts: Counts
+    sizes: Sizes
+    largest_directory: Directory | None
+    tree: Tree | None = None
+    by: dict[str, tuple[Group, ...]] | None = None
+    top: Top | None = None
+    blocks: tuple[Blocks, ...] | None = None
+    data_in_inode: InInode | None = None
+    sparse: Sparse | None = None
+    stripes: tuple[Group, ...] | None = None
+    compression: Compression | None = None
+    elapsed_s: float
+    entries_per_s: float
+    reasons: tuple[str, ...]
+    failures: tuple[FailedEntry, ...]
+    failures_omitted: int
+    ranks: tuple[RankWork, ...]
+    rank_summary: RankSummary | UnsetType = UNSET
+
+
+class Stopped(Document, frozen=True, kw_only=True):
+    """The report of a run without a profile, because it did not complete."""
+
+    roots: tuple[str, ...]
+    elapsed_s: float
+    reasons: tuple[str, ...]
+    failures: tuple[FailedEntry, ...]
+    failures_omitted: int
+
+
+def stopped(roots: Sequence[bytes], run: Run) -> Stopped:
+    """Return the report of a run without a profile."""
+    return Stopped(
+        schema=SCHEMA,
+        tool="fprof",
+        version=__version__,
+        exit_code=run.exit_code,
+        roots=tuple(map(show, roots)),
+        elapsed_s=round(run.elapsed_s, 6),
+        reasons=run.reasons,
+        failures=run.failures,
+        failures_omitted=run.failures_omitted,
+    )
+
+
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+
+
+def counts_of(profile: Profile) -> Counts:
+    """Return the entries of a profile by kind."""
+    amounts = {kind: Amount(*tally) for kind, tally in profile.kinds.items()}
+    total = Amount(*map(sum, zip(*profile.kinds.values(), strict=True)))
+    return Counts(
+        entries=total.number + profile.failed,
+        files=amounts["file"],
+        directories=amounts["directory"],
+        links=amounts["link"],
+        special=amounts["special"],
+        specials={name: row[0] for name, row in sorted(profile.specials.items())},
+        total=total,
+        hard_linked_names=profile.names[0],
+        hard_linked_files=profile.names[1],
+        unreadable=profile.unreadable,
+        failed=profile.failed,
+    )
+
+
+def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
+    """Return the histogram of sizes with these edges, or with the edges of this name."""
+    if edges and profile.edges == edges:
+        wanted, rows, exact = list(edges), profile.edge_tallies, True
+    else:
+        wanted = list(edges) or standard_edges(kind, profile.largest_bytes)
+        rows = rebin(profile.sizes, wanted)
+        exact = all(map(is_edge, wanted))
+    number, total, _ = profile.kinds["file"]
+    behind: list[int | None] = [*wanted, None]
+    bins = [
+        Bin(up_to, row[0], row[1], share(row[0], number), share(row[1], total))
+        for up_to, row in zip(behind, [list(r) or [0, 0] for r in rows], strict=True)
+    ]
+    if bins and not bins[-1].number:
+        bins.pop()
+    numbers = {place: tally[0] for place, tally in profile.sizes.items()}
+    found = {f"{q:g}": quantile(numbers, q) for q in QUANTILES}
+    # The middle of a bin may be beyond what is in it.
+    found = {name: size and min(size, profile.largest_bytes) for name, size in found.items()}
+    return Sizes(
+        mean=round(total / number, 3) if number else 0.0,
+        median=found["0.5"],
+        quantiles={name: size for name, size in found.items() if size is not None},
+        quantile_error=RELATIVE_ERROR,
+        largest=profile.largest_bytes,
+        bins=tuple(bins),
+        exact=exact,
+    )
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run went; absent for a profile that was read from a file."""
+
+    exit_code: int
+    elapsed_s: float = 0.0
+    reasons: tuple[str, ...] = ()
+    failures: tuple[FailedEntry, ...] = ()
+    failures_omitted: int = 0
+    reports: tuple[RankReport, ...] = ()
+    rank_summary: RankSummary | UnsetType = UNSET
+
+
+def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
+    """Return the report of a profile."""
+    counts = counts_of(profile)
+    widest = profile.wide[0] if profile.wide else None
+    report = Report(
+        schema=SCHEMA,
+        tool="fprof",
+        version=__version__,
+        exit_code=run.exit_code,
+        roots=tuple(map(show, profile.roots)),
+        taken=moment(profile.taken_s),
+        counts=counts,
+        sizes=sizes_of(profile, wishes.bins, wishes.edges),
+        largest_directory=None if widest is None else directory_of(profile.roots, widest),
+        by={each: groups(profile, each) for each in wishes.by} or None,
+        top=top_of(profile, wishes.top) if wishes.top else None,
+        elapsed_s=round(run.elapsed_s, 6),
+        entries_per_s=round(counts.entries / run.elapsed_s, 3) if run.elapsed_s else 0.0,
+        reasons=run.reasons,
+        failures=run.failures,
+        failures_omitted=run.failures_omitted,
+        ranks=tuple(map(rank_work, run.reports)),
+        rank_summary=run.rank_summary,
+    )
+    return _with_storage(_with_insides(report, profile, wishes), profile, wishes)
+
+
+def _with_storage(report: Report, profile: Profile, wishes: Wishes) -> Report:
+    """Add to the report the space that the files would take elsewhere."""
+    if not wishes.blocks and wishes.in_inode is None:
+        return report
+    from pcircle.tools.fprof.profile.storage import blocks_of, in_inode
+
+    inode = None if wishes.in_inode is None else in_inode(profile, wishes.in_inode)
+    blocks = blocks_of(profile, wishes.blocks, inode) or None
+    return msgspec.structs.replace(report, blocks=blocks, data_in_inode=inode)
+
+
+def _with_insides(report: Report, profile: Profile, wishes: Wishes) -> Report:
+    """Add to the report directories, and findings of examined files."""
+    change = msgspec.structs.replace
+    if wishes.depth is not None:
+        from pcircle.tools.fprof.profile.tree import tree_of
+
+        report = change(report, tree=tree_of(profile, wishes.depth))
+    if wishes.sparse:
+        from pcircle.tools.fprof.profile.inspecting import Sparse
+
+        report = change(report, sparse=Sparse(*profile.sparse))
+    if wishes.stripe:
+        report = change(report, stripes=groups(profile, "stripe"))
+    if wishes.pieces:
+        from pcircle.tools.fprof.profile.sampling import compression_of
+
+        report = change(report, compression=compression_of(profile))
+    return report

@@ -1,0 +1,253 @@
+"""The report as text: tables for people, which `awk` can split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pcircle.core.units import format_count, format_duration, format_size
+from pcircle.ui import table
+from pcircle.ui.report import plural
+
+if TYPE_CHECKING:
+    from pcircle.tools.fprof.profile.groups import Group, Top
+    from pcircle.tools.fprof.profile.inspecting import Sparse
+    from pcircle.tools.fprof.profile.sampling import Compression
+    from pcircle.tools.fprof.profile.storage import Blocks, InInode
+    from pcircle.tools.fprof.profile.tree import Tree
+    from pcircle.tools.fprof.reports.report import Amount, Report, Sizes
+
+_ROWS = 20  # of a table that may have thousands
+_TITLES = {
+    "stripe": "Lustre layout",
+    "ext": "extension",
+    "dirsize": "size of directory",
+    "age": "modified",
+}
+_BAR_CELLS = 20
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def bar(share: float, *, unicode: bool, cells: int = _BAR_CELLS) -> str:
+    """Return a bar in proportion to the share, of 1 to `cells` cells; empty only for 0."""
+    if share <= 0:
+        return ""
+    if not unicode:
+        return "#" * max(1, round(share * cells))
+    eighths = max(1, round(share * cells * 8))
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
+
+
+def render(report: Report, *, unicode: bool) -> Iterator[str]:
+    """Return the parts of the report; each ends with a newline."""
+    if report.tree is not None:
+        yield _tree(report.tree)
+    yield _counts(report)
+    yield _sizes(report.sizes, unicode=unicode)
+    yield _epilogue(report)
+    for dimension, groups in (report.by or {}).items():
+        yield _groups(dimension, groups, unicode=unicode)
+    if report.top is not None:
+        yield from _top(report.top)
+    if report.data_in_inode is not None:
+        yield _in_inode(report.data_in_inode)
+    if report.blocks is not None:
+        yield _blocks(report.blocks)
+    if report.sparse is not None:
+        yield _sparse(report.sparse)
+    if report.stripes is not None:
+        yield _groups("stripe", report.stripes, unicode=unicode)
+    if report.compression is not None:
+        yield _compression(report.compression)
+
+
+def _tree(tree: Tree) -> str:
+    rows = [
+        [
+            format_size(each.bytes),
+            f"{each.share:.1%}",
+            format_count(each.entries),
+            each.path,
+        ]
+        for each in tree.directories
+    ]
+    header = ("size", "share", "entries", "directory, including subdirectories")
+    text = table.render(rows, align="rrrl", header=header)
+    if tree.complete:
+        return text
+    return text + f"Directories of at most {format_size(tree.omitted_bytes)} may be missing.\n"
+
+
+def _amount(name: str, amount: Amount) -> list[str]:
+    return [
+        name,
+        format_count(amount.number),
+        format_size(amount.bytes),
+        format_size(amount.allocated_bytes),
+    ]
+
+
+def _counts(report: Report) -> str:
+    counts = report.counts
+    rows = [
+        _amount("files", counts.files),
+        _amount("directories", counts.directories),
+        _amount("symbolic links", counts.links),
+        _amount("special files", counts.special),
+        *([f"  {kind}", format_count(number), "", ""] for kind, number in counts.specials.items()),
+        _amount("all", counts.total),
+    ]
+    return table.render(rows, align="lrrr", header=("", "number", "size", "on disk"))
+
+
+def _sizes(sizes: Sizes, *, unicode: bool) -> str:
+    rows = []
+    below = None
+    for each in sizes.bins:
+        label = f"> {format_size(below or 0)}" if each.up_to is None else format_size(each.up_to)
+        below = each.up_to
+        rows.append(
+            [
+                label,
+                format_count(each.number),
+                f"{each.number_share:.2%}",
+                bar(each.number_share, unicode=unicode),
+                format_size(each.bytes),
+                f"{each.bytes_share:.2%}",
+                bar(each.bytes_share, unicode=unicode),
+            ]
+        )
+    for row in rows:
+        row[3] = row[3].ljust(_BAR_CELLS)
+    header = ("size up to", "files", "", "", "bytes", "", "")
+    text = table.render(rows, align="rrrlrrl", header=header)
+    return text if sizes.exact else text + "Approximate edges: within 1/64 of a size.\n"
+
+
+def _epilogue(report: Report) -> str:
+    counts, sizes = report.counts, report.sizes
+    median = "none" if sizes.median is None else format_size(sizes.median)
+    rows = [
+        ["mean size", format_size(round(sizes.mean))],
+        ["median size", median],
+        ["largest file", format_size(sizes.largest)],
+    ]
+    widest = report.largest_directory
+    if widest is not None:
+        entries = plural(widest.entries, "entry", "entries")
+        rows.append(["largest directory", f"{entries} in {widest.path}"])
+    if counts.hard_linked_names:
+        names = plural(counts.hard_linked_names, "name", "names")
+        files = plural(counts.hard_linked_files, "file", "files")
+        rows.append(["hard links", f"{names} of {files}, counted once in bytes"])
+    if counts.unreadable:
+        rows.append(["unreadable", plural(counts.unreadable, "directory", "directories")])
+    if counts.failed:
+        rows.append(["failed", plural(counts.failed, "entry", "entries")])
+    return table.render(rows, align="ll")
+
+
+def _groups(dimension: str, groups: Sequence[Group], *, unicode: bool) -> str:
+    of_directories = dimension == "dirsize"
+    rows = [
+        [
+            each.label,
+            format_count(each.number),
+            f"{each.number_share:.2%}",
+            bar(each.number_share, unicode=unicode).ljust(_BAR_CELLS),
+            format_count(each.bytes) if of_directories else format_size(each.bytes),
+            f"{each.bytes_share:.2%}",
+            bar(each.bytes_share, unicode=unicode),
+        ]
+        for each in groups[:_ROWS]
+    ]
+    first = _TITLES.get(dimension, dimension)
+    counted = ("directories", "", "", "entries") if of_directories else ("files", "", "", "bytes")
+    text = table.render(rows, align="lrrlrrl", header=(first, *counted, "", ""))
+    more = len(groups) - _ROWS
+    return text + (f"and {format_count(more)} more\n" if more > 0 else "")
+
+
+def _top(top: Top) -> Iterator[str]:
+    for title, files in (
+        ("largest files", top.largest),
+        ("newest files", top.newest),
+        ("oldest files", top.oldest),
+    ):
+        values = [[each.modified or format_size(each.bytes or 0), each.path] for each in files]
+        yield table.render(values, align="rl", header=(title, ""))
+    for title, listed in (
+        ("directories by bytes", top.directories_by_bytes),
+        ("directories by entries", top.directories_by_entries),
+    ):
+        rows = [
+            [
+                format_size(each.bytes),
+                format_count(each.entries),
+                format_size(each.all_bytes),
+                format_count(each.all_entries),
+                each.path,
+            ]
+            for each in listed
+        ]
+        header = ("in it", "entries", "including subdirectories", "entries", title)
+        yield table.render(rows, align="rrrrl", header=header)
+
+
+def _in_inode(found: InInode) -> str:
+    files = plural(found.number, "file", "files")
+    text = (
+        f"{files} ({found.number_share:.2%}) of at most {format_size(found.limit_bytes)} would lie "
+        f"within their inodes: {format_size(found.bytes)} ({found.bytes_share:.2%})\n"
+    )
+    if found.limit_bytes == found.asked_bytes:
+        return text
+    asked, limit = map(format_count, (found.asked_bytes, found.limit_bytes))
+    return text + f"{asked} bytes is rounded down to {limit}.\n"
+
+
+def _blocks(blocks: Sequence[Blocks]) -> str:
+    rows = [
+        [
+            format_size(each.block_bytes),
+            format_size(each.space_bytes),
+            f"{each.efficiency:.2%}",
+            format_size(each.subblock_bytes),
+            format_count(each.subblocks),
+            format_size(each.subblocks_space_bytes),
+            f"{each.subblocks_efficiency:.2%}",
+        ]
+        for each in blocks
+    ]
+    header = ("block", "whole blocks", "used", "subblock", "subblocks", "space", "used")
+    return table.render(rows, align="rrrrrrr", header=header)
+
+
+def _sparse(sparse: Sparse) -> str:
+    rows = [
+        ["files smaller on disk", plural(sparse.number, "file", "files")],
+        ["their size", format_size(sparse.bytes)],
+        ["on disk", format_size(sparse.allocated_bytes)],
+        ["in holes", format_size(sparse.hole_bytes)],
+        ["saved by compression", format_size(sparse.compressed_bytes)],
+    ]
+    if sparse.unknown:
+        rows.append(["not examined", plural(sparse.unknown, "file", "files")])
+    return table.render(rows, align="lr")
+
+
+def _compression(found: Compression) -> str:
+    pieces = f"{format_count(found.pieces)} of {format_count(found.of_pieces)} pieces"
+    unread = f", {format_count(found.unread)} unread" if found.unread else ""
+    return (
+        f"Compressed ({found.method}), files would take {found.ratio:.1%} +- {found.error:.1%} of "
+        f"their bytes (95 % confidence),\nand save {format_size(found.saved_bytes)} +- "
+        f"{format_size(found.saved_error_bytes)}; estimated from {pieces}{unread}.\n"
+    )
+
+
+def summary(report: Report) -> str:
+    """Return the result in one line."""
+    entries = plural(report.counts.entries, "entry", "entries")
+    rate = format_count(round(report.entries_per_s))
+    return f"profiled {entries} in {format_duration(report.elapsed_s)}: {rate} entries/s"

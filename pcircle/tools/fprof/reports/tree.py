@@ -1,0 +1,229 @@
+"""The largest directories as a tree, fitted to a terminal.
+
+A profile keeps the 4,096 largest directories, each including subdirectories (`profile.model`). A
+directory is at least as large as its subdirectories, so the first directories form a tree without
+gaps, and no omitted directory is larger than the last one. So the output is exact, whatever the
+number of directories.
+
+The tree has as many rows as fit above the rest of the report. A directory whose bytes are all in
+one subdirectory shares a row with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+import msgspec
+
+from pcircle.core.units import format_count, format_size
+from pcircle.tools.fprof.profile.groups import share
+from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Profile
+from pcircle.tools.fprof.profile.tree import below_of
+from pcircle.tools.fprof.reports.text import bar
+from pcircle.ui import table
+from pcircle.ui.names import show
+from pcircle.ui.report import plural
+
+FEWEST_ROWS = 10  # though the rest of the report then moves the first ones out of sight
+_LINES, _COLUMNS = 24, 80  # of a terminal that does not say
+_ENTRIES_FROM_COLUMNS = 60  # narrower terminals show sizes and names
+_BAR_FROM_COLUMNS = 72
+_MAX_BAR_CELLS = 20
+_FEWEST_NAME_CELLS = 8
+_OWN = "(files in it)"
+_HEADERS = {
+    2: ("size", "directory"),
+    4: ("size", "share", "entries", "directory"),
+    5: ("size", "share", "", "entries", "directory"),
+}
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """The terminal to which a tree is fitted."""
+
+    lines: int
+    columns: int
+
+
+class _Row(msgspec.Struct):
+    """A row of the tree; `below` are the rows of its contents."""
+
+    name: str
+    entries: int
+    bytes: int
+    below: list[_Row] = []
+    is_own: bool = False  # not a directory, but the files in one
+    directories: int = 1  # that share it
+
+
+def terminal_of(stream: TextIO | None) -> Terminal | None:
+    """Return the terminal of a stream, or None. COLUMNS and LINES override its size."""
+    try:
+        if stream is None or not stream.isatty():
+            return None
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):  # it is closed, or no file at all
+        return None
+    lines, columns = _given("LINES") or size.lines, _given("COLUMNS") or size.columns
+    return Terminal(lines or _LINES, columns or _COLUMNS)
+
+
+def _given(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < len("100000") else 0
+
+
+class _Fitted(msgspec.Struct):
+    """Rows of the largest directories, and the bytes of the largest omitted directory."""
+
+    rows: list[_Row]
+    shown: int  # directories
+    omitted_bytes: int
+
+
+def _fitted(profile: Profile, most: int) -> _Fitted:
+    """Return the largest directories in at most `most` rows."""
+    kept = profile.weights
+    count = most
+    while True:
+        rows = _grown(profile, kept[:count], full=count < len(kept))
+        spare = most - _count(rows)
+        if spare <= 0 or count >= len(kept):
+            break
+        count += spare  # as some share a row
+    shown = min(count, len(kept))
+    rest = kept[count] if count < len(kept) else kept[-1] if len(kept) == MAX_DIRECTORIES else None
+    omitted = 0 if rest is None else rest.size_bytes
+    for _ in range(-spare):
+        row = _without_least(rows)
+        if not row.is_own:
+            shown, omitted = shown - row.directories, max(omitted, row.bytes)
+    return _Fitted(rows, shown, omitted)
+
+
+def _count(rows: Sequence[_Row]) -> int:
+    return sum(1 + _count(row.below) for row in rows)
+
+
+def _without_least(rows: list[_Row]) -> _Row:
+    """Remove the smallest row without rows below it."""
+    holder, least = rows, rows[-1]
+    waiting = [rows]
+    while waiting:
+        some = waiting.pop()
+        waiting += [row.below for row in some if row.below]
+        if not some[-1].below and (least.below or some[-1].bytes <= least.bytes):
+            holder, least = some, some[-1]
+    return holder.pop()
+
+
+def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> list[_Row]:
+    """Return rows of directories, and of files directly in them if these are as large."""
+    below = below_of(rows)
+    least = rows[-1].size_bytes if rows and full else 0
+
+    def made(directory: DirectoryRow) -> _Row:
+        name = show(directory.path.rpartition(b"/")[2] or profile.roots[directory.root])
+        inner = below.get((directory.root, directory.path), [])
+        row = _Row(name, directory.entries, directory.size_bytes, list(map(made, inner)))
+        if len(inner) == 1 and inner[0].size_bytes == directory.size_bytes:
+            only = row.below[0]
+            row.name = f"{name.rstrip('/')}/{only.name}"
+            row.below, row.directories = only.below, only.directories + 1
+        elif inner and directory.own_bytes > least:
+            number = max(0, directory.own_entries - len(inner))
+            row.below.append(_Row(_OWN, number, directory.own_bytes, is_own=True))
+            row.below.sort(key=lambda each: -each.bytes)
+        return row
+
+    return list(map(made, below.get(None, [])))
+
+
+def lines_of(parts: Sequence[str], terminal: Terminal) -> int:
+    """Return the number of lines for the rest of the report.
+
+    This includes empty lines between parts, the head and the foot of the tree, and the prompt.
+    """
+    lines = [line for part in parts for line in (*part.splitlines(), "")]
+    return 3 + sum(max(1, -(-table.cell_width(line) // terminal.columns)) for line in lines)
+
+
+def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -> str:
+    """Return the tree for a terminal of which `taken` lines are used; empty without content."""
+    fitted = _fitted(profile, max(FEWEST_ROWS, terminal.lines - taken))
+    if not fitted.rows:
+        return ""
+    total = sum(row.bytes for row in fitted.rows)
+    lines = list(_lines(fitted.rows, _GLYPHS[unicode]))
+    cells = _cells(lines, total, terminal.columns, unicode=unicode)
+    omitted = profile.kinds["directory"][0] - fitted.shown
+    align = "r" * (len(cells[0]) - 1) + "l"
+    text = table.render(cells, align=align, header=_HEADERS[len(cells[0])])
+    if omitted > 0:
+        count = plural(omitted, "smaller directory", "smaller directories")
+        foot = f"and {count} of at most {format_size(fitted.omitted_bytes)}"
+        text += (foot if len(foot) <= terminal.columns else f"and {count}") + "\n"
+    return text
+
+
+class _Glyphs(msgspec.Struct, frozen=True):
+    """The characters of branches."""
+
+    inner: str
+    last: str
+    along: str
+    cut: str
+
+
+_GLYPHS = {
+    True: _Glyphs("├─ ", "└─ ", "│  ", "…"),
+    False: _Glyphs("|- ", "`- ", "|  ", "..."),
+}
+
+
+def _lines(rows: Sequence[_Row], glyphs: _Glyphs) -> Iterator[tuple[_Row, str]]:
+    """Return each row with the branches that lead to it."""
+    waiting = [(row, "", "") for row in reversed(rows)]
+    while waiting:
+        row, branch, stem = waiting.pop()
+        yield row, branch
+        for place, inner in enumerate(reversed(row.below)):
+            mark, on = (glyphs.inner, glyphs.along) if place else (glyphs.last, "   ")
+            waiting.append((inner, stem + mark, stem + on))
+
+
+def _cells(
+    lines: Sequence[tuple[_Row, str]], total: int, columns: int, *, unicode: bool
+) -> list[list[str]]:
+    """Return the rows of the table, fitted to the terminal; narrow ones have fewer columns."""
+    cells = []
+    bar_cells = min(_MAX_BAR_CELLS, (columns - 2 * _BAR_FROM_COLUMNS // 3) // 3)
+    for row, _ in lines:
+        part = share(row.bytes, total)
+        some = [format_size(row.bytes)]
+        if columns >= _ENTRIES_FROM_COLUMNS:
+            some += [f"{part:.1%}", format_count(row.entries)]
+        if columns >= _BAR_FROM_COLUMNS:
+            some.insert(2, bar(part, unicode=unicode, cells=bar_cells).ljust(bar_cells))
+        cells.append(some)
+    header = _HEADERS[len(cells[0]) + 1][:-1]
+    columns_of = zip(header, *cells, strict=True)
+    taken = sum(max(map(len, column)) + 2 for column in columns_of)
+    left = max(_FEWEST_NAME_CELLS, columns - taken)
+    for some, (row, branch) in zip(cells, lines, strict=True):
+        some.append(_name(row.name, branch, left, _GLYPHS[unicode].cut))
+    return cells
+
+
+def _name(name: str, branch: str, cells: int, cut: str) -> str:
+    """Return a name with its branches, cut to `cells`: of a root its end, else its beginning."""
+    if len(branch) > cells - _FEWEST_NAME_CELLS:
+        branch = cut + branch[len(branch) - max(0, cells - _FEWEST_NAME_CELLS - len(cut)) :]
+    room = cells - len(branch)
+    if table.cell_width(name) <= room:
+        return branch + name
+    while name and table.cell_width(name) > room - len(cut):
+        name = name[:-1] if branch else name[1:]
+    return branch + name + cut if branch else cut + name

@@ -1,0 +1,220 @@
+"""Profiling as a task: the work of each kind of item, and the merging of sums.
+
+The walk (`pcircle.walk`) goes through the trees. A directory is complete when everything below it
+is complete, on whichever rank. The sums of a rank (`profile.collect`) stay there until the end of
+the job and are then merged up the tree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pcircle.core.guards import require, require_type
+from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
+from pcircle.fs.stats import Stats, divide
+from pcircle.runtime import Context, PartedTask
+from pcircle.tool.failures import Failure, Recalled
+from pcircle.tools.fprof.counters import Counters
+from pcircle.tools.fprof.items import (
+    Claims,
+    Done,
+    FileLines,
+    Item,
+    Lines,
+    Mixed,
+    added,
+    narrow,
+    wide,
+)
+from pcircle.tools.fprof.plan import Plan
+from pcircle.tools.fprof.profile.collect import Collector
+from pcircle.tools.fprof.profile.inodes import Claim, Inodes, unpack
+from pcircle.tools.fprof.profile.model import Profile, merge
+from pcircle.tools.fprof.profile.packing import pack
+from pcircle.tools.fprof.profile.packing import unpack as unpacked
+from pcircle.tools.fprof.visitor import Means, ProfileVisitor
+from pcircle.walk.items import SINK_ITEMS, Batch, Gather, Tree
+from pcircle.walk.roots import open_roots
+from pcircle.walk.walker import Scope, Walker
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+    from pcircle.tools.fprof.entries import Entries
+    from pcircle.tools.fprof.filelists import FileLists
+    from pcircle.tools.fprof.items import Sum
+    from pcircle.tools.fprof.profile.looks import Looks
+
+_LIST_BYTES = 1 << 20  # of a list, that are divided at once
+
+
+class ProfileTask(PartedTask[Item, Done]):
+    """One rank's part of a profile; with `first`, the part of another worker of that rank."""
+
+    notice_type = Failure | Recalled | FileLines
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        size: int,
+        lists: Lists | None = None,
+        first: ProfileTask | None = None,
+        number: int = 0,
+    ) -> None:
+        super().__init__()
+        division = divide(plan.threads)
+        self.threads, self.max_threads = division.workers, division.most
+        self._lists = lists  # on rank 0
+        self.counters = Counters(first=first is None)
+        self._plan = plan
+        self._rank = rank
+        self._size = size
+        inodes: Inodes | None = None if first is None else first._collector.inodes
+        self._collector: Collector = Collector(plan.facets, plan.top, plan.edges, inodes)
+        self._lists_of_files: FileLists | None = None
+        if plan.lists:
+            from pcircle.tools.fprof.filelists import FileLists
+
+            self._lists_of_files = FileLists(plan.lists, plan.list_end, plan.roots)
+        self._looks: Looks | None = None
+        if {"sparse", "stripe", "compress"}.intersection(plan.facets):
+            from pcircle.tools.fprof.profile.looks import Looks  # most runs need none
+
+            tell = None if self._lists_of_files is None else self._lists_of_files.add
+            self._looks = Looks(plan.facets, plan.pieces, self.counters, tell)
+        self._stats = Stats(division.helped_of(number))
+        identify = device_and_inode if plan.one_node else inode_alone
+        self._directories = open_roots(plan.roots, plan.directory, identify, is_first=first is None)
+        self._entries: Entries | None = None
+        if plan.index is not None:
+            from pcircle.tools.fprof.entries import Entries  # as above
+
+            kept: Entries | None = None if first is None else first._entries
+            self._entries = Entries(plan, rank, kept)
+        added = (self.counters, self._collector, self._stats, self._directories)
+        means = Means(*added, self._looks, self._entries, self._lists_of_files)
+        self._visitor = ProfileVisitor(plan, rank, size, means)
+        # Of a mount point the visitor says whether it is entered.
+        self._walker: Walker[Sum] = Walker(
+            self._visitor,
+            Scope(plan.rules, wanted=plan.wanted, now_ns=plan.now_ns),
+            self._directories,
+            None,
+            self.counters,
+            rank,
+        )
+
+    def close(self) -> None:
+        """Release the directories."""
+        self._collector.inodes.close()
+        for part in self.parts:
+            part._stats.close()
+            part._directories.close()
+
+    @property
+    def counted(self) -> Counters:
+        return self.counters
+
+    def beside(self, number: int) -> ProfileTask:
+        return ProfileTask(self._plan, self._rank, self._size, self._lists, self, number)
+
+    def finish(self) -> Done:
+        return Done(profile=pack(reduce(merge, (part._end() for part in self.parts))))
+
+    def _end(self) -> Profile:
+        """Return the profile of this worker."""
+        profile = self._collector.end(tuple(root.shown for root in self._plan.roots))
+        if self._looks is not None:
+            self._looks.end(profile, self._plan.pieces)
+        profile.failed = self.counters.failed
+        profile.unreadable = self.counters.unreadable
+        return profile
+
+    def seed(self) -> Iterable[Item]:
+        return self._begun() if self._entries is None else [Gather(tuple(self._begun()))]
+
+    def _begun(self) -> Iterator[Tree | Mixed | Lines]:
+        if self._lists is not None:
+            only = self._lists.parts[0].listed
+            if only is not None:
+                yield Lines(0, only, 1.0)
+                return
+        weight = 1.0 / len(self._plan.roots)
+        self.counters.found += len(self._plan.roots)
+        for number, root in enumerate(self._plan.roots):
+            if root.name:
+                yield Mixed(number, HOLDER, root.name, weight)
+            else:
+                self.counters.scans_due += 1
+                yield Tree(number, b"", weight)
+
+    def process(self, item: Item, context: Context[Item]) -> Any:
+        if isinstance(item, SINK_ITEMS):
+            return require(self._entries).sink.process(item, context)
+        began_s = time.perf_counter()
+        own: Any = Done()
+        if isinstance(item, Tree):
+            walked = self._walker.tree(item, context)
+            own = walked if isinstance(walked, list) else Done({item.slot: narrow(walked)})
+        elif isinstance(item, Batch):
+            own = Done({item.slot: narrow(self._walker.batch(item, context))})
+        elif isinstance(item, Mixed):
+            self._visitor.mixed(item, context)
+        elif isinstance(item, Lines):
+            self._lines(item, context)
+        else:
+            for claim in unpack(item.packed):
+                self._collector.claim(claim)
+        for home, claims in self._visitor.claims.items():
+            context.post(home, [Claims(b"".join(map(Claim.pack, claims)))])
+        self._visitor.claims.clear()
+        if self._lists_of_files is not None:
+            self._lists_of_files.tell(context)
+        self.counters.work_s += time.perf_counter() - began_s
+        return own
+
+    def merge(self, a: Done, b: Done) -> Done:
+        profile = a.profile or b.profile
+        if a.profile and b.profile:
+            profile = pack(merge(unpacked(a.profile), unpacked(b.profile)))
+        slots = dict(a.slots)
+        for slot, part in b.slots.items():
+            known = slots.get(slot)
+            slots[slot] = part if known is None else narrow(added(wide(known), wide(part)))
+        return Done(slots, profile)
+
+    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
+        if isinstance(item, SINK_ITEMS):
+            return require(self._entries).sink.join(item, own, merged, context)
+        if isinstance(own, list):
+            slots = {slot: wide(part) for slot, part in merged.slots.items()}
+            whole = self._walker.join(own, slots, context)
+            return Done({require_type(Tree, item).slot: narrow(whole)})
+        return self.merge(require_type(Done, own), merged)
+
+    def _lines(self, item: Lines, context: Context[Item]) -> None:
+        """Divide the entries of a list among all ranks."""
+        if self._lists is None:
+            context.post(0, [item])
+            return
+        from pcircle.tools.fprof.listing import divided
+
+        # The rest waits until this is done, so that not all of a long list is in memory.
+        only, rest = self._lists.cut(item.only, _LIST_BYTES)
+        whole = item.only.end - item.only.begin
+        weight = item.weight * (only.end - only.begin) / whole if whole else item.weight
+        if rest.is_range:
+            context.spawn([Lines(item.root, rest, item.weight - weight)])
+        count = sum(1 for _ in self._lists.records(only))
+        if not count:
+            self.counters.weight += weight
+        for part in divided(self._lists.records(only), item.root, weight / max(1, count)):
+            if context.stopping:
+                break
+            names = part.names.count(b"\0") + 1
+            self.counters.found += names
+            self.counters.scans_due += names if isinstance(part, Tree) else 0
+            context.spawn([part])

@@ -1,0 +1,324 @@
+"""The meaning of the options of fsum, and the run with them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pcircle.core.errors import UsageError
+from pcircle.core.values import chunk_bytes
+from pcircle.fs.directories import working_directory
+from pcircle.fs.safe_open import any_link, named
+from pcircle.ops.digest.algorithms import (
+    DEFAULT,
+    check_name,
+    ensure_usable,
+    get_algorithm,
+    import_early,
+)
+from pcircle.runtime import Observer, Task
+from pcircle.tool.failures import line_of
+from pcircle.tool.filters import now_ns, refuse_ageless
+from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
+from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
+from pcircle.tool.program import ToolProgram, called, run_tool
+from pcircle.tools.fsum.console import Console, tell_differences
+from pcircle.tools.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
+from pcircle.tools.fsum.task import SumTask
+from pcircle.transport.launch import launched
+from pcircle.ui import jsonout
+from pcircle.ui.names import show
+from pcircle.walk.attributes import ANY
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+    from pcircle.ops.digest.checksums import ChecksumLine
+    from pcircle.ops.digest.manifest import Manifest
+    from pcircle.walk.roots import Root
+
+# What only some runs need is imported where they need it: the start is a part of every run.
+
+
+_WHOLE_CHUNKS = "--chunksize cannot be combined with digests of whole files"
+
+
+class Options(Common, frozen=True, kw_only=True):
+    """The resolved options of fsum.
+
+    With `files_from` and `deep` listed directories include their contents. `output` is the manifest
+    to write, `against` the manifest, or the list of digests, to compare with; with `whole` each
+    file gets a digest of its own.
+    """
+
+    paths: tuple[bytes, ...]
+    algorithm: str | None = None
+    chunk_bytes: int | None = None
+    deep: bool = False
+    output: bytes | None = None
+    against: bytes | None = None
+    mode: Against = "check"
+    whole: bool = False
+
+
+class SumProgram(ToolProgram):
+    """The program of fsum, for the runtime."""
+
+    name = "fsum"
+    reads_only, plan_type = True, Plan
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        self._options = options
+        self._expected: Sequence[ChecksumLine] = ()  # on rank 0
+        self._bad_lines = 0  # among them
+        self._first_bad: tuple[str, ...] = ()
+        self._lists: Lists | None = None  # on rank 0
+        self._output: bytes | None = None
+        self._parts: bytes | None = None  # the file that a manifest grows from
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        options = self._options
+        if not options.whole and options.against is None:
+            try:
+                get_algorithm(options.algorithm or DEFAULT)
+            except ValueError as error:
+                raise UsageError(f"--algorithm: {error}") from None
+        plan = self._decide(len(nodes), one_node=len(set(nodes)) == 1)
+        if options.output is not None:
+            plan = self._prepare_output(options.output, plan)
+        self.begin_log(options.error_log)
+        return msgspec.msgpack.encode(plan)
+
+    def withdraw(self) -> None:
+        if self._parts is not None:
+            os.unlink(self._parts)
+
+    def prepare_again(self, plan: bytes, ranks: int) -> bytes:
+        """Return the plan without the parts of a manifest that earlier ranks have written."""
+        if self._parts is not None:
+            from pcircle.walk.sink import remove  # only where ranks were lost
+
+            remove(self._parts, msgspec.msgpack.decode(plan, type=Plan).ranks)
+        return super().prepare_again(plan, ranks)
+
+    def _prepare_output(self, output: bytes, plan: Plan) -> Plan:
+        """Return the plan with a place for the parts of a manifest."""
+        from pcircle.tools.fsum.publishing import destination_of, own_files, place_for, refuse_data
+
+        self._output = destination_of(output, plan.directory)
+        refuse_data(self._output, plan)
+        self._parts = parts = place_for(self._output)
+        own = [Own(*os.path.split(self._output)), Own(*os.path.split(parts), parts=True)]
+        found = own_files(plan.roots[0], plan.directory, own)
+        return msgspec.structs.replace(plan, parts=parts, own=(*plan.own, *found))
+
+    def _decide(self, ranks: int, *, one_node: bool) -> Plan:
+        """Return the plan without the manifest to write."""
+        options = self._options
+        if options.json is not None:
+            jsonout.check(options.json)
+        refuse_ageless(options.wanted, options.paths)
+        chunk = options.chunk_bytes
+        old, name, listed = self._compared()
+        here = working_directory()
+        against = None if old is None else self._place_of_old(here)
+        plan = Plan(
+            roots=self._roots(options.paths or _recorded(old)),
+            algorithm=name,
+            large_bytes=min(LARGE_BYTES, chunk or LARGE_BYTES),
+            chunk_bytes=chunk,
+            directory=here,
+            one_node=one_node,
+            ranks=ranks,
+            rules=rules_of(options.filters, null=options.null),
+            wanted=options.wanted,
+            now_ns=now_ns(),
+            one_file_system=options.one_file_system,
+            listing=options.files_from is not None,
+            against=against,
+            mode=options.mode,
+            whole=options.whole or listed,
+            listed=listed,
+            threads=options.threads,
+        )
+        if listed and plan.roots[0].name:
+            raise UsageError(f"'{show(plan.roots[0].shown)}' is not a directory")
+        if options.files_from is not None:
+            self._lists = lists_of(options, plan.roots, self.complain, whole=options.deep)
+        if against is not None:
+            from pcircle.tools.fsum.publishing import own_files
+
+            found = own_files(plan.roots[0], here, [Own(*os.path.split(against))])
+            plan = msgspec.structs.replace(plan, own=found)
+        return plan
+
+    def _roots(self, paths: Sequence[bytes]) -> tuple[Root, ...]:
+        """Return the roots of operands, or of a manifest. UsageError."""
+        if not self._options.strict_operands:
+            return resolve(paths)
+        refuse_loose(paths)
+        return strictly(resolve(paths))
+
+    def _place_of_old(self, here: bytes) -> bytes:
+        """Return the path of the old manifest; each rank opens it without following links."""
+        path = os.path.join(here, self._options.against or b"")
+        if self._options.insecure_links:
+            with named(path) as place:
+                return path if place.descriptor else place.path
+        return path
+
+    def _compared(self) -> tuple[Manifest | None, str, bool]:
+        """Return the manifest to compare with, the algorithm, and whether it is a list."""
+        options = self._options
+        if options.against is None:
+            return None, options.algorithm or "xxh128", False
+        from pcircle.ops.digest.manifest import Manifest
+        from pcircle.tools.fsum.publishing import read_against
+
+        found = read_against(options.against, options.algorithm, options.mode, null=options.null)
+        if isinstance(found, Manifest):
+            if options.algorithm not in (None, found.algorithm.name):
+                shown = show(options.against)
+                raise UsageError(f"--algorithm: '{shown}' was made with {found.algorithm.name}")
+            return found, found.algorithm.name, False
+        if options.filters or options.files_from is not None or options.one_file_system:
+            raise UsageError(
+                "--check of a checksum list cannot be combined with filters, --files-from or -x"
+            )
+        if options.chunk_bytes is not None:
+            raise UsageError(_WHOLE_CHUNKS)
+        self._expected, self._bad_lines = found.lines, found.malformed_count
+        shown = show(options.against)
+        self._first_bad = tuple(f"'{shown}': {reason}" for reason in found.first_errors)
+        return None, found.algorithm, True
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        decided = msgspec.msgpack.decode(plan, type=Plan)
+        lists = self._lists if rank == 0 else None
+        if decided.whole:
+            from pcircle.tools.fsum.whole import WholeTask
+
+            whole = WholeTask(decided, rank, self._expected, lists)
+            self.close, whole.line_of = whole.close, self._line_of
+            return whole
+        ensure_usable(decided.algorithm, rank)
+        task = SumTask(decided, rank, size, lists)
+        self.close, task.line_of = task.close, self._line_of
+        return task
+
+    @property
+    def _line_of(self) -> Callable[[Any], bytes] | None:
+        """Return the formatter of the error log, if there is one."""
+        return None if self._options.error_log is None else line_of
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        options = self._options
+        return Console(
+            msgspec.msgpack.decode(plan, type=Plan),
+            options,
+            self.log,
+            output=self._output,
+            bad_lines=self._bad_lines,
+            first_bad=self._first_bad,
+        )
+
+
+def sum_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line and return the exit code. UsageError."""
+    if not all(typed.operands):
+        raise UsageError("empty file name")
+    if typed.diff is not None:
+        return _diff(typed)
+    if typed.recursive and typed.files_from is None:
+        raise UsageError("--recursive requires --files-from")
+    if typed.check is None:  # a list of digests may have lines that end with NUL
+        refuse_idle_null(typed)
+    against, mode = _against(typed)
+    output = typed.output if mode != "update" else typed.output or against
+    if not typed.operands and against is None:
+        raise UsageError("missing operand PATH")
+    if len(typed.operands) > 1 and (output or against):
+        given = "check" if mode == "quick" else mode
+        used = "-o takes one PATH" if typed.output else f"--{given} takes one ROOT"
+        raise UsageError(f"{used}: extra operand '{typed.operands[1]}'")
+    if output and mode != "update" and against is not None:
+        raise UsageError("--output cannot be combined with --check or --rot")
+    options = Options(
+        **common(typed),
+        paths=tuple(map(os.fsencode, typed.operands)),
+        algorithm=typed.algorithm,
+        chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
+        deep=typed.recursive,
+        output=None if output is None else os.fsencode(output),
+        against=None if against is None else os.fsencode(against),
+        mode=mode,
+        whole=typed.format == "coreutils",
+    )
+    if options.whole and (output or against):
+        raise UsageError("--format=coreutils cannot be combined with manifests")
+    if options.wanted != ANY and (output or against):
+        raise UsageError("manifests cannot be combined with filters by time, size, owner or kind")
+    if options.whole and options.chunk_bytes is not None:
+        raise UsageError(_WHOLE_CHUNKS)
+    return _run(options)
+
+
+def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:
+    """Return the manifest to compare with, and the mode."""
+    modes: tuple[Against, ...] = ("check", "update", "rot")
+    given = [mode for mode in modes if getattr(typed, mode) is not None]
+    if len(given) > 1:
+        raise UsageError(f"--{given[0]} cannot be combined with --{given[1]}")
+    if typed.quick and given != ["check"]:
+        raise UsageError("--quick requires --check")
+    if typed.strict and given != ["check"]:
+        raise UsageError("--strict requires --check")
+    if not given:
+        return None, "check"
+    return getattr(typed, given[0]), "quick" if typed.quick else given[0]
+
+
+def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
+    """Return the path of a manifest; lists are relative to the working directory."""
+    return (b".",) if old is None else (old.root.name,)
+
+
+def _diff(typed: argparse.Namespace) -> int:
+    """Compare two manifests, on rank 0 of a launched job; other ranks do nothing."""
+    refuse_others(typed, "two manifests", format="pcsig")
+    if launched().rank:
+        return 0
+    from pcircle.tools.fsum.diffing import differences
+    from pcircle.tools.fsum.publishing import read_manifest
+
+    with any_link(typed.insecure_links):
+        old, new = (read_manifest(os.fsencode(name)) for name in typed.diff)
+    if old.algorithm.name != new.algorithm.name:
+        raise UsageError("--diff: the manifests use different algorithms")
+    with any_link(typed.insecure_links):
+        return tell_differences(differences(old, new), typed.json)
+
+
+def _run(options: Options) -> int:
+    try:
+        if options.whole:
+            from pcircle.ops.digest.checksums import new_hasher
+
+            new_hasher(options.algorithm or "xxh128")
+        elif options.against is None:
+            check_name(options.algorithm or DEFAULT)
+        if not options.whole:
+            import_early(options.algorithm or DEFAULT)
+    except ValueError as error:
+        raise UsageError(f"--algorithm: {error}") from None
+    with any_link(options.insecure_links):
+        return run_tool(SumProgram(options), options)
+
+
+def sign(paths: Sequence[str | bytes], **choices: Any) -> int:
+    """Sign as the command does, from a program, and return the exit code."""
+    return called(_run, Options, paths, choices)

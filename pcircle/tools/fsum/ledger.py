@@ -1,0 +1,335 @@
+"""Manifests on a rank: writing sections of directories, and comparing them.
+
+The entries of a complete directory arrive here in the order of their names, on the rank that has
+scanned it. They go to the rank's part of a manifest, or are compared with another manifest; each
+rank finds its directories there, so nothing is gathered in one place. A file need not be read if
+size and times are sufficient evidence.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require
+from pcircle.fs.directories import HOLDER, join_path
+from pcircle.fs.scan import Block
+from pcircle.ops.digest import Signer
+from pcircle.ops.digest.digests import FAILED, pack_trailer
+from pcircle.ops.digest.manifest import (
+    Manifest,
+    ManifestEntry,
+    ManifestSection,
+    SectionWriter,
+    unpack_entry,
+)
+from pcircle.tools.fsum.counters import Counters
+from pcircle.tools.fsum.items import Difference, Done, Item
+from pcircle.tools.fsum.plan import Plan
+from pcircle.walk.globs import Chooser
+from pcircle.walk.items import Batch, Tree
+from pcircle.walk.sink import Gather, Sink
+
+Known = Callable[[bytes], ManifestEntry | None]
+_TOGETHER = 4096  # entries of a directory that are looked up by a dictionary
+
+
+class Ledger:
+    """The manifests of one rank. `old` is the manifest to compare with.
+
+    Each thread has its own; they write to the part of `first`, a directory at a time.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        signer: Signer,
+        counters: Counters,
+        first: Ledger | None = None,
+    ) -> None:
+        self.sink: Sink[Done] | None = first.sink if first is not None else _sink(plan, rank)
+        self.old = None if plan.against is None else Manifest(plan.against)
+        self._plan = plan
+        self._signer = signer
+        self.counters = counters
+        self._chooser = Chooser(plan.rules) if plan.rules else None
+        self._cached: tuple[bytes, Known] | None = None
+
+    # ---- what is known ---------------------------------------------------------
+
+    def sparing(self, path: bytes) -> Callable[[bytes, int], bool] | None:
+        """Return a function that tells which names of a directory need not be read, see `spares`.
+
+        None if all must be read.
+        """
+        if self.old is None or self._plan.mode == "check":
+            return None
+        if path == HOLDER:
+            root = self.old.root
+            return partial(self.spares, lambda name: root)
+        return partial(self.spares, self._known(self.old, path))
+
+    def _known(self, old: Manifest, path: bytes) -> Known:
+        if self._cached is None or self._cached[0] != path:
+            self._cached = path, _lookup(old.section(path))
+        return self._cached[1]
+
+    def leave_missing(self, block: Block, path: bytes, directory_fd: int) -> None:
+        """Remove listed names that do not exist but are in the manifest: they are missing.
+
+        Other listed names that do not exist are failures.
+        """
+        if self.old is None or not self.compares:
+            return
+        known = self._known(self.old, path)
+
+        def there(name: str) -> bool:
+            try:
+                os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+            except FileNotFoundError:
+                return known(os.fsencode(name)) is None
+            except OSError:
+                pass  # to read it will say what is wrong
+            return True
+
+        block.files = list(filter(there, block.files))
+        block.directories = list(filter(there, block.directories))
+
+    def is_meant(self, path: bytes, entry: ManifestEntry) -> bool:
+        """Return whether rules select an entry, and it is not a file of this run."""
+        if any(own.directory == path and own.names(entry.name) for own in self._plan.own):
+            return False
+        if self._chooser is None:
+            return True
+        name = entry.name if self._chooser.by_name else join_path(path, entry.name)
+        return self._chooser.chooses(name, directory=entry.kind == b"d")
+
+    def spares(self, known: Known, name: bytes, directory_fd: int) -> bool:
+        """Return whether a file need not be read, and seal it then. OSError."""
+        entry = known(name)
+        if entry is None or entry.kind != b"f":
+            return self._plan.mode == "rot" and self._seal_nothing(name, directory_fd)
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        same = (status.st_size, status.st_mtime_ns) == (entry.size, entry.modified_ns)
+        same_all = same and status.st_ctime_ns == entry.changed_ns
+        mode = self._plan.mode
+        if mode == "rot":
+            # What was changed by somebody is not what rots.
+            self.counters.unchecked += not same_all
+            return not same_all and self._seal_nothing(name, directory_fd)
+        digest = entry.digest
+        if mode == "quick" and status.st_size != entry.size:
+            digest = bytes(len(digest))  # it differs, whatever it is
+        elif not (same if mode == "quick" else same_all):
+            return False
+        elif mode == "quick":
+            self.counters.unchecked += 1
+        self._signer.seal = b"f" + digest
+        self._signer.trailer = pack_trailer(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return True
+
+    def _seal_nothing(self, name: bytes, directory_fd: int) -> bool:
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        self._signer.seal = b"f" + bytes(self._signer.algorithm.size)
+        self._signer.trailer = pack_trailer(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return True
+
+    def files_of(self, path: bytes, entry: ManifestEntry) -> int:
+        """Return the number of files in the manifest at this path and below."""
+        section = None if self.old is None or entry.kind != b"d" else self.old.section(path)
+        if section is None:
+            return int(entry.kind == b"f")
+        return sum(self.files_of(join_path(path, each.name), each) for each in section)
+
+    # ---- directories -----------------------------------------------------------
+
+    def begin(self, items: Iterable[Tree | Batch]) -> Iterable[Item]:
+        """Return the first items of a job, wrapped for the sink of its manifest."""
+        return items if self.sink is None else [Gather(tuple(items))]
+
+    def page(
+        self,
+        path: bytes,
+        status: os.stat_result,
+        tell: Callable[[Sequence[Difference]], None],
+        meant: Iterable[bytes] | None = None,
+    ) -> Page:
+        """Return the page of a directory, to be opened, given entries, and closed.
+
+        `meant` are the names that may be missing, in order; None for all.
+        """
+        return Page(self, path, status, tell, meant)
+
+    @contextmanager
+    def part(self) -> Iterator[SectionWriter | None]:
+        """Yield this rank's part of the manifest, exclusively. StoppedEarly."""
+        if self.sink is None:
+            yield None
+            return
+        with self.sink.part() as part:
+            yield SectionWriter(part)
+
+    @property
+    def signer(self) -> Signer:
+        """Return the rank's signer."""
+        return self._signer
+
+    @property
+    def compares(self) -> bool:
+        """Return whether all differences are reported."""
+        return self._plan.mode in ("check", "quick")
+
+    @property
+    def rot_only(self) -> bool:
+        """Return whether only silent changes of content are reported."""
+        return self._plan.mode == "rot"
+
+
+class Page:
+    """One directory's entries, as they are written or compared."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        path: bytes,
+        status: os.stat_result,
+        tell: Callable[[Sequence[Difference]], None],
+        meant: Iterable[bytes] | None,
+    ) -> None:
+        self._ledger = ledger
+        self._meant = None if meant is None else iter(meant)
+        self._reached = b""  # of what is meant
+        self._path = path
+        self._times = status.st_mtime_ns, status.st_ctime_ns
+        self._tell = tell
+        self._bytes = 0
+        self._count = 0
+        self._alone = ledger.part()
+        self._part: SectionWriter | None = None
+        self._old: Iterator[ManifestEntry] | None = None
+        self._next: ManifestEntry | None = None
+
+    def __enter__(self) -> Page:
+        self._part = self._alone.__enter__()
+        old = self._ledger.old
+        if self._part is not None:
+            self._part.begin(self._path)
+        elif old is not None:
+            section = old.section(self._path)
+            self._old = None if section is None else iter(section)
+            self._next = None if self._old is None else next(self._old, None)
+        self.see([])
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._alone.__exit__(kind, error, trace)
+
+    def see(self, some: Sequence[tuple[bytes, bytes]]) -> None:
+        """Process entries in the order of their names. StoppedEarly if they cannot be written."""
+        signer = self._ledger.signer
+        entries = [unpack_entry(name, packed, signer.algorithm.size) for name, packed in some]
+        self._count += len(entries)
+        self._bytes += sum(entry.size for entry in entries if entry.kind in b"fd")
+        if self._part is not None:
+            try:
+                self._part.add(entries)
+            except OSError as error:
+                raise unwritable(error) from error
+        if self._old is not None:
+            found = [each for entry in entries for each in self._against(entry)]
+            if found:
+                self._tell(found)
+        signer.trailer = pack_trailer(self._bytes, *self._times)
+
+    def close(self, digest: bytes) -> None:
+        """End the directory. StoppedEarly if it cannot be written."""
+        if self._part is not None:
+            try:
+                self._part.end(self._path, self._count, digest)
+            except OSError as error:
+                raise unwritable(error) from error
+        missing = []
+        while self._next is not None:
+            missing += self._without(self._next)
+            self._step()
+        if missing:
+            self._tell(missing)
+
+    # ---- comparing -------------------------------------------------------------
+
+    def _against(self, entry: ManifestEntry) -> list[Difference]:
+        """Return the differences of an entry, and of missing entries before it."""
+        found = []
+        while self._next is not None and self._next.name < entry.name:
+            found += self._without(self._next)
+            self._step()
+        old = self._next if self._next is not None and self._next.name == entry.name else None
+        if old is not None:
+            self._step()
+        if entry.kind == FAILED:
+            return found  # which is told by itself
+        if old is not None and old.kind == b"f":
+            self._ledger.counters.compared += 1
+            # What is no file any more was changed by somebody.
+            self._ledger.counters.unchecked += self._ledger.rot_only and entry.kind != b"f"
+        if self._ledger.rot_only:
+            if old is not None and has_rotted(old, entry):
+                found.append(Difference("corrupt", self._named(entry)))
+        elif old is None:
+            found.append(Difference("new", self._named(entry)))
+        elif old.kind != entry.kind or (entry.kind != b"d" and old.digest != entry.digest):
+            found.append(Difference("changed", self._named(entry)))
+        return found
+
+    def _without(self, old: ManifestEntry) -> list[Difference]:
+        if not self._is_meant(old):
+            return []
+        self._ledger.counters.missing += self._ledger.files_of(self._named(old).rstrip(b"/"), old)
+        if self._ledger.rot_only:
+            return []
+        return [Difference("missing", self._named(old))]
+
+    def _is_meant(self, old: ManifestEntry) -> bool:
+        if self._meant is not None:
+            while self._reached < old.name:
+                self._reached = next(self._meant, b"\xff" * 256)
+            if self._reached != old.name:
+                return False
+        return self._ledger.is_meant(self._path, old)
+
+    def _named(self, entry: ManifestEntry) -> bytes:
+        return join_path(self._path, entry.name) + (b"/" if entry.kind == b"d" else b"")
+
+    def _step(self) -> None:
+        self._next = next(require(self._old), None)
+
+
+def has_rotted(old: ManifestEntry, new: ManifestEntry) -> bool:
+    """Return whether content differs although no program has written the file."""
+    return (old.kind, *old[3:]) == (b"f", *new[3:]) and old.digest != new.digest
+
+
+def _lookup(section: ManifestSection | None) -> Known:
+    if section is None:
+        return lambda name: None
+    if section.count > _TOGETHER:
+        return section.find
+    return {entry.name: entry for entry in section}.get
+
+
+def _sink(plan: Plan, rank: int) -> Sink[Done] | None:
+    """Return the sink for sections of a manifest, if one is written."""
+    return None if plan.parts is None else Sink(plan.parts, rank, plan.ranks, Done, unwritable)
+
+
+def unwritable(error: OSError) -> StoppedEarly:
+    """Return the error for a manifest that cannot be written."""
+    return StoppedEarly(f"cannot write the manifest: {error.strerror}")

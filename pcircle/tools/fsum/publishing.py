@@ -1,0 +1,220 @@
+"""Manifests as files: the place of their parts, and how they become one file."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from stat import S_IMODE, S_ISREG
+
+import msgspec
+
+from pcircle.core.errors import UsageError
+from pcircle.core.guards import require
+from pcircle.core.writing import WholeFile, close_new
+from pcircle.fs.attributes import acls
+from pcircle.fs.safe_open import (
+    create,
+    named,
+    reading,
+    refuse_foreign,
+    refuse_pseudo,
+    replace,
+    writing,
+)
+from pcircle.ops.digest import get_algorithm, iter_entries
+from pcircle.ops.digest.checksums import ChecksumList, parse_list
+from pcircle.ops.digest.digests import TRAILER_BYTES
+from pcircle.ops.digest.manifest import (
+    DamagedManifestError,
+    Manifest,
+    ManifestEntry,
+    unpack_entry,
+    write_manifest,
+)
+from pcircle.tools.fsum.items import Difference, Done
+from pcircle.tools.fsum.ledger import has_rotted, unwritable
+from pcircle.tools.fsum.plan import Own, Plan
+from pcircle.ui.names import show
+from pcircle.walk.roots import Root
+from pcircle.walk.sink import remove, result
+
+_BEGIN = b"pcmanifest "
+
+
+def read_manifest(path: bytes) -> Manifest:
+    """Read and verify a manifest. UsageError."""
+    try:
+        manifest = Manifest(path)
+        manifest.verify()
+    except DamagedManifestError as error:
+        raise UsageError(f"'{show(path)}' is damaged or not a manifest: {error}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
+    return manifest
+
+
+def read_against(
+    path: bytes, algorithm: str | None, mode: str, *, null: bool = False
+) -> Manifest | ChecksumList:
+    """Read a manifest, or for --check a list of digests, perhaps from a pipe.
+
+    With `null` lines of a list are NUL-terminated. UsageError if it is damaged, or if no line is
+    valid.
+    """
+    try:
+        with open(reading(path), "rb") as stream:
+            begin = stream.readline(len(_BEGIN))
+            if not _BEGIN.startswith(begin):
+                if mode != "check":
+                    raise UsageError(f"--{mode}: '{show(path)}' is not a manifest")
+                return parse_list(begin + stream.read(), algorithm, null=null)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"cannot read '{show(path)}': {reason}") from None
+    return read_manifest(path)
+
+
+def destination_of(output: bytes, here: bytes) -> bytes:
+    """Return the file that will be the manifest, with links resolved. UsageError."""
+    shown = show(output)
+    if output == b"-":
+        raise UsageError("--output: '-' is not supported; for a file of that name use './-'")
+    try:
+        with named(os.path.join(here, output)) as place:
+            if not place.name or place.is_directory:
+                raise UsageError(f"--output: '{shown}' is a directory")
+            if place.descriptor or not (place.status is None or S_ISREG(place.status.st_mode)):
+                raise UsageError(f"--output: '{shown}' exists and is not a regular file")
+            refuse_pseudo(place)
+            refuse_foreign(place)
+            return place.path
+    except OSError as error:
+        raise UsageError(f"--output: cannot write '{shown}': {error.strerror}") from None
+
+
+def refuse_data(destination: bytes, plan: Plan) -> None:
+    """Raise UsageError if a manifest would replace data to sign."""
+    root = plan.roots[0]
+    if root.name:
+        full = os.path.join(plan.directory, root.holder, root.name)
+        lost = os.path.realpath(destination) == os.path.realpath(full)
+    else:
+        below = own_files(root, plan.directory, [Own(*os.path.split(destination))])
+        lost = bool(below) and not _may_be_replaced(destination)
+    if lost:
+        shown = show(destination)
+        raise UsageError(f"--output: '{shown}' is part of what is signed and would be replaced")
+
+
+def _may_be_replaced(destination: bytes) -> bool:
+    try:
+        with open(reading(destination), "rb") as stream:
+            return stream.read(len(_BEGIN)) in (b"", _BEGIN)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # nobody knows what it is
+
+
+def place_for(destination: bytes) -> bytes:
+    """Return the path prefix for the parts of a manifest, next to it. UsageError.
+
+    StoppedEarly if the file system loses data that it has accepted.
+    """
+    holder = os.path.dirname(destination)
+    place = os.path.join(holder, b".fsum-" + os.urandom(4).hex().encode())
+    try:
+        old = os.stat(destination)
+    except OSError:  # there is none: the mode of a new file will do
+        old = None
+    try:
+        _make(place, destination, old)
+    except BaseException as error:  # an interrupt as well, at any moment
+        if not isinstance(error.__cause__ or error, FileExistsError):
+            with suppress(OSError):
+                os.unlink(place)
+        raise
+    return place
+
+
+def _make(place: bytes, destination: bytes, old: os.stat_result | None) -> None:
+    """Make the file, readable for those who may read the manifest. UsageError, StoppedEarly."""
+    try:
+        fd = create(place, 0o666 if old is None else 0o600)
+    except OSError as error:
+        text = f"--output: cannot write '{show(destination)}': {error.strerror}"
+        raise UsageError(text) from error
+    if old is not None:
+        with suppress(OSError):  # then it is nobody else's
+            acls.give_access(fd, S_IMODE(old.st_mode), acls.read_list(destination))
+    try:
+        close_new(fd, place)
+    except OSError as error:
+        raise unwritable(error) from error
+
+
+def own_files(root: Root, here: bytes, found: Iterable[Own]) -> tuple[Own, ...]:
+    """Return those of some absolute paths that lie below a root."""
+    top = os.path.realpath(os.path.join(here, root.holder))
+    own = []
+    for each in found:
+        holder = os.path.realpath(each.directory)
+        if holder == top or holder.startswith(top.rstrip(b"/") + b"/"):
+            inner = holder[len(top) :].lstrip(b"/")
+            own.append(msgspec.structs.replace(each, directory=inner))
+    return tuple(own)
+
+
+def publish(plan: Plan, destination: bytes, root: ManifestEntry | None, entries: int) -> None:
+    """Join the parts into one file, and rename it; without a root only remove them. OSError.
+
+    The temporary file exists already, with the mode of a new file.
+    """
+    parts = require(plan.parts)
+    try:
+        if root is not None:
+            path = os.path.abspath(os.path.join(plan.directory, plan.roots[0].shown))
+            fd = writing(parts, os.O_TRUNC)
+            with io.BufferedWriter(WholeFile(fd, "wb")) as stream:
+                named = root._replace(name=path)
+                write_manifest(
+                    result(parts, plan.ranks), stream, plan.algorithm, named, lambda: entries
+                )
+                stream.flush()
+                os.fsync(stream.fileno())
+            replace(parts, destination)
+    finally:
+        clear(plan)
+
+
+def clear(plan: Plan) -> None:
+    """Remove the parts of a manifest. OSError."""
+    if plan.parts is not None:
+        with suppress(FileNotFoundError):  # it is the manifest now
+            os.unlink(plan.parts)
+        remove(plan.parts, plan.ranks)
+
+
+def root_of(plan: Plan, result: Done) -> ManifestEntry | None:
+    """Return the root's entry, from a job's result."""
+    if not result.roots.runs:
+        return None
+    size = get_algorithm(plan.algorithm).size
+    ((name, packed),) = iter_entries(result.roots.runs[0], size + TRAILER_BYTES)
+    return unpack_entry(name, packed, size)
+
+
+def against_root(plan: Plan, root: ManifestEntry, *, told: bool) -> list[Difference]:
+    """Return the differences of the root itself from the manifest.
+
+    Directories report theirs; `told` tells whether any has.
+    """
+    old = Manifest(require(plan.against)).root
+    if plan.mode == "rot":
+        return [Difference("corrupt", b".")] if has_rotted(old, root) else []
+    same = (old.kind, old.digest) == (root.kind, root.digest)
+    if same or (old.kind == root.kind == b"d" and (told or not plan.whole_tree)):
+        return []
+    return [Difference("changed", b".")]

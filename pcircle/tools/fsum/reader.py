@@ -1,0 +1,293 @@
+"""Reading the content of entries for their digests.
+
+Native functions read small files, many at a time. Larger files are read in pieces that stay in the
+processor's cache until they are hashed; meanwhile, outside the interpreter lock, the kernel reads
+ahead. Holes are not read. A file that changes while it is read has no digest.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pcircle.core.buffers import aligned
+from pcircle.fs import native
+from pcircle.fs.data import Recalls, close_read, data_ranges, may_have_holes
+from pcircle.fs.entry_errors import Changed, tried, trying
+from pcircle.fs.file_system import size_is_nominal
+from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
+from pcircle.fs.stats import within_limit
+from pcircle.ops.digest import Signer
+from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
+from pcircle.runtime import Context
+from pcircle.tool.failures import Accounts, Failure, failure_of
+from pcircle.tools.fsum.counters import Counters
+from pcircle.tools.fsum.items import Chunk
+from pcircle.tools.fsum.plan import BLOCK_BYTES, Plan
+
+FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_SMALL_BYTES = 128 << 10
+_PIECE_BYTES = 512 << 10
+_AHEAD_BYTES = BLOCK_BYTES
+_CHUNK_SPLIT_S = 0.25
+_LOOK_EVERY_NS = 10_000_000  # counts are told
+_TOGETHER = 64  # small files that are read by one call, of no more than
+_CONTENTS_BYTES = 256 << 10
+_BARE_BYTES = 32 << 10  # of directories; larger files one by one
+_LARGER = 4  # in a row, and it is not looked for small files any longer
+_KIND_BITS = 0o170000
+
+
+def check_same(before: os.stat_result, after: os.stat_result) -> None:
+    """Raise Changed if a file was written to, or is another one."""
+    for field in ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"):
+        if getattr(before, field) != getattr(after, field):
+            raise Changed("it changed while it was read")
+
+
+class Reader(Accounts):
+    """Reads entries for a rank's signer, and reports failures."""
+
+    def __init__(self, plan: Plan, counters: Counters, signer: Signer) -> None:
+        super().__init__(counters)
+        self._plan = plan
+        self._counters = counters
+        self._signer = signer
+        self._detailed = plan.detailed
+        self.recalls = Recalls(counters)
+        self._small = aligned(_SMALL_BYTES + 1)
+        self._native = within_limit()
+        self._piece = aligned(_PIECE_BYTES)
+
+    def small(
+        self, names: list[bytes], directory_fd: int, enough: Callable[[], bool]
+    ) -> tuple[int, list[bytes]]:
+        """Add small files by the hundred, until it is `enough`, or while there are any.
+
+        Return the number tried, and those among them that need `file`: because they are not small
+        files, or an error occurred.
+        """
+        others: list[bytes] = []
+        tried, count = 0, _LARGER
+        while tried < len(names):
+            some = names[tried : tried + count]
+            sizes, entries = self._read(some, directory_fd, _SMALL_BYTES)
+            self._signer.add_entries(entries)
+            missed = [name for name, entry in zip(some, entries, strict=False) if not entry]
+            tried += len(sizes)
+            others += missed
+            self.count_files(len(sizes) - len(missed), sum(size for size in sizes if size > 0))
+            if enough() or sizes[-_LARGER:] == [NOT_PLAIN] * _LARGER:  # each is opened once more
+                break
+            count = min(2 * count, _TOGETHER)
+        return tried, others
+
+    def bare(
+        self, names: list[bytes], fds: list[int], enough: Callable[[], bool]
+    ) -> tuple[list[int], list[bytes]]:
+        """Return the sizes and entries of files in directories of their own, until it is `enough`.
+
+        A file that needs `file` has an empty entry and no size. Counts nothing.
+        """
+        sizes: list[int] = []
+        entries: list[bytes] = []
+        while (at := len(sizes)) < len(names):
+            some = slice(at, at + _TOGETHER)
+            more = self._read(names[some], fds[some], _BARE_BYTES)
+            sizes += more[0]
+            entries += more[1]
+            if enough():
+                break
+        larger = [at for at, size in enumerate(sizes) if size == NOT_PLAIN]
+        for at in larger:
+            if enough():
+                break
+            name = slice(at, at + 1)
+            sizes[name], entries[name] = self._read(
+                names[name], fds[name], MAX_FILE_BYTES, MAX_FILE_BYTES + 1
+            )
+        return sizes, entries
+
+    def _read(
+        self,
+        names: list[bytes],
+        fds: int | list[int],
+        max_bytes: int,
+        contents_bytes: int = _CONTENTS_BYTES,
+    ) -> tuple[list[int], list[bytes]]:
+        """Return the sizes and entries of the first of these files, see `bare`."""
+        until_ns = time.monotonic_ns() + _LOOK_EVERY_NS
+        outcomes, contents = self._native.read_files(
+            fds, names, FLAGS, max_bytes, contents_bytes, until_ns
+        )
+        sizes = native.numbers(outcomes)
+        if sizes[-1] == UNTRIED:
+            # EINTR before the first, by a signal or from the file system: `file` reads that one.
+            sizes = sizes[: sizes.index(UNTRIED)] or [NOT_PLAIN]
+        return sizes, self._signer.pack_small_files(names, sizes, contents)
+
+    def count_files(self, added: int, size: int) -> None:
+        """Count files that were added, with their bytes."""
+        self._counters.sized += added
+        self._counters.files += added
+        self._counters.bytes_found += size
+        self._counters.bytes_done += size
+
+    def file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bool:
+        """Seal a regular file; return False if it must be read in chunks. OSError."""
+        with trying("open"):
+            fd = os.open(name, FLAGS, dir_fd=directory_fd)
+        try:
+            status = os.fstat(fd)
+            self.recalls.see(name, directory_fd, status)
+            size = status.st_size
+            if size <= _SMALL_BYTES and status.st_mode & _KIND_BITS == stat.S_IFREG:
+                # One byte more is asked for than there should be.
+                count = os.readv(fd, [self._small])
+                if count == size:
+                    self._signer.seal_small_file(self._small[:count])
+                    self.note(status, size)
+                    self._counters.bytes_found += size
+                    self._counters.bytes_done += size
+                    self._counters.sized += 1
+                    return True
+                os.lseek(fd, 0, os.SEEK_SET)
+            if not stat.S_ISREG(status.st_mode):
+                raise Changed("it is no longer a regular file")
+            if size > self._plan.large_bytes and not size_is_nominal(fd, status):
+                return False
+            self._whole(fd, status, stop)
+            return True
+        finally:
+            close_read(fd)
+
+    def _whole(self, fd: int, status: os.stat_result, stop: Callable[[], bool]) -> None:
+        self._counters.sized += 1
+        self._signer.begin()
+        if not status.st_size or size_is_nominal(fd, status):
+            self.note(status, self._unsized(fd, stop))
+            return
+        self._counters.bytes_found += status.st_size
+        done = self._counters.bytes_done
+        try:
+            self._ranges(fd, 0, status.st_size, sparse=may_have_holes(status), enough=bool)
+            check_same(status, os.fstat(fd))
+        except OSError:
+            self._counters.bytes_found -= status.st_size
+            self._counters.bytes_done = done
+            raise
+        self._counters.bytes_done = done + status.st_size  # holes are done without being read
+        self._signer.end_file(status.st_size)
+        self.note(status, status.st_size)
+
+    def _unsized(self, fd: int, stop: Callable[[], bool]) -> int:
+        at = 0
+        while count := os.readv(fd, [self._piece]):
+            self._signer.tap(at, self._piece[:count])
+            at += count
+            if stop():
+                raise Changed("it was unfinished when the job stopped")
+        self._counters.bytes_found += at
+        self._counters.bytes_done += at
+        self._signer.end_file(at)
+        return at
+
+    def chunk(
+        self, item: Chunk, directory_fd: int, stop: Callable[[], bool], *, split: bool
+    ) -> int:
+        """Read a range of a file into the signer; return where it ended.
+
+        With `split` it ends after a block after a quarter of a second, so that the rest can be
+        shared. OSError.
+        """
+        with trying("open"):
+            fd = os.open(item.name, FLAGS, dir_fd=directory_fd)
+        try:
+            if self._plan.identify(os.fstat(fd)) != item.file:
+                raise Changed("it was replaced while it was read")
+            self._signer.begin(item.offset)
+            before = self._counters.bytes_done
+            until_s = time.monotonic() + (_CHUNK_SPLIT_S if split else math.inf)
+            end = item.offset + item.length
+
+            def enough() -> bool:
+                return stop() or time.monotonic() > until_s
+
+            reached = self._ranges(fd, item.offset, end, sparse=item.sparse, enough=enough)
+            self._signer.end_chunk(item.offset, reached)
+        finally:
+            close_read(fd)
+        self._counters.bytes_done = before + reached - item.offset
+        return reached
+
+    def _ranges(
+        self, fd: int, offset: int, end: int, *, sparse: bool, enough: Callable[[], bool]
+    ) -> int:
+        """Read a range from the start of a block, until it is `enough`; return where it ended."""
+        length = end - offset
+        ranges = data_ranges(fd, offset, length) if sparse else iter([(offset, length)])
+        for start, length in ranges:
+            at, last = start, start + length
+            while at < last:
+                if at % BLOCK_BYTES == 0:
+                    if at > offset and enough():
+                        return at
+                    ahead = min(_AHEAD_BYTES, end - at - BLOCK_BYTES)
+                    if ahead > 0:
+                        os.posix_fadvise(fd, at + BLOCK_BYTES, ahead, os.POSIX_FADV_WILLNEED)
+                piece = self._piece[: min(_PIECE_BYTES - at % _PIECE_BYTES, last - at)]
+                count = os.preadv(fd, [piece], at)
+                if not count:
+                    raise Changed("it shrank while it was read")
+                self._signer.tap(at, piece[:count])
+                self._counters.bytes_done += count
+                at += count
+        return end
+
+    def link(self, name: bytes, directory_fd: int) -> None:
+        """Seal a symbolic link. OSError."""
+        with trying("read link"):
+            text = os.readlink(name, dir_fd=directory_fd)
+        self._signer.seal_link(text)
+        if self._detailed:
+            status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+            self.note(status, len(text))
+
+    def node(self, name: bytes, directory_fd: int) -> None:
+        """Seal a FIFO, a socket or a device, without opening it. OSError."""
+        with trying("look at"):
+            status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+                raise Changed("it was replaced")
+        self._signer.seal_node(status.st_mode, status.st_rdev)
+        self.note(status, 0)
+
+    def note(self, status: os.stat_result, size: int) -> None:
+        """Store size and times with the seal, if needed."""
+        if self._detailed:
+            self._signer.trailer = pack_trailer(size, status.st_mtime_ns, status.st_ctime_ns)
+
+    # ---- failures --------------------------------------------------------------
+
+    def tell(self, failure: Failure, context: Context[Any]) -> None:
+        """Report a failed entry, which has no digest."""
+        super().tell(failure, context)
+        self.sign_failed(failure.root, failure.entry)
+
+    def sign_failed(self, root: int, path: bytes) -> None:
+        """Note a failed entry, which is not missing in a comparison."""
+        if self._plan.against is not None:
+            self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
+            self._signer.trailer = bytes(TRAILER_BYTES)
+            name = path.rpartition(b"/")[2]
+            self._signer.add_entry(
+                name if path and not self._plan.roots[root].name else b"%d" % root
+            )
+
+    def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
+        doing = doing or tried(error, "read")
+        return failure_of(self._plan.roots[root], root, path, doing, error)

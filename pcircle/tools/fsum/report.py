@@ -1,0 +1,120 @@
+"""The result of fsum: its model, and its text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pcircle.core.units import format_count, format_duration, format_rate, format_size
+from pcircle.tools.fsum.items import Difference
+from pcircle.ui.names import show
+from pcircle.ui.report import Document, ReadReport, Signed, plural
+
+if TYPE_CHECKING:
+    from pcircle.fs.sorting import Sorter
+
+SCHEMA = 1
+_BETWEEN = b"\0\0"  # in no path, whose parts are not empty; and before all others
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An entry that differs from the manifest; the path is relative to its root."""
+
+    what: str
+    path: str
+
+
+class Comparison(Document, frozen=True):
+    """The differences of two manifests."""
+
+    differences: tuple[Told, ...]
+
+
+class Report(ReadReport, frozen=True):
+    """The result of a signature; `entries` counts entries with a digest.
+
+    `bad_lines` counts invalid lines of a checksum list. Of the files in a manifest or list some
+    were `checked`, some are `unchecked`, and some `missing`.
+    """
+
+    algorithm: str
+    signatures: tuple[Signed, ...]
+    differences: tuple[Told, ...] = ()
+    bad_lines: int = 0
+    checked: int = 0
+    unchecked: int = 0
+    missing: int = 0
+
+
+class Differences:
+    """Receives differences and yields them in the order of the tree. OSError.
+
+    A comparison with the wrong tree reports each of its entries, so they are sorted in files if
+    there are many.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self._sorter: Sorter | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.kinds)
+
+    def add(self, found: Iterable[Difference]) -> None:
+        """Add differences."""
+        if self._sorter is None:
+            from pcircle.fs.sorting import Sorter  # most runs need none
+
+            self._sorter = Sorter()
+        for each in found:
+            self.kinds[each.what] += 1
+            self._sorter.add(each.path.replace(b"/", b"\0") + _BETWEEN + each.what.encode())
+
+    def told(self) -> Iterator[Told]:
+        """Yield all, a directory before its contents, once."""
+        for record in () if self._sorter is None else self._sorter.sorted():
+            path, _, what = record.rpartition(_BETWEEN)
+            yield Told(what.decode(), show(path.replace(b"\0", b"/")))
+
+    def close(self) -> None:
+        """Release the space."""
+        if self._sorter is not None:
+            self._sorter.close()
+
+
+_UNCHECKED = {"rot": "modified since", "quick": "of unchanged size and time"}
+
+
+def verdict(kinds: Counter[str], report: Report, mode: str) -> str:
+    """Return the result of a check in one line: differences by kind, and what was not checked."""
+    told = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
+    parts = []
+    if report.unchecked:
+        parts.append(f"{format_count(report.unchecked)} {_UNCHECKED[mode]}, not checked")
+    if report.missing and not kinds["missing"]:
+        parts.append(f"{format_count(report.missing)} missing")
+    if parts:
+        files = plural(report.checked + report.unchecked + report.missing, "file", "files")
+        told.append(f"{format_count(report.checked)} of {files} checked ({'; '.join(parts)})")
+    if told:
+        return ", ".join(told)
+    return f"{'readable contents' if report.failed else 'contents'} match the manifest"
+
+
+def bad_lines(count: int) -> str:
+    """Return the text about invalid lines of a checksum list."""
+    return f"{format_count(count)} line{'s are' if count > 1 else ' is'} improperly formatted"
+
+
+def summary(report: Report) -> str:
+    """Return what was read, in one line."""
+    failed = f"{plural(report.failed, 'entry', 'entries')} failed; " if report.failed else ""
+    rate = format_count(round(report.entries_per_s))
+    return (
+        f"{failed}signed {plural(report.entries, 'entry', 'entries')}, "
+        f"{format_size(report.bytes)} in {format_duration(report.elapsed_s)}: "
+        f"{format_rate(report.bytes_per_s)}, {rate} entries/s"
+    )

@@ -1,0 +1,118 @@
+"""Signing as a task: the work of each kind of item, and the merging of digests.
+
+The walk (`pcircle.walk`) reads small files; large files become chunks. The digest of a directory is
+computed after everything in it, on the rank that has read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pcircle.core.guards import require, require_type
+from pcircle.fs.directories import HOLDER
+from pcircle.ops.digest import Signer
+from pcircle.ops.digest.digests import TRAILER_BYTES
+from pcircle.runtime import Context
+from pcircle.tools.fsum.counters import Counters
+from pcircle.tools.fsum.items import Chunk, Done, Item, Large, Notice
+from pcircle.tools.fsum.large import LargeFile, LargeFiles
+from pcircle.tools.fsum.plan import Plan
+from pcircle.tools.fsum.reader import Reader
+from pcircle.tools.fsum.visitor import SumVisitor
+from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.seeds import seeds
+from pcircle.walk.sink import SINK_ITEMS
+from pcircle.walk.tasks import WalkTask
+from pcircle.walk.walker import Walker
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+    from pcircle.tools.fsum.ledger import Ledger
+
+
+class SumTask(WalkTask[Item, Done]):
+    """One rank's part of a signature. `lists` restrict the roots, on rank 0.
+
+    With `first` it is that task's part for another worker thread.
+    """
+
+    notice_type = Notice
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        size: int,
+        lists: Lists | None = None,
+        first: SumTask | None = None,
+    ) -> None:
+        super().__init__(rank, lists, plan.threads)
+        self.counters = Counters()
+        self._plan = plan
+        self._size = size
+        beside_bytes = TRAILER_BYTES if plan.detailed else 0
+        of_first: Signer | None = None if first is None else first._signer
+        self._signer: Signer = Signer(plan.algorithm, HOLDER, beside_bytes, of_first)
+        self._ledger: Ledger | None = None
+        if plan.detailed:
+            from pcircle.tools.fsum.ledger import Ledger  # most runs need none
+
+            books: Ledger | None = None if first is None else first._ledger
+            self._ledger = Ledger(plan, rank, self._signer, self.counters, books)
+        reader = Reader(plan, self.counters, self._signer)
+        self.directories = plan.reach(is_first=first is None)
+        counted, signer = self.counters, self._signer
+        self._visitor = SumVisitor(plan, counted, signer, reader, self._ledger, lists)
+        self._large = LargeFiles(plan, size, self.directories, counted, reader, signer)
+        self._walker = Walker(
+            self._visitor, plan.scope, self.directories, None, counted, rank, lists
+        )
+
+    def beside(self, number: int) -> SumTask:
+        return SumTask(self._plan, self.rank, self._size, self.lists, self)
+
+    def seed(self) -> Iterable[Item]:
+        return self._roots() if self._ledger is None else self._ledger.begin(self._roots())
+
+    def _roots(self) -> Iterator[Tree | Batch]:
+        only = None if self.lists is None else [part.listed for part in self.lists.parts]
+        return seeds(self._plan.roots, self.counters, only)
+
+    def process(self, item: Item, context: Context[Item]) -> Any:
+        if isinstance(item, SINK_ITEMS):
+            return require(require(self._ledger).sink).process(item, context)
+        if isinstance(item, Tree | Batch | Portion):
+            walked = self.walked(item, context)
+            return (
+                walked if walked is None or isinstance(walked, list) else Done({item.slot: walked})
+            )
+        self._signer.clear()
+        if isinstance(item, Chunk):
+            return self._large.chunk(item, context)
+        begun = self._large.begin(item, context)
+        return begun if isinstance(begun, LargeFile) else Done({item.slot: begun})
+
+    def merge(self, a: Done, b: Done) -> Done:
+        slots = dict(a.slots)
+        for slot, part in b.slots.items():
+            known = slots.get(slot)
+            slots[slot] = part if known is None else self._visitor.merge(known, part)
+        return Done(slots, a.cause or b.cause, a.blocks + b.blocks)
+
+    def portable(self, result: Done) -> Done:
+        slots = {slot: self._signer.make_portable(part) for slot, part in result.slots.items()}
+        return Done(slots, result.cause, result.blocks)
+
+    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
+        if isinstance(item, SINK_ITEMS):
+            return require(require(self._ledger).sink).join(item, own, merged, context)
+        if own is None:
+            return merged
+        if isinstance(own, list):
+            tree = require_type(Tree, item)
+            return Done({tree.slot: self._walker.join(own, merged.slots, context)})
+        if isinstance(own, LargeFile):
+            large = require_type(Large, item)
+            return Done({large.slot: self._large.complete(large, own, merged, context)})
+        return self.merge(require_type(Done, own), merged)

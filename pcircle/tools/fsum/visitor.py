@@ -1,0 +1,238 @@
+"""The visitor of fsum: reads entries, and computes digests of directories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pcircle.core.guards import require
+from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.entry_errors import Changed
+from pcircle.fs.scan import Block, DirectoryBatch
+from pcircle.ops.digest import Signer
+from pcircle.runtime import Context
+from pcircle.tool.failures import tell_recalls
+from pcircle.tools.fsum.counters import Counters
+from pcircle.tools.fsum.items import NOTHING, Large, Part
+from pcircle.tools.fsum.plan import Plan
+from pcircle.tools.fsum.reader import Reader
+from pcircle.walk.items import Place, handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+    from pcircle.tools.fsum.ledger import Ledger
+
+_SCAN = DirectoryScan(max_entries=64, max_batch_entries=512, keep_open=True, sort=True)
+
+
+class SumVisitor(Visitor[Part]):
+    """The visitor of one worker thread. `lists` restrict the roots, on rank 0."""
+
+    nothing: ClassVar[Part] = NOTHING
+
+    def __init__(
+        self,
+        plan: Plan,
+        counters: Counters,
+        signer: Signer,
+        reader: Reader,
+        ledger: Ledger | None,
+        lists: Lists | None,
+    ) -> None:
+        self._plan = plan
+        self._counters = counters
+        self._signer = signer
+        self._reader = reader
+        self._ledger = ledger
+        self._lists = lists
+        # Where nobody wants to know more of an entry than its digest.
+        if ledger is None and not plan.detailed and not plan.own:
+            self.scan = _SCAN
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
+        self._counters.scans_done += 1
+        self._counters.sized += 1
+        opened.place = Place(source.identity)
+        opened.own = source.opened.status
+        return None
+
+    def process_directories(
+        self, above: Open[Part], batch: DirectoryBatch, context: Gathering[Part]
+    ) -> list[bytes]:
+        """See `Visitor`: sign directories of which all files can be read."""
+        sizes, entries = self._reader.bare(batch.inside, batch.entry_fds(), context.time_limit())
+        ranges = batch.ranges()
+        made = self._signer.pack_small_directories(batch.names, ranges, batch.inside, entries)
+        undone: list[bytes] = []
+        files, total = len(batch.kinds), sum(sizes)
+        for name, entry, (begin, end) in zip(batch.names, made, ranges, strict=True):
+            if not entry:
+                undone.append(name)
+                files -= end - begin
+                total -= sum(sizes[begin:end])
+        count = len(made) - len(undone)
+        if count:
+            part = Part((b"".join(made),), signed=files + count)
+            above.part = self.merge(above.part, part)
+        self._counters.bytes_found += total
+        self._counters.bytes_done += total
+        return undone
+
+    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """Exclude files of this run, and missing listed names."""
+        missing = None if opened.only is None else self._ledger
+        if not self._plan.own and missing is None:
+            return blocks
+        return self._leave_out(opened.path, blocks, source.fd, missing)
+
+    def _leave_out(
+        self, path: bytes, blocks: Iterable[Block], fd: int, missing: Ledger | None
+    ) -> Iterable[Block]:
+        for block in blocks:
+            for own in self._plan.own:
+                if own.directory == path:
+                    block.files = [n for n in block.files if not own.names(os.fsencode(n))]
+            if missing is not None:
+                missing.leave_missing(block, path, fd)
+            yield block
+
+    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
+        """Return the digest of a directory."""
+        where = opened.root, opened.path
+        try:
+            if self._ledger is None:
+                part = self._signer.finish_directory(*where, NOTHING, opened.part)
+            else:
+                meant = self._meant(opened) if opened.entered else ()
+                with self._ledger.page(opened.path, opened.own, context.note, meant) as page:
+                    part = self._signer.finish_directory(*where, NOTHING, opened.part, page.see)
+                    page.close(self._signer.digest_of(part))
+        except ValueError as why:
+            self._reader.fail(*where, "sign directory", Changed(str(why)), context, sized=True)
+            return self._signer.attach_to(NOTHING)
+        self._counters.directories += 1
+        return part
+
+    def _meant(self, opened: Open[Part]) -> Iterable[bytes] | None:
+        """Return the selected names of a directory in order; None for all."""
+        only = opened.only
+        if only is None:
+            return None
+        if not only.is_range:
+            from pcircle.fs.lists import groups
+
+            return (group.name for group in groups(only.text, 0, len(only.text)))
+        return (group.name for group in require(self._lists).below(only))
+
+    def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
+        if opened.place is None:  # it was not even reached
+            self._counters.scans_done += 1
+            self._counters.sized += 1
+        self._signer.clear()
+        self._reader.fail(opened.root, opened.path, "read directory", error, context, sized=True)
+        opened.own = self._signer.attach_to(NOTHING)
+
+    def lost(self, opened: Open[Part]) -> Part:
+        """Return an empty part for a directory whose entries are unknown."""
+        part: Part = opened.own
+        return part
+
+    def merge(self, a: Part, b: Part) -> Part:
+        if a is NOTHING:
+            return b
+        return self._signer.merge_results(NOTHING, a, b)
+
+    # ---- names -----------------------------------------------------------------
+
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+        self._reader.fail(where.root, join_path(where.path, name), "reach", error, context)
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        tell_recalls(self._reader.recalls, self._plan.shown, context)
+        self._signer.clear()
+
+    def resume(self, base: Open[Part], context: Context[Any]) -> None:
+        self._signer.clear()
+
+    def taken(self) -> Part:
+        return self._signer.attach_to(NOTHING)
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+    ) -> None:
+        """Sign names; hand back the remaining names if the batch takes too long."""
+        fd = fds[0]
+        self._reader.recalls.place = where.root, where.path
+        for name in names.links:
+            if self._one(where, name, self._reader.link, fd, context):
+                self._counters.links += 1
+                self._counters.sized += 1
+        for name in names.specials:
+            if self._one(where, name, self._reader.node, fd, context):
+                self._counters.special += 1
+                self._counters.sized += 1
+        files = names.files
+        enough = context.time_limit()
+        if files and not self._plan.detailed and where.path != HOLDER:
+            tried, others = self._reader.small(files, fd, enough)
+            self._counters.weight += where.weight * (tried - len(others))
+            files = others + files[tried:]
+        if files:
+            self._files(where, files, fd, enough, context)
+
+    def _files(
+        self,
+        where: Where,
+        files: Sequence[bytes],
+        fd: int,
+        enough: Callable[[], bool],
+        context: Context[Any],
+    ) -> None:
+        """Sign files of any size, one by one."""
+        large: list[Large] = []
+        read, add, stop = self._reader.file, self._signer.add_entry_or_root, context.is_stopping
+        root, path, weight = where.root, where.path, where.weight
+        spares = None if self._ledger is None else self._ledger.sparing(path)
+        for done, name in enumerate(files, 1):
+            try:
+                if spares is not None and spares(name, fd):
+                    self._counters.sized += 1
+                    whole = True
+                else:
+                    whole = read(name, fd, stop)
+            except OSError as error:
+                self._reader.fail(root, join_path(path, name), None, error, context)
+            else:
+                if whole:
+                    add(root, path, name)
+                    self._counters.files += 1
+                else:
+                    large.append(Large(root, path, name, weight, where.place, where.slot))
+                    self._counters.weight -= weight
+            self._counters.weight += weight
+            if enough() or stop():
+                context.spawn(list(handed_back(where, files[done:])))
+                break
+        context.spawn(large)
+
+    def _one(
+        self,
+        where: Where,
+        name: bytes,
+        read: Callable[[bytes, int], None],
+        directory_fd: int,
+        context: Context[Any],
+    ) -> bool:
+        self._counters.weight += where.weight
+        try:
+            read(name, directory_fd)
+        except OSError as error:
+            self._reader.fail(where.root, join_path(where.path, name), None, error, context)
+            return False
+        self._signer.add_entry_or_root(where.root, where.path, name)
+        return True
