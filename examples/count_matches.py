@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli.arguments import Parser
+from pcircle.cli.tree_program import TreeConsole, TreeProgram, main, tree_parser
 from pcircle.core.errors import UsageError
+from pcircle.jobs.failures import Failure
+from pcircle.jobs.tree_task import Entry, TreeCounters, TreePlan, TreeTask
 from pcircle.runtime import Context
-from pcircle.tool.failures import Failure
-from pcircle.tool.trees import Entry, TreeCounters, TreePlan, TreeTask
-from pcircle.tool.treetool import TreeConsole, TreeProgram, main, tree_parser
-from pcircle.ui.arguments import Parser
 
 
 class Plan(TreePlan, frozen=True, kw_only=True):

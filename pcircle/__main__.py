@@ -59,7 +59,7 @@ def _answer(arguments: list[str]) -> int:
 
 
 def _refused(text: str, code: int) -> int:
-    from pcircle.ui.output import Output
+    from pcircle.cli.output import Output
 
     if text:
         Output(sys.stderr).line(f"pcircle: {text}")

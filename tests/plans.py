@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pcircle.tool.plan_file import Checksums
+from pcircle.jobs.plan_output import Checksums
 
 _CHECK = re.compile(rb',(?:"check":)?"[0-9a-f]{16}"(?=[\]}]$)')
 

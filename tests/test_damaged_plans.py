@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.tool.planned import read_plan
+from pcircle.jobs.plan_file import read_plan
 from pcircle.tools.fchmod.entries.state import check_mark
 from tests.fchmod.running import run_tool, snapshot
 from tests.fcp.conftest import mount_tmpfs, place

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.ui.arguments import Bare, Parser
+from pcircle.cli.arguments import Bare, Parser
 from tests.conftest import ROOT, Run
 
 TOOLS = ("fcp", "fsum", "fprof", "fbench", "ffind", "fls", "frm", "fbcast", "fchmod", "fdiff")

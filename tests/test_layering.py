@@ -318,7 +318,7 @@ def test_imports_follow_the_table() -> None:
         ("circle/engine.py", "from ..fs import walk", ["pcircle.fs", "pcircle.fs.walk"]),
         ("circle/engine.py", "from pcircle import units", ["pcircle.core.units"]),
         ("circle/__init__.py", "from ..aio import x", ["pcircle.aio", "pcircle.aio.x"]),
-        ("fs/walk.py", "def f():\n    import pcircle.ui.names", ["pcircle.ui.names"]),
+        ("fs/walk.py", "def f():\n    import pcircle.core.names", ["pcircle.core.names"]),
         ("fcp/cli.py", "import pcircle.tools.fsum.cli", ["pcircle.tools.fsum.cli"]),
         (
             "ui/table.py",
@@ -329,7 +329,7 @@ def test_imports_follow_the_table() -> None:
         ("units.py", "from . import errors", ["pcircle.core.errors"]),
         ("circle/engine.py", "from pcircle import __version__\nfrom . import queue", []),
         ("transport/_local.py", "from pcircle.circle.messages import Work", []),
-        ("fcp/cli.py", "from ..runtime.loop import run\nimport pcircle.ui.names", []),
+        ("fcp/cli.py", "from ..runtime.loop import run\nimport pcircle.core.names", []),
     ],
 )
 def test_the_check_itself(where: str, source: str, wrong: list[str]) -> None:

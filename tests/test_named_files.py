@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from pcircle.cli.json_output import check
 from pcircle.core.errors import UsageError
-from pcircle.ui.jsonout import check
 from tests.fcp.running import FCP, ONE, TWO, Finished, Launcher, Run, run_fcp
 from tests.programs import needs_mount_namespace
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.ui.arguments import Parser
+from pcircle.cli.arguments import Parser
 from tests.test_layering import PACKAGE, TOOLS
 
 every_tool = pytest.mark.parametrize("tool", sorted(TOOLS))
@@ -25,7 +25,7 @@ OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*")
 # What looks like an option in help, and is one of another program, or one given twice.
 ELSEWHERE = re.compile(r"mpirun -np|python -m|fcp -s prints|-vv|setfacl -\w+|size,-mtime")
 DECIDED = ("Options", "Plan", "Settings")
-# `ranks`: what `pcircle.tool.program` calls the options that say how many there are.
+# `ranks`: what `pcircle.cli.program` calls the options that say how many there are.
 HOLDERS = frozenset({"options", "plan", "settings", "ranks"})
 TYPED = frozenset({"typed"})
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from docs.generate.primaries import PRIMARIES, Primary
 from docs.generate.values import NONE, Values, values_of
+from pcircle.cli.arguments import Bare
 from pcircle.tools.commands import COMMANDS, Command
-from pcircle.ui.arguments import Bare
 
 # What a value is, by how help calls it; what is not here is any word.
 _TAKES = {

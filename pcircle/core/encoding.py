@@ -8,7 +8,7 @@ nothing is done there. In any other locale every byte that is not ASCII travels 
 
 Text that Python itself has decoded (`sys.argv`, entries of a scan by descriptor) is not asked for
 in such a locale, but the bytes that it came from. What this is not: a way to show names, which is
-`pcircle.ui.names`.
+`pcircle.core.names`.
 """
 
 from __future__ import annotations

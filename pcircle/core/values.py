@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.units import parse_duration, parse_size
-from pcircle.ui.names import show
 
 _CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
 

@@ -29,7 +29,7 @@ _STEP_S = 0.002
 
 
 class RestartConsole(Protocol):
-    """Rank 0's user interface of a job, as implemented by `pcircle.tool.console`."""
+    """Rank 0's user interface of a job, as implemented by `pcircle.cli.console`."""
 
     def follow(self, output_log: OutputLog, former: Any) -> None: ...
     def leave(self, reasons: Iterable[str]) -> None: ...
@@ -37,7 +37,7 @@ class RestartConsole(Protocol):
 
 
 class RestartableProgram(Protocol):
-    """A tool that can be restarted, as implemented by `pcircle.tool.program`."""
+    """A tool that can be restarted, as implemented by `pcircle.cli.program`."""
 
     @property
     def name(self) -> str: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pcircle.tool.changing import ChangeCounters, ChangePlan
+from pcircle.jobs.change_task import ChangeCounters, ChangePlan
 
 WHOLE = "w"
 """Kind of a log entry (`RemovalLog`): directories, each followed by all its files."""

@@ -34,12 +34,12 @@ from pcircle.fs.scan import (
     rewound,
 )
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
+from pcircle.jobs.change_task import ChangeTask
+from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
+from pcircle.jobs.tree_task import EntryVisitor, TreeCounters
 from pcircle.removing.plan import WHOLE, RemovalCounters, RemovalPlan
 from pcircle.removing.trash import move_to_run
 from pcircle.runtime import Context
-from pcircle.tool.changing import ChangeTask
-from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
-from pcircle.tool.trees import EntryVisitor, TreeCounters
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.choosing import choosing
 from pcircle.walk.items import Batch, Tree

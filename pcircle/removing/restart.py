@@ -16,8 +16,8 @@ import msgspec
 
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.guards import require
+from pcircle.jobs.change_task import ChangeProgram
 from pcircle.removing.plan import RemovalPlan
-from pcircle.tool.changing import ChangeProgram
 from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import stat
 import time
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.openat2 import is_same_mount
 from pcircle.fs.safe_open import directory
-from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 _NAME = re.compile(rb"frm-\d{8}T\d{6}-\d+")

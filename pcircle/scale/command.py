@@ -7,14 +7,14 @@ import sys
 
 import msgspec
 
+from pcircle.cli import json_output as jsonout
+from pcircle.cli.output import Output
+from pcircle.cli.results import Results
 from pcircle.core.errors import UsageError
 from pcircle.core.values import invalid, number, parse_number, positive
 from pcircle.scale.job import Figures, Task, play_tree
 from pcircle.scale.machine import Machine, Policy
 from pcircle.scale.report import table
-from pcircle.tool.results import Results
-from pcircle.ui import jsonout
-from pcircle.ui.output import Output
 
 MAX_RANKS = 1 << 20
 MAX_ITEMS = 20_000_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pcircle.cli.table import render
 from pcircle.core.units import format_count, format_duration, format_size
 from pcircle.scale.job import Figures, Task
-from pcircle.ui.table import render
 
 _HEADER = (
     "ranks",

@@ -11,9 +11,9 @@ import stat
 from collections.abc import Callable
 
 from pcircle.fs.directories import HOLDER, join_path
+from pcircle.jobs.action_log import Actions, Wanted
+from pcircle.jobs.failures import Failure
 from pcircle.ops.copy.entry.observers import Observer
-from pcircle.tool.actions import Actions, Wanted
-from pcircle.tool.failures import Failure
 
 _LETTERS = {
     stat.S_IFREG: "f",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
-from pcircle.ui.arguments import Bare, add_stop
+from pcircle.cli.arguments import Bare, add_stop
 
 BARE_PRESERVE = "mode,ownership,timestamps"
 

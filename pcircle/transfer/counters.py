@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from pcircle.cli.pace import Known
+from pcircle.jobs.counters import Measured
 from pcircle.ops.checkpoint.journal import NamedCounts
 from pcircle.ops.copy.entry.counts import CopyCounts
-from pcircle.tool.counters import Measured
-from pcircle.ui.pace import Known
 
 
 class Counted(CopyCounts):

@@ -16,10 +16,10 @@ from contextlib import suppress
 import msgspec
 
 from pcircle.core.errors import UsageError, operand_error
+from pcircle.core.names import show
 from pcircle.fs.directories import at_and_above
 from pcircle.fs.safe_open import Untrusted, place_of, refuse_pseudo
 from pcircle.transfer.plan import DIRECTORY, FILE, LINK, SPECIAL, Root
-from pcircle.ui.names import show
 
 
 def resolve(

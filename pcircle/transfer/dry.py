@@ -15,13 +15,13 @@ from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.entry_errors import kind_of, told, tried
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, encoded
+from pcircle.jobs.failures import Failure
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.collisions import CollisionError
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions, file_stays, is_same_special
 from pcircle.ops.copy.entry.precision import TimestampPrecision
 from pcircle.runtime import Context, Task
-from pcircle.tool.failures import Failure
 from pcircle.transfer.acting import Acting, letter_of
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.foretold import Foretold

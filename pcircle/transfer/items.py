@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from pcircle.jobs.action_log import Lines
+from pcircle.jobs.failures import Failure, Recalled
 from pcircle.ops.copy.entry.settings import Stamp
-from pcircle.tool.actions import Lines
-from pcircle.tool.failures import Failure, Recalled
 from pcircle.walk.items import Batch, Place, Portion, Tree
 
 ANYWHERE = Place((0, 0), (0, 0), (0, 0))

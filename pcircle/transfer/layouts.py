@@ -13,6 +13,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.units import parse_size
 from pcircle.fs.attributes.lustre import (
     ALL_STRIPES,
@@ -27,7 +28,6 @@ from pcircle.fs.attributes.lustre import (
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.copy.entry.settings import Striping
 from pcircle.transfer.plan import DIRECTORY, Root
-from pcircle.ui.names import show
 
 KEEP, DEFAULT = "keep", "default"
 

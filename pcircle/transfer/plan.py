@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pcircle.fs.directories import Directories, bases, capacity_of
+from pcircle.jobs.action_log import Wanted
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.copy.entry.settings import CopySettings
-from pcircle.tool.actions import Wanted
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.walker import Scope

@@ -9,23 +9,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
+from pcircle.cli.filters import now_ns, refuse_ageless
+from pcircle.cli.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
+from pcircle.cli.options import Common
+from pcircle.cli.program import ToolProgram, local_ranks, run_tool
+from pcircle.cli.results import open_output
+from pcircle.cli.times import Stop, limit_of
 from pcircle.core.errors import RankLost, StoppedEarly, UsageError
 from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
+from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.error_log import LogFile
 from pcircle.ops.checkpoint.resume import CheckpointOptions, CheckpointSession
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES
 from pcircle.runtime import Observer, Task
-from pcircle.tool.actions import Wanted
-from pcircle.tool.filters import now_ns, refuse_ageless
-from pcircle.tool.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
-from pcircle.tool.options import Common
-from pcircle.tool.program import ToolProgram, local_ranks, run_tool
-from pcircle.tool.results import open_output
-from pcircle.tool.times import Stop, limit_of
 from pcircle.transfer.destination import resolve
 from pcircle.transfer.layouts import demand, striping_of
 from pcircle.transfer.plan import (
@@ -46,14 +48,12 @@ from pcircle.transfer.resume import (
 )
 from pcircle.transfer.work.journaled import JournaledCopy
 from pcircle.transfer.work.task import CopyTask
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.names import show
 from pcircle.walk.attributes import Attributes
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
+    from pcircle.jobs.plan_output import PlanFile
     from pcircle.outliving.output_log import OutputLog
-    from pcircle.tool.plan_file import PlanFile
     from pcircle.transfer.dry import DryTask
     from pcircle.transfer.reports.errorlog import Failed
 
@@ -495,7 +495,7 @@ def _refuse_unusable(options: Options) -> None:
         except ValueError as error:
             raise UsageError(f"--signature: {error}") from None
     if options.json is not None:
-        from pcircle.ui import jsonout
+        from pcircle.cli import json_output as jsonout
 
         jsonout.check(options.json)
 

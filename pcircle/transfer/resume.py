@@ -15,6 +15,7 @@ import msgspec
 
 from pcircle.core.errors import UsageError
 from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.core.units import format_count, format_size
 from pcircle.fs.safe_open import Untrusted, named, refuse_pseudo
 from pcircle.ops.checkpoint import resume
@@ -37,7 +38,6 @@ from pcircle.ops.checkpoint.store import (
 from pcircle.transfer.counters import totals
 from pcircle.transfer.items import Remark
 from pcircle.transfer.plan import DIRECTORY, FILE, Plan, Root, is_in_copy
-from pcircle.ui.names import show
 
 _LOOKED_AT_MOST = 10_000  # names beside a checkpoint
 

@@ -22,8 +22,8 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from pcircle.cli.table import render
 from pcircle.core.buffers import aligned, anonymous
-from pcircle.ui.table import render
 
 PLACES = (0, 8, 12, 16, 24, 32, 64, 128, 256, 1024, 2048, 4088)
 SIZES = (4 << 10, 64 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20)

@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from statistics import median
 
+from pcircle.cli.table import render
 from pcircle.core.units import format_rate, format_size, parse_size
-from pcircle.ui.table import render
 from tests.benchmarks.links import SlowHosts
 from tests.hosts import NETWORK, environment_of_ranks, hosts_are_possible
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from statistics import median
 
-from pcircle.ui.table import render
+from pcircle.cli.table import render
 
 from . import waiting
 

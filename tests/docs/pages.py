@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from pcircle.cli.arguments import Bare
 from pcircle.tools.commands import COMMANDS
-from pcircle.ui.arguments import Bare
 from tests.conftest import ROOT
 
 PAGES = sorted((ROOT / "docs").rglob("*.rst"))

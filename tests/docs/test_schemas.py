@@ -14,9 +14,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from docs.generate.schemas import pages
+from pcircle.cli.json_output import encode
 from pcircle.tools.fprof.reports.report import Run as ProfileRun
 from pcircle.tools.fprof.reports.report import stopped
-from pcircle.ui.jsonout import encode
 from tests.conftest import ROOT, Run
 
 SCHEMAS = {

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.ui.errorlog import decode
+from pcircle.jobs.error_log import decode
 from tests.fcp.conftest import place, shared_place
 from tests.fcp.running import ONE, Finished, Launcher, Run
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.tool.plan_file import Checksums
+from pcircle.jobs.plan_output import Checksums
 from pcircle.tools.fchmod import change
 from tests.fcp.access import drawn_seed
 from tests.fcp.running import ONE, TWO, Launcher, Run, without_rights

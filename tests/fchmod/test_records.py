@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from pcircle.ui.errorlog import decode
+from pcircle.jobs.error_log import decode
 from tests.fcp.running import ONE, TWO, Launcher, Run, launchers
 from tests.frm.running import grow
 from tests.strace import read_calls

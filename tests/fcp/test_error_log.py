@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from pcircle.core.errors import UsageError
+from pcircle.jobs.error_log import decode, encode
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.reports.errorlog import read_log
 from pcircle.transfer.reports.report import account
-from pcircle.ui.errorlog import decode, encode
 
 from .judge import CONTENT, METADATA, differences, snapshot
 from .running import (

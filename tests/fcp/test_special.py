@@ -10,7 +10,7 @@ import stat
 
 import pytest
 
-from pcircle.ui.errorlog import encode
+from pcircle.jobs.error_log import encode
 from tests.fcp import verdict
 from tests.fcp.interrupts import interrupt
 from tests.fcp.judge import CONTENT, differences

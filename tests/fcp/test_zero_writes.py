@@ -21,9 +21,12 @@ from typing import NoReturn
 import pytest
 
 from pcircle.aio import Files
+from pcircle.cli import json_output as jsonout
+from pcircle.cli.output import Output
 from pcircle.core.writing import WholeFile, write_all, write_at
 from pcircle.fs import lists, sorting
 from pcircle.fs.data import Mover
+from pcircle.jobs.error_log import LogFile, open_log
 from pcircle.ops.checkpoint.journal import CreatedDirectoryRecord, Journal, RecordKeys
 from pcircle.ops.checkpoint.store import Checkpoint
 from pcircle.ops.digest import get_algorithm
@@ -31,9 +34,6 @@ from pcircle.ops.digest.manifest import ManifestEntry, write_manifest
 from pcircle.ops.digest.runs import Runs, RunStore, pack_entry
 from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.spill import SpillFile
-from pcircle.ui import jsonout
-from pcircle.ui.errorlog import LogFile, open_log
-from pcircle.ui.output import Output
 from pcircle.walk.segments import Part
 from tests.conftest import ROOT
 from tests.fusefs.fixture import Mount

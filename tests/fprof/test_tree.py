@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from pcircle.cli.table import cell_width
+from pcircle.core.names import show
 from pcircle.tools.fprof.profile.collect import Collector
 from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, by_bytes, merge
 from pcircle.tools.fprof.reports.tree import FEWEST_ROWS, Terminal, lines_of, render, terminal_of
-from pcircle.ui.names import show
-from pcircle.ui.table import cell_width
 from tests import terminal
 from tests.conftest import ROOT, SOAK
 from tests.fcp.running import ONE, TWO, Launcher, Run, command

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pcircle.ui.errorlog import decode
+from pcircle.jobs.error_log import decode
 from tests.fcp.meddling import EVERY_TIME, Deed, meddling
 from tests.fcp.running import FOUR, ONE, TWO, Launcher, copy, without_rights
 from tests.signed import signature_of

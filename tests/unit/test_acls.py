@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from pcircle.aio import Files
+from pcircle.cli.json_output import put
 from pcircle.tools.fsum.publishing import place_for
-from pcircle.ui.jsonout import put
 from tests.fcp.access import ACCESS, DEFAULT, access_of, drawn_seed, give, random_list
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pcircle.circle import ProgressSums
 from pcircle.core.counters import Counting
-from pcircle.tool.counters import Entries, reported
+from pcircle.jobs.counters import Entries, reported
 
 
 class Folded(Entries):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcircle.cli.inputs import read_paths
 from pcircle.core.errors import UsageError
 from pcircle.fs import lists
 from pcircle.fs.lists import Group, Lists, Picked, groups, record_of, sort
 from pcircle.fs.path_list_slice import Listed
-from pcircle.tool.inputs import read_paths
 
 NAMES = st.binary(min_size=1, max_size=3).filter(
     lambda name: not set(name) & set(b"\0/") and name not in (b".", b"..")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pcircle.ui.pace import Known, Pace
+from pcircle.cli.pace import Known, Pace
 
 MIB = 1 << 20
 LARGE_BYTES = 32 * MIB

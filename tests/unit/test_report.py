@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from pcircle.cli.console import rank_share
+from pcircle.cli.report import FailedEntry, RankShare, shares
+from pcircle.jobs.failures import Failure
 from pcircle.runtime import RankReport
-from pcircle.tool.console import rank_share
-from pcircle.tool.failures import Failure
 from pcircle.transfer.counters import Counted, Counters, named, totals
 from pcircle.transfer.reports.report import (
     SCHEMA,
     Report,
     summary,
 )
-from pcircle.ui.report import FailedEntry, RankShare, shares
 
 FAILURE = Failure(b"dir/\xff\nname", "open", 13, "Permission denied", 0, b"\xff\nname")
 

@@ -12,10 +12,10 @@ import pytest
 
 from pcircle.core.timestamps import timestamp
 from pcircle.fs.attributes.metadata import Keep
+from pcircle.jobs.action_log import Wanted
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.ops.copy.entry.settings import Striping
-from pcircle.tool.actions import Wanted
 from pcircle.transfer.plan import DIRECTORY, Plan, Root
 from pcircle.transfer.resume import options_of
 from pcircle.walk.attributes import Attributes, Moment

@@ -14,10 +14,10 @@ import time
 
 import pytest
 
+from pcircle.cli.inputs import open_input
 from pcircle.core.errors import Interrupted
 from pcircle.fs.sorting import pieces
 from pcircle.runtime.signals import CODES, Signals
-from pcircle.tool.inputs import open_input
 from tests.conftest import Run
 
 

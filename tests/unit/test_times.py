@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pcircle.cli.resume_command import command
+from pcircle.cli.times import Stop, date_s, limit_of, next_clock_s, stop_of
 from pcircle.core.errors import UsageError
-from pcircle.tool.again import command
-from pcircle.tool.times import Stop, date_s, limit_of, next_clock_s, stop_of
 
 NOON_S = 1_796_040_000  # 2026-11-30, in UTC
 

@@ -21,8 +21,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcircle.cli import json_output as jsonout
+from pcircle.cli import output, progress, table
+from pcircle.core import names
 from pcircle.core.errors import UsageError
-from pcircle.ui import jsonout, names, output, progress, table
 from tests.conftest import Run
 
 # ---------------------------------------------------------------------------------------- names

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pcircle.cli.listing import Modes, Times, groups, human, users
 from pcircle.core.errors import UsageError
-from pcircle.ui.listing import Modes, Times, groups, human, users
 
 _ENVIRONMENT = {**os.environ, "LC_ALL": "C", "TZ": "Europe/Berlin"}
 # Before the epoch, in winter and in summer, in the half year before and behind it.

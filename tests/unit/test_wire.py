@@ -39,10 +39,10 @@ from pcircle.circle.messages import (
     WorkTransfer,
 )
 from pcircle.fs.scan import encoded
+from pcircle.jobs.failures import Failure
 from pcircle.runtime import RankReport, Task
 from pcircle.runtime.task import wire_types
 from pcircle.runtime.wire import Codec
-from pcircle.tool.failures import Failure
 from pcircle.transfer import items
 from pcircle.transfer.items import Chunk, Done, Large, Remark, Singles
 from pcircle.walk.items import Batch, Place, Tree, unpack

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from pcircle.cli.arguments import Parser, add_filters
+from pcircle.cli.filters import attributes_of
 from pcircle.core.errors import UsageError
 from pcircle.fs.scan import blocks
-from pcircle.tool.filters import attributes_of
-from pcircle.ui.arguments import Parser, add_filters
 from pcircle.walk.attributes import KINDS, chooser_of
 
 NOW_S = 1_700_000_000

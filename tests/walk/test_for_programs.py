@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pcircle.cli.arguments import Parser
 from pcircle.core.errors import UsageError
 from pcircle.tools.fchmod import change
 from pcircle.tools.fchmod.cli import FCHMOD
@@ -25,7 +26,6 @@ from pcircle.tools.fls import listing
 from pcircle.tools.fls.cli import parser as fls_parser
 from pcircle.tools.frm import remove
 from pcircle.tools.frm.cli import parser as frm_parser
-from pcircle.ui.arguments import Parser
 from tests.conftest import Run
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.running import Run as Started
@@ -49,7 +49,7 @@ from pcircle.tools.fchmod import change
 from pcircle.tools.ffind import find
 from pcircle.tools.fls import listing
 from pcircle.tools.frm import remove
-from pcircle.ui.jsonout import encode
+from pcircle.cli.json_output import encode
 if __name__ == "__main__":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     top = "tree"

@@ -18,7 +18,7 @@ from tests.frm.running import grow, paths
 
 APART = """
 import sys
-from pcircle.tool import treetool
+from pcircle.cli import tree_program as treetool
 prepare = treetool.TreeProgram.prepare
 if APART:
     treetool.TreeProgram.prepare = lambda self, nodes: prepare(self, range(len(nodes)))

@@ -56,7 +56,7 @@ def run(tool: str, launcher: Launcher | None, mount: Mounted, *more: str | bytes
 # A thread begins before ranks do.
 THREADED = """
 import sys, threading
-from pcircle.tool import program
+from pcircle.cli import program
 begin = program._run
 def late(*arguments):
     threading.Thread(target=threading.Event().wait, daemon=True).start()

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.tool.again import command
-from pcircle.ui import syslog
+from pcircle.cli import syslog
+from pcircle.cli.resume_command import command
 from tests.programs import needs_mount_namespace
 
 pytestmark = needs_mount_namespace

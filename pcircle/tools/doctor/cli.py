@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import Parser, add_version
+from pcircle.cli.arguments import Parser, add_version
+from pcircle.cli.shell import Shell
 
 USAGE = "pcircle doctor [OPTION]... [PATH]..."
 

@@ -7,10 +7,13 @@ import os
 import sys
 import tempfile
 
+from pcircle.cli import json_output as jsonout
+from pcircle.cli.output import Output
+from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError, worst
+from pcircle.core.names import show
 from pcircle.core.units import parse_duration
 from pcircle.core.values import invalid, number
-from pcircle.tool.results import Results
 from pcircle.tools.doctor import machine
 from pcircle.tools.doctor.advice import advice, broken
 from pcircle.tools.doctor.apart import examined
@@ -18,9 +21,6 @@ from pcircle.tools.doctor.launching import launching
 from pcircle.tools.doctor.report import SCHEMA, Report, text
 from pcircle.transport.launch import launched
 from pcircle.transport.start import warn_stale_launcher
-from pcircle.ui import jsonout
-from pcircle.ui.names import show
-from pcircle.ui.output import Output
 
 
 def doctor_typed(typed: argparse.Namespace) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pcircle.core.names import show
 from pcircle.core.units import format_size
 from pcircle.tools.doctor.facts import Fact, Facts
-from pcircle.ui.names import show
 
 SCHEMA = 1
 _UNITS = {"us": "µs", "ns": "ns"}

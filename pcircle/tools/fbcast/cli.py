@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import LAUNCH, Parser, add_syslog, add_transport, add_version
+from pcircle.cli.arguments import LAUNCH, Parser, add_syslog, add_transport, add_version
+from pcircle.cli.shell import Shell
 
 USAGE = "fbcast [OPTION]... SRC... DST"
 

@@ -13,7 +13,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from pcircle.cli import json_output as jsonout
 from pcircle.core.errors import Defect, PcircleError, UsageError
+from pcircle.core.names import show
 from pcircle.core.units import parse_size
 from pcircle.core.values import interval_s, invalid, number, number_of_jobs
 from pcircle.fs.safe_open import make_directory
@@ -31,8 +33,6 @@ from pcircle.tools.fbcast.signing import digest
 from pcircle.transport.contract import Transport
 from pcircle.transport.launch import TransportOption, choose, launched
 from pcircle.transport.start import start, warn_stale_launcher
-from pcircle.ui import jsonout
-from pcircle.ui.names import show
 
 _BURST_S = 0.1
 Send: TypeAlias = "Callable[[int, Message], None]"

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle import __version__
+from pcircle.cli.output import Output
+from pcircle.cli.report import Document, plural
+from pcircle.cli.results import Results
+from pcircle.cli.resume_command import command
 from pcircle.core.errors import worst
+from pcircle.core.names import show
 from pcircle.core.units import format_duration, format_rate, format_size
-from pcircle.tool.again import command
-from pcircle.tool.results import Results
 from pcircle.tools.fbcast.conductor import Conductor
 from pcircle.tools.fbcast.packing import Totals
-from pcircle.ui.names import show
-from pcircle.ui.output import Output
-from pcircle.ui.report import Document, plural
 
 _SIGNALLED = (130, 143)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from pcircle.tool.shell import Shell
+from pcircle.cli.arguments import Parser, add_syslog, add_transport, add_version
+from pcircle.cli.shell import Shell
 from pcircle.tools.fbench.plan import BACKENDS, CASES, PAPER_CASES
-from pcircle.ui.arguments import Parser, add_syslog, add_transport, add_version
 
 USAGE = """\
 fbench [OPTION]... DIR

@@ -11,18 +11,19 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli import json_output as jsonout
+from pcircle.cli import pictures
+from pcircle.cli.program import ToolProgram, run_tool
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.units import parse_size
 from pcircle.core.values import invalid, number, number_of_jobs, number_of_threads, positive
 from pcircle.runtime import Observer, Task
-from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.tools.fbench.cases import remove
 from pcircle.tools.fbench.plan import BACKENDS, CASES, PAPER_CASES, Plan, in_phases
 from pcircle.tools.fbench.report import Console
 from pcircle.tools.fbench.task import BenchTask
 from pcircle.transport.launch import TransportOption
-from pcircle.ui import jsonout, pictures
-from pcircle.ui.names import show
 
 PAPERS = "papers"  # in front of DIR; alone it is a DIR
 _MOST = 1 << 20

@@ -18,10 +18,10 @@ import msgspec
 
 from pcircle import __version__
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.safe_open import reading
+from pcircle.jobs.error_log import decode
 from pcircle.tools.fbench.making import FORMAT, Header, Made
-from pcircle.ui.errorlog import decode
-from pcircle.ui.names import show
 
 CORRUPT_FORMAT = "fbench corrupt 1"
 _READ_BYTES = 1 << 20

@@ -20,10 +20,10 @@ import msgspec
 
 from pcircle import __version__
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.units import parse_size
 from pcircle.core.values import invalid
 from pcircle.fs.safe_open import make_directory
-from pcircle.ui.names import show
 
 FORMAT = "fbench make 1"
 MAX_NUMBER = 10_000_000
@@ -246,6 +246,6 @@ def _make_socket(path: bytes, root_fd: int) -> None:
 
 def text_of(path: bytes) -> str:
     """A path as a record has it: percent-encoded as in error logs."""
-    from pcircle.ui.errorlog import encode
+    from pcircle.jobs.error_log import encode
 
     return encode(path)

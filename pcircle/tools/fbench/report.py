@@ -12,15 +12,15 @@ import msgspec
 
 from pcircle import __version__
 from pcircle.circle import ProgressSums
+from pcircle.cli import pictures
+from pcircle.cli.output import Output
+from pcircle.cli.results import Results
+from pcircle.cli.table import render
 from pcircle.core.errors import EntriesFailed, worst
 from pcircle.core.units import format_duration, format_size
 from pcircle.runtime import Observer, Outcome
-from pcircle.tool.results import Results
 from pcircle.tools.fbench.figures import TOGETHER, Figure, Measured, together
 from pcircle.tools.fbench.plan import Plan
-from pcircle.ui import pictures
-from pcircle.ui.output import Output
-from pcircle.ui.table import render
 
 SCHEMA = 1
 

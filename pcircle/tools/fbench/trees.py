@@ -10,15 +10,15 @@ from functools import partial
 
 import msgspec
 
+from pcircle.cli.output import Output
+from pcircle.cli.report import plural
+from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError
+from pcircle.core.names import show
 from pcircle.core.values import invalid, positive
-from pcircle.tool.results import Results
+from pcircle.jobs.error_log import LogFile, open_log
 from pcircle.tools.fbench.making import MAX_NUMBER, make, prepare, shape_of
 from pcircle.transport.launch import launched
-from pcircle.ui.errorlog import LogFile, open_log
-from pcircle.ui.names import show
-from pcircle.ui.output import Output
-from pcircle.ui.report import plural
 
 _OWN = ("record", "made", "seed", "changes", "shape", "quiet", "operands", "words", "unjoined")
 _DIGITS = 18

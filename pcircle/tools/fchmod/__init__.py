@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pcircle.tool.treetool import TreeReport
+    from pcircle.cli.tree_program import TreeReport
 
 
 def change(*paths: str | bytes, **options: object) -> TreeReport | None:
@@ -16,9 +16,9 @@ def change(*paths: str | bytes, **options: object) -> TreeReport | None:
 
     UsageError if it is refused.
     """
+    from pcircle.cli.shell import words_of
     from pcircle.core.encoding import text_of
     from pcircle.core.errors import UsageError
-    from pcircle.tool.shell import words_of
     from pcircle.tools.fchmod.cli import FCHMOD
     from pcircle.tools.fchmod.command import program_of
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from pcircle.cli.arguments import refuse_remote
+from pcircle.cli.ids import Owner, group_of, number_of, read_map, read_owner, user_of
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.attributes.modes import parse_mode
 from pcircle.tools.fchmod.entries.lists import Edit, read_edits
 from pcircle.tools.fchmod.entries.wish import Wish
-from pcircle.ui.arguments import refuse_remote
-from pcircle.ui.ids import Owner, group_of, number_of, read_map, read_owner, user_of
-from pcircle.ui.names import show
 
 _PREFIXES = ("f:", "d:")
 # With one of these the first operand is no MODE.

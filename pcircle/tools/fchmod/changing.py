@@ -10,8 +10,8 @@ from typing import Any
 
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.entry_errors import Changed
-from pcircle.tool.planned import entry, parted
-from pcircle.tool.trees import EntryVisitor
+from pcircle.jobs.plan_file import entry, parted
+from pcircle.jobs.tree_task import EntryVisitor
 from pcircle.tools.fchmod import telling
 from pcircle.tools.fchmod.entries.calls import Target, change_mode, held
 from pcircle.tools.fchmod.entries.state import State, apply, mark_of, read_mark, state_of

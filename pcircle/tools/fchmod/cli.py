@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import POLITE, Bare, Parser, add_actions, add_filters, add_safety, notes
+from pcircle.cli.arguments import POLITE, Bare, Parser, add_actions, add_filters, add_safety, notes
+from pcircle.cli.shell import Shell
 
 BARE = {"--acl-remove": "--acl-remove=all", **POLITE}
 _OWNER_OPTIONS = ("--of-owner", "--of-group")  # the filters: what is set has the usual names

@@ -9,22 +9,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pcircle.cli.report import plural
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
+from pcircle.core.names import show
+from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.change_task import ChangeConsole, ChangeProgram
+from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import Failure
+from pcircle.jobs.plan_file import Planned, head, read_plan
+from pcircle.jobs.tree_task import resolve
 from pcircle.runtime import Outcome
-from pcircle.tool.actions import Wanted
-from pcircle.tool.changing import ChangeConsole, ChangeProgram
-from pcircle.tool.failures import Failure
-from pcircle.tool.planned import Planned, head, read_plan
-from pcircle.tool.trees import resolve
 from pcircle.tools.fchmod import telling
 from pcircle.tools.fchmod.asking import asked_of
 from pcircle.tools.fchmod.entries.state import check_mark
 from pcircle.tools.fchmod.operands import root_of
 from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
 from pcircle.tools.fchmod.task import ModeTask
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.names import show
-from pcircle.ui.report import plural
 from pcircle.walk.roots import Root
 
 _SHOWN = 10  # owners, and ids, in a remark
@@ -151,7 +151,7 @@ class ModeProgram(ChangeProgram):
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
         if self.typed.undo is not None:
-            from pcircle.tool.plan_file import PlanFile  # few runs have one
+            from pcircle.jobs.plan_output import PlanFile  # few runs have one
 
             self.planned = PlanFile(self.typed.undo, "--undo", "undo file")
             self.planned.append(head("fchmod", roots, self.directory()))

@@ -6,8 +6,8 @@ import os
 import stat
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.safe_open import directory, place_of
-from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pcircle.core.errors import StoppedEarly
+from pcircle.jobs.action_log import Lines
 from pcircle.runtime import Context
-from pcircle.tool.actions import Lines
 
 _TOGETHER = 256  # lines in a notice
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from pcircle.fs.directories import Directories, device_and_inode, inode_alone
 from pcircle.fs.registry import Firsts, Key
-from pcircle.tool.actions import Lines
-from pcircle.tool.changing import ChangeTask
-from pcircle.tool.failures import Failure
+from pcircle.jobs.action_log import Lines
+from pcircle.jobs.change_task import ChangeTask
+from pcircle.jobs.failures import Failure
 from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
 from pcircle.tools.fchmod.visitor import Changer
 from pcircle.walk.roots import open_roots

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import stat
 
+from pcircle.cli.listing import groups, users
+from pcircle.core.names import show
 from pcircle.tools.fchmod.entries.state import State
 from pcircle.tools.fchmod.entries.wish import Wish
-from pcircle.ui.listing import groups, users
-from pcircle.ui.names import show
 
 _USERS, _GROUPS = users(), groups()
 

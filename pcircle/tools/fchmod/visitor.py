@@ -28,7 +28,7 @@ from pcircle.fs.registry import Key, home_of
 from pcircle.fs.safe_open import PseudoDirectories, Untrusted
 from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.fs.stats import Table
-from pcircle.tool.planned import mark_in, parted, sorted_out
+from pcircle.jobs.plan_file import mark_in, parted, sorted_out
 from pcircle.tools.fchmod.changing import Changing, restored, wisher_of
 from pcircle.tools.fchmod.entries.calls import (
     Target,

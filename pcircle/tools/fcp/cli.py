@@ -5,17 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from pcircle.tool.shell import Shell
-from pcircle.transfer.arguments import (
-    BARE,
-    BARE_PRESERVE,
-    add_checkpoint,
-    add_copying,
-    add_preserve,
-    add_signature,
-    joined,
-)
-from pcircle.ui.arguments import (
+from pcircle.cli.arguments import (
     Parser,
     add_filters,
     add_output,
@@ -24,6 +14,16 @@ from pcircle.ui.arguments import (
     add_recursive,
     add_safety,
     notes,
+)
+from pcircle.cli.shell import Shell
+from pcircle.transfer.arguments import (
+    BARE,
+    BARE_PRESERVE,
+    add_checkpoint,
+    add_copying,
+    add_preserve,
+    add_signature,
+    joined,
 )
 
 DESCRIPTION = """\

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from pcircle.cli.options import common
+from pcircle.cli.times import stop_of
 from pcircle.core.errors import UsageError
 from pcircle.core.units import parse_size
 from pcircle.core.values import (
@@ -15,8 +17,6 @@ from pcircle.core.values import (
     parse_number,
 )
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.tool.options import common
-from pcircle.tool.times import stop_of
 from pcircle.transfer.asked import keep_of, limit_of, wish_of
 from pcircle.transfer.program import Options, run_copy
 

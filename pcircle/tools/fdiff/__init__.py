@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pcircle.tool.treetool import TreeReport
+    from pcircle.cli.tree_program import TreeReport
 
 
 def compare(a: str | bytes, b: str | bytes, **options: object) -> TreeReport | None:
@@ -17,8 +17,8 @@ def compare(a: str | bytes, b: str | bytes, **options: object) -> TreeReport | N
 
     UsageError if it is refused.
     """
+    from pcircle.cli.shell import words_of
     from pcircle.core.encoding import text_of
-    from pcircle.tool.shell import words_of
     from pcircle.tools.fdiff.cli import parser
     from pcircle.tools.fdiff.command import program_of
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import (
+from pcircle.cli.arguments import (
     Parser,
     add_filters,
     add_op_timeout,
@@ -17,6 +16,7 @@ from pcircle.ui.arguments import (
     add_stop,
     notes,
 )
+from pcircle.cli.shell import Shell
 
 USAGE = "fdiff [OPTION]... A B"
 

@@ -9,10 +9,18 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli.inputs import lists_of
+from pcircle.cli.results import open_output
+from pcircle.cli.times import limit_of, stop_of
+from pcircle.cli.tree_program import TreeProgram
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.units import parse_duration
 from pcircle.core.values import invalid, number
 from pcircle.fs.lists import Lists
+from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.error_log import LogFile, open_log
+from pcircle.jobs.tree_task import resolve
 from pcircle.ops.compare.fields import (
     CONTENT,
     DEFAULT,
@@ -26,18 +34,10 @@ from pcircle.ops.compare.fields import (
 from pcircle.ops.compare.manifests import KNOWN, is_manifest, open_verified
 from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Observer
-from pcircle.tool.actions import Wanted
-from pcircle.tool.inputs import lists_of
-from pcircle.tool.results import open_output
-from pcircle.tool.times import limit_of, stop_of
-from pcircle.tool.trees import resolve
-from pcircle.tool.treetool import TreeProgram
 from pcircle.tools.fdiff import expressions
 from pcircle.tools.fdiff.console import Console
 from pcircle.tools.fdiff.plan import DiffPlan
 from pcircle.tools.fdiff.work.task import DiffTask
-from pcircle.ui.errorlog import LogFile, open_log
-from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 

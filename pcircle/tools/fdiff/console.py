@@ -6,15 +6,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from pcircle.cli.report import plural
+from pcircle.cli.tree_program import TreeConsole
 from pcircle.core.errors import IntegrityError, StoppedEarly, worst
+from pcircle.jobs.error_log import LogFile
 from pcircle.runtime import Outcome
-from pcircle.tool.treetool import TreeConsole
 from pcircle.tools.fdiff.deferred import Groups, Moves, tell_groups
 from pcircle.tools.fdiff.plan import Alone, Counters, DiffPlan, Linked, Matched
 from pcircle.tools.fdiff.telling import FirstFound, Telling
 from pcircle.tools.fdiff.work.manifests import compare_manifests
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.report import plural
 
 _TABLE = (
     ("exist in both directories", ("common", "common")),

@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from pcircle.core.timestamps import Timestamp
+from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.tree_task import TreeCounters, TreePlan
 from pcircle.ops.compare.fields import CONTENT, NAMES
-from pcircle.tool.actions import Wanted
-from pcircle.tool.trees import TreeCounters, TreePlan
 from pcircle.walk.items import Place
 
 PAIRS, ONLY_A, ONLY_B = 0, 1, 2

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.core.errors import IntegrityError
+from pcircle.core.names import show
+from pcircle.jobs.action_log import Actions
 from pcircle.ops.compare.fields import (
     ACL,
     CONTENT,
@@ -26,10 +28,8 @@ from pcircle.ops.compare.fields import (
 )
 from pcircle.ops.compare.itemize import itemize, itemize_one_sided, kind_letter
 from pcircle.runtime import Context
-from pcircle.tool.actions import Actions
 from pcircle.tools.fdiff.expressions import BOTH, ONLY_DEST, ONLY_SRC, matches
 from pcircle.tools.fdiff.plan import DIFFERENT, Counters, DiffPlan, Matched
-from pcircle.ui.names import show
 
 _FEW = 256  # paths in a notice
 _KINDS = {

@@ -22,8 +22,8 @@ def find(
 
     UsageError if it is refused. With `max_delete` see `pcircle.tools.frm.remove`.
     """
+    from pcircle.cli.shell import words_of
     from pcircle.core.encoding import text_of
-    from pcircle.tool.shell import words_of
     from pcircle.tools.ffind.cli import parser
     from pcircle.tools.ffind.command import program_of
     from pcircle.tools.ffind.result import Found

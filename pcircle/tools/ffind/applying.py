@@ -6,11 +6,11 @@ import argparse
 import os
 from collections.abc import Callable
 
+from pcircle.cli.report import plural
 from pcircle.core.errors import UsageError
+from pcircle.jobs.change_task import ChangeConsole, ChangeProgram
 from pcircle.removing.plan import RemovalCounters, RemovalPlan
 from pcircle.removing.remover import RemoveTask
-from pcircle.tool.changing import ChangeConsole, ChangeProgram
-from pcircle.ui.report import plural
 from pcircle.walk.roots import Root
 
 

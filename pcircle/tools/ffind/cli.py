@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from pcircle.tool.shell import logging
-from pcircle.tools.ffind.language.words import ACTIONS, COMMANDS, TESTS, split
-from pcircle.transport.launch import launched
-from pcircle.ui.arguments import (
+from pcircle.cli.arguments import (
     POLITE,
     Bare,
     Parser,
@@ -24,6 +21,9 @@ from pcircle.ui.arguments import (
     notes,
     run,
 )
+from pcircle.cli.shell import logging
+from pcircle.tools.ffind.language.words import ACTIONS, COMMANDS, TESTS, split
+from pcircle.transport.launch import launched
 
 USAGE = """\
 ffind [OPTION]... [PATH]... [EXPRESSION]

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pcircle.cli.filters import now_ns
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
+from pcircle.jobs.change_task import ChangeProgram, refuse_twice
+from pcircle.jobs.error_log import LogFile, open_log
 from pcircle.runtime import Task
-from pcircle.tool.changing import ChangeProgram, refuse_twice
-from pcircle.tool.filters import now_ns
 from pcircle.tools.ffind.applying import ApplyProgram
 from pcircle.tools.ffind.console import FindConsole
 from pcircle.tools.ffind.evaluating.compiling import needs_status
@@ -24,8 +26,6 @@ from pcircle.tools.ffind.ordering import order_of
 from pcircle.tools.ffind.plan import FindPlan, Kept
 from pcircle.tools.ffind.starts import listed_starts, start_of
 from pcircle.tools.ffind.task import FindTask
-from pcircle.ui.errorlog import LogFile, open_log
-from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 _NS = 1_000_000_000

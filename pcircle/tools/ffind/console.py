@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from pcircle.cli.report import plural
+from pcircle.cli.tree_program import TreeProgram
 from pcircle.core.errors import IntegrityError, worst
 from pcircle.core.writing import write_all
 from pcircle.fs.sorting import Sorter
+from pcircle.jobs.change_task import ChangeConsole
+from pcircle.jobs.error_log import LogFile
 from pcircle.runtime import Outcome
-from pcircle.tool.changing import ChangeConsole
-from pcircle.tool.treetool import TreeProgram
 from pcircle.tools.ffind.evaluating.output import QUIT, Found, Links, Records
 from pcircle.tools.ffind.evaluating.printing import CSV_HEAD
 from pcircle.tools.ffind.language.nodes import walk
 from pcircle.tools.ffind.ordering import packed, text_of
 from pcircle.tools.ffind.plan import Counters
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.report import plural
 
 _BLOCK_BYTES = 512
 

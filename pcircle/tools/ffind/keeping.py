@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.tools.ffind.language.formats import parse_format
 from pcircle.tools.ffind.language.nodes import Node
 from pcircle.tools.ffind.plan import Kept, Sections, Start
-from pcircle.ui.names import show
 from pcircle.walk.index import (
     DIRECTORY,
     NAMES,

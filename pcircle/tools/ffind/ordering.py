@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from pcircle.cli.listing import groups, users
 from pcircle.core.errors import UsageError
 from pcircle.tools.ffind.evaluating.entry import Entry
 from pcircle.tools.ffind.evaluating.output import Ordered
 from pcircle.tools.ffind.plan import Order
-from pcircle.ui.listing import groups, users
 
 _WIDTH = 12  # bytes: a time in nanoseconds needs 94 bits
 _DIGITS = 10

@@ -3,7 +3,7 @@
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
 
-from pcircle.tool.changing import ChangeCounters, ChangePlan
+from pcircle.jobs.change_task import ChangeCounters, ChangePlan
 from pcircle.tools.ffind.language.nodes import Node, Settings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pcircle.tool.treetool import TreeReport
+from pcircle.cli.tree_program import TreeReport
 
 
 class Found(NamedTuple):

@@ -6,10 +6,10 @@ import os
 import stat
 from collections.abc import Iterator
 
+from pcircle.cli.inputs import open_input
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.sorting import pieces
-from pcircle.tool.inputs import open_input
-from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 _NAMELESS = (b"", b".", b"..")

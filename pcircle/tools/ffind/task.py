@@ -22,13 +22,13 @@ from pcircle.fs.directories import (
     inode_alone,
 )
 from pcircle.fs.stats import Stats
+from pcircle.jobs.action_log import Lines
+from pcircle.jobs.change_task import ChangeTask
+from pcircle.jobs.failures import Failure
+from pcircle.jobs.plan_file import entry as line_of_entry
+from pcircle.jobs.plan_file import mark_of
+from pcircle.jobs.tree_task import Phase
 from pcircle.runtime import Context, PartedTask
-from pcircle.tool.actions import Lines
-from pcircle.tool.changing import ChangeTask
-from pcircle.tool.failures import Failure
-from pcircle.tool.planned import entry as line_of_entry
-from pcircle.tool.planned import mark_of
-from pcircle.tool.trees import Phase
 from pcircle.tools.ffind.evaluating.actions import Actions
 from pcircle.tools.ffind.evaluating.ahead import Ahead
 from pcircle.tools.ffind.evaluating.checks import Surroundings

@@ -17,8 +17,8 @@ def listing(*paths: str | bytes, **options: object) -> ListReport | None:
 
     UsageError if it is refused.
     """
+    from pcircle.cli.shell import words_of
     from pcircle.core.encoding import text_of
-    from pcircle.tool.shell import words_of
     from pcircle.tools.fls.cli import BARE, parser
     from pcircle.tools.fls.command import program_of
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import (
+from pcircle.cli.arguments import (
     POLITE,
     Bare,
     Parser,
@@ -19,6 +18,7 @@ from pcircle.ui.arguments import (
     add_stop,
     notes,
 )
+from pcircle.cli.shell import Shell
 
 USAGE = """\
 fls [OPTION]... [PATH]...

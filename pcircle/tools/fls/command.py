@@ -11,24 +11,24 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli.arguments import columns
+from pcircle.cli.json_output import check
+from pcircle.cli.listing import FULL_ISO, RECENT, Times
+from pcircle.cli.options import rate_of
+from pcircle.cli.report import plural
+from pcircle.cli.results import list_end, open_output
+from pcircle.cli.times import limit_of, stop_of
+from pcircle.cli.tree_program import TreeConsole, TreeProgram, TreeReport
 from pcircle.core.errors import StoppedEarly, UsageError, worst
+from pcircle.core.names import show
+from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.error_log import LogFile
 from pcircle.runtime import Observer, Outcome
-from pcircle.tool.actions import Wanted
-from pcircle.tool.options import rate_of
-from pcircle.tool.results import list_end, open_output
-from pcircle.tool.times import limit_of, stop_of
-from pcircle.tool.treetool import TreeConsole, TreeProgram, TreeReport
 from pcircle.tools.fls import export
 from pcircle.tools.fls.keys import KEYS, TIMES, Keys
 from pcircle.tools.fls.plan import Counters, Form, ListPlan, Records
 from pcircle.tools.fls.printer import Printer
 from pcircle.tools.fls.visitor import ListTask
-from pcircle.ui.arguments import columns
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.jsonout import check
-from pcircle.ui.listing import FULL_ISO, RECENT, Times
-from pcircle.ui.names import show
-from pcircle.ui.report import plural
 from pcircle.walk.roots import Root
 
 _WRITTEN_BYTES = 1 << 20

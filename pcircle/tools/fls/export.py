@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli import json_output as jsonout
+from pcircle.cli.results import Results
+from pcircle.cli.tree_program import TreeReport
 from pcircle.core.errors import UsageError
 from pcircle.core.optional_packages import try_out
-from pcircle.tool.results import Results
-from pcircle.tool.treetool import TreeReport
 from pcircle.tools.fls.rows import NAMES, Row
-from pcircle.ui import jsonout
 
 _TRIAL = """
 import io, pyarrow, pyarrow.json, pyarrow.parquet

@@ -11,9 +11,9 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 
+from pcircle.cli.listing import Owners, groups, users
 from pcircle.core.guards import require
 from pcircle.fs.stats import Stats
-from pcircle.ui.listing import Owners, groups, users
 
 TIMES = ("mtime", "atime", "ctime")
 KEYS = ("name", "size", *TIMES, "owner", "group", "kind")

@@ -3,8 +3,8 @@
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
 
-from pcircle.tool.actions import Wanted
-from pcircle.tool.trees import TreeCounters, TreePlan
+from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.tree_task import TreeCounters, TreePlan
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):

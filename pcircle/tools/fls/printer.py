@@ -7,6 +7,7 @@ from itertools import chain, groupby, islice
 
 import msgspec
 
+from pcircle.cli.listing import Times, human
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.timestamps import MIN_NS
 from pcircle.fs.sorting import Sorter
@@ -21,7 +22,6 @@ from pcircle.tools.fls.records import (
     read_directories,
     tag_of,
 )
-from pcircle.ui.listing import Times, human
 
 _AT_ONCE = 64  # directories, perhaps some ten kilobytes each
 _TOGETHER = 4096

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli.listing import Owners, groups, users
 from pcircle.core.encoding import attributes
 from pcircle.core.guards import require
 from pcircle.fs.attributes import lustre
@@ -21,7 +22,6 @@ from pcircle.fs.entry_errors import Changed
 from pcircle.tools.fls.keys import kind_of
 from pcircle.tools.fls.looked import Looked
 from pcircle.tools.fls.plan import Form
-from pcircle.ui.listing import Owners, groups, users
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LUSTRE = b"lustre"

@@ -21,11 +21,11 @@ from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import FOLDER, Block, DirectoryBatch, encoded, names_and_kinds, rewound
 from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
+from pcircle.jobs.action_log import Actions, Lines
+from pcircle.jobs.failures import Failure
+from pcircle.jobs.tree_task import EntryVisitor, TreeTask
 from pcircle.runtime import Context
 from pcircle.threads.throttle import BURST_S, Throttle
-from pcircle.tool.actions import Actions, Lines
-from pcircle.tool.failures import Failure
-from pcircle.tool.trees import EntryVisitor, TreeTask
 from pcircle.tools.fls.fields import Fields, Widths
 from pcircle.tools.fls.keys import Keys
 from pcircle.tools.fls.looked import Looked

@@ -24,8 +24,8 @@ def apply(plan: str, **options: object) -> MirrorReport | None:
 
 
 def _called(paths: tuple[str | bytes, ...], options: dict[str, object]) -> MirrorReport | None:
+    from pcircle.cli.shell import words_of
     from pcircle.core.encoding import text_of
-    from pcircle.tool.shell import words_of
     from pcircle.tools.fmirror.cli import bare, parser
     from pcircle.tools.fmirror.command import called
 

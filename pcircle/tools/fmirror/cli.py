@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pcircle.tool.shell import Shell
-from pcircle.transfer.arguments import (
-    BARE,
-    add_checkpoint,
-    add_copying,
-    add_preserve,
-    add_signature,
-    joined,
-)
-from pcircle.ui.arguments import (
+from pcircle.cli.arguments import (
     Bare,
     Parser,
     add_filters,
@@ -22,6 +13,15 @@ from pcircle.ui.arguments import (
     add_records,
     add_safety,
     notes,
+)
+from pcircle.cli.shell import Shell
+from pcircle.transfer.arguments import (
+    BARE,
+    add_checkpoint,
+    add_copying,
+    add_preserve,
+    add_signature,
+    joined,
 )
 
 DESCRIPTION = """\

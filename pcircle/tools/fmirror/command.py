@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pcircle.cli.program import run_tool
+from pcircle.cli.report import FailedEntry, plural
 from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.fs.safe_open import any_link
 from pcircle.fs.write_access import WriteAccess
+from pcircle.jobs.error_log import encode
+from pcircle.jobs.failures import Failure
+from pcircle.jobs.plan_file import tail
 from pcircle.ops.checkpoint.resume import CheckpointOptions
-from pcircle.tool.failures import Failure
-from pcircle.tool.planned import tail
-from pcircle.tool.program import run_tool
 from pcircle.tools.fmirror import planning, snapshots
 from pcircle.tools.fmirror.earlier import proof, state
 from pcircle.tools.fmirror.earlier.lock import Lock
@@ -31,9 +34,6 @@ from pcircle.tools.fmirror.work.absence import Absence, source_of
 from pcircle.tools.fmirror.work.surplus import packed
 from pcircle.transfer.program import run_copy
 from pcircle.transport.launch import launched
-from pcircle.ui.errorlog import encode
-from pcircle.ui.names import show
-from pcircle.ui.report import FailedEntry, plural
 
 if TYPE_CHECKING:
     from pcircle.tools.fmirror.earlier.manifests import Survey

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli.program import run_tool
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.ops.checkpoint.resume import CheckpointOptions
-from pcircle.tool.program import run_tool
 from pcircle.tools.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.tools.fmirror.plan import Deleting
 from pcircle.tools.fmirror.removal import Found, Removal

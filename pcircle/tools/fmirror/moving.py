@@ -18,19 +18,19 @@ from typing import IO, Any
 
 import msgspec
 
+from pcircle.cli.program import ToolProgram, run_tool
+from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.fs.directories import working_directory
+from pcircle.jobs.action_log import Lines, Wanted
+from pcircle.jobs.error_log import decode
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.runtime import Observer, Outcome, Task
-from pcircle.tool.actions import Lines, Wanted
-from pcircle.tool.program import ToolProgram, run_tool
-from pcircle.tool.results import Results
 from pcircle.tools.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.tools.fmirror.removal import Console, Found, Removal
 from pcircle.tools.fmirror.report import MirrorConsole
 from pcircle.tools.fmirror.work.alike import Candidates, Moved, Pair, Renamed, ordered
 from pcircle.tools.fmirror.work.moving import MovePlan, MoveTask, item_of
-from pcircle.ui.errorlog import decode
 
 _PAIRS_TOGETHER = 64
 _LINE = msgspec.json.Decoder(tuple[int, str, str])

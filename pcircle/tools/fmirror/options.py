@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from pcircle.cli.filters import attributes_of
+from pcircle.cli.options import common
+from pcircle.cli.times import stop_of
 from pcircle.core.errors import UsageError
 from pcircle.core.units import parse_size
 from pcircle.core.values import chunk_bytes, interval_s, parse_number
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.tool.filters import attributes_of
-from pcircle.tool.options import common
-from pcircle.tool.times import stop_of
 from pcircle.tools.fmirror import planning, snapshots
 from pcircle.tools.fmirror.owning import owning
 from pcircle.tools.fmirror.plan import Deleting, Look, Upkeep

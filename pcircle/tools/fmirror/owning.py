@@ -7,11 +7,11 @@ import os
 
 import msgspec
 
+from pcircle.cli.ids import Owner, read_map, read_owner
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.attributes.owners import Bits, Given, Rule, read_modes
-from pcircle.ui.ids import Owner, read_map, read_owner
-from pcircle.ui.names import show
 
 
 def owning(typed: argparse.Namespace, keep: Keep) -> Keep:

@@ -1,6 +1,6 @@
 """`--plan` and `--apply`: the result of a dry run is written, and later exactly that is done.
 
-The file is a plan of `pcircle.tool.planned`, with the marks of `pcircle.tools.fmirror.work.steps`. Its
+The file is a plan of `pcircle.jobs.plan_file`, with the marks of `pcircle.tools.fmirror.work.steps`. Its
 first line has A and B, their identities, and the options that affect each action: these apply when
 the plan is carried out. Filters and lists do not, because the plan lists their results.
 
@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.directories import working_directory
 from pcircle.fs.lists import record_of, sort
 from pcircle.fs.sorting import sorted_records
-from pcircle.tool.changing import refuse_with_apply
-from pcircle.tool.planned import Planned, Tail, head, read_plan
+from pcircle.jobs.change_task import refuse_with_apply
+from pcircle.jobs.error_log import decode, encode
+from pcircle.jobs.plan_file import Planned, Tail, head, read_plan
 from pcircle.tools.fmirror.work import steps
-from pcircle.ui.errorlog import decode, encode
-from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 _OPTIONS = (

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pcircle.cli.inputs import read_paths
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.guards import require, require_type
+from pcircle.core.names import show
 from pcircle.fs.lists import Lists, sort
+from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.error_log import decode
+from pcircle.jobs.plan_file import Planned
 from pcircle.runtime import Observer, Task
-from pcircle.tool.actions import Wanted
-from pcircle.tool.inputs import read_paths
-from pcircle.tool.planned import Planned
 from pcircle.tools.fmirror import planning, snapshots
 from pcircle.tools.fmirror.earlier import changes, proof, state
 from pcircle.tools.fmirror.earlier.lock import Lock
@@ -45,8 +47,6 @@ from pcircle.tools.fmirror.work.surplus import Finder, Meant, kept_rules, packed
 from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.transfer.plan import DIRECTORY, Plan, Root
 from pcircle.transfer.program import CopyProgram
-from pcircle.ui.errorlog import decode
-from pcircle.ui.names import show
 
 if TYPE_CHECKING:
     from pcircle.tools.fmirror.earlier.manifests import Survey
@@ -270,7 +270,7 @@ class MirrorProgram(CopyProgram):
         super()._open_logs()
         options = self._mirror
         if options.plan is not None:
-            from pcircle.tool.plan_file import PlanFile  # few runs have one
+            from pcircle.jobs.plan_output import PlanFile  # few runs have one
 
             self.planned = PlanFile(options.plan, "--plan", "plan")
             self.planned.append(planning.begun(require(self.typed), *self._sides()))

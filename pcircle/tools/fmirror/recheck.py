@@ -17,15 +17,15 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import EntriesFailed
 from pcircle.core.guards import require
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.fs.status import refreshed
+from pcircle.jobs.failures import Failure, failure_of, line_of
+from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.runtime import Context, Outcome
-from pcircle.tool.failures import Failure, failure_of, line_of
-from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask, resolve
-from pcircle.tool.treetool import TreeConsole, TreeProgram
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.removal import PLAIN, Found, append_log
 from pcircle.tools.fmirror.work.listing import (

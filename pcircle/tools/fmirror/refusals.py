@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from pcircle.core.errors import EntriesFailed, UsageError
+from pcircle.core.names import show
 from pcircle.fs.attributes.mounts import place_of
 from pcircle.fs.data import Mover
 from pcircle.fs.directories import at_and_above
 from pcircle.fs.safe_open import directory, make_directory
-from pcircle.ui.names import show
 from pcircle.walk.globs import Rule, leave_out
 
 

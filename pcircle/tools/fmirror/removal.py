@@ -16,8 +16,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
+from pcircle.cli.report import plural
+from pcircle.cli.results import append_output
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.guards import require, require_type
+from pcircle.core.names import show
 from pcircle.core.writing import discard
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import kind_of, told, tried, trying
@@ -26,23 +29,20 @@ from pcircle.fs.safe_open import directory
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.sorting import pieces
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
+from pcircle.jobs.action_log import Actions, Lines
+from pcircle.jobs.change_task import ChangeConsole, ChangeProgram, MaxDelete
+from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import Failure
+from pcircle.jobs.plan_file import Planned, parted
+from pcircle.jobs.tree_task import resolve
 from pcircle.removing.plan import RemovalCounters, RemovalPlan
 from pcircle.removing.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
-from pcircle.tool.actions import Actions, Lines
-from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
-from pcircle.tool.failures import Failure
-from pcircle.tool.planned import Planned, parted
-from pcircle.tool.results import append_output
-from pcircle.tool.trees import resolve
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.absence import Absence, Present, Source, source_of
 from pcircle.tools.fmirror.work.alike import Paths
 from pcircle.tools.fmirror.work.backup import Backup, Way, going
 from pcircle.tools.fmirror.work.surplus import DELETING, Surplus, deletion_line, packed
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.names import show
-from pcircle.ui.report import plural
 from pcircle.walk.choosing import choosing
 from pcircle.walk.globs import Rule
 from pcircle.walk.opened import Gathering, Open
@@ -50,7 +50,7 @@ from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
-    from pcircle.tool.plan_file import PlanFile
+    from pcircle.jobs.plan_output import PlanFile
 
 
 class Found:

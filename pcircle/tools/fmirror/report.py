@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pcircle.cli.report import FailedEntry, plural
 from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.core.units import format_size
+from pcircle.jobs.failures import Failure
 from pcircle.runtime import Outcome
-from pcircle.tool.failures import Failure
 from pcircle.tools.fmirror.plan import Look
 from pcircle.tools.fmirror.removal import Found
 from pcircle.tools.fmirror.work.alike import Alone, Candidates, Moved, Paths
@@ -21,7 +22,6 @@ from pcircle.transfer.counters import Counters
 from pcircle.transfer.items import Done
 from pcircle.transfer.reports.console import Console
 from pcircle.transfer.reports.report import Report, summary
-from pcircle.ui.report import FailedEntry, plural
 from pcircle.walk.globs import Rule
 
 _UNREAD = ("open directory", "read directory", "reach")

@@ -21,8 +21,8 @@ from datetime import datetime
 import msgspec
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.naming import NO_SUCH_RENAME, rename_to_free
-from pcircle.ui.names import show
 
 UNFINISHED = b".fmirror-snapshot"
 LATEST = b"latest"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import (
+from pcircle.cli.arguments import (
     Bare,
     Parser,
     add_filters,
@@ -15,6 +14,7 @@ from pcircle.ui.arguments import (
     add_safety,
     notes,
 )
+from pcircle.cli.shell import Shell
 
 USAGE = """\
 fprof [OPTION]... PATH...

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pcircle.cli.filters import now_ns, refuse_ageless
+from pcircle.cli.inputs import lists_of, refuse_loose, rules_of, strictly
+from pcircle.cli.options import common, refuse_idle_null
+from pcircle.cli.program import ToolProgram, called, run_tool
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.units import parse_size
 from pcircle.core.values import invalid, number, positive
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
+from pcircle.jobs.error_log import LogFile, open_log
+from pcircle.jobs.failures import line_of
 from pcircle.runtime import Observer, Task
-from pcircle.tool.failures import line_of
-from pcircle.tool.filters import now_ns, refuse_ageless
-from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
-from pcircle.tool.options import common, refuse_idle_null
-from pcircle.tool.program import ToolProgram, called, run_tool
 from pcircle.tools.fprof.console import Console
 from pcircle.tools.fprof.options import Options, check_outputs
 from pcircle.tools.fprof.plan import Plan, resolve
 from pcircle.tools.fprof.reports.wishes import DIMENSIONS, Wishes
 from pcircle.tools.fprof.task import ProfileTask
-from pcircle.ui.errorlog import LogFile, open_log
-from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:

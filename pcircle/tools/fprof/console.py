@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from pcircle.cli import console as base
+from pcircle.cli.options import Common
 from pcircle.core.errors import Defect, EntriesFailed, worst
+from pcircle.jobs.error_log import LogFile
 from pcircle.runtime import Outcome
-from pcircle.tool import console as base
-from pcircle.tool.options import Common
 from pcircle.tools.fprof.counters import Totals, add_up, totals
 from pcircle.tools.fprof.items import Done, FileLines
 from pcircle.tools.fprof.plan import Plan, index_of
@@ -20,7 +21,6 @@ from pcircle.tools.fprof.reports.outputs import Outputs
 from pcircle.tools.fprof.reports.report import Run, make, stopped
 from pcircle.tools.fprof.reports.text import summary
 from pcircle.tools.fprof.reports.wishes import Wishes
-from pcircle.ui.errorlog import LogFile
 
 
 class Console(base.Console[Done]):

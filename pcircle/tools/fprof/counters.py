@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable
 
 from pcircle.circle import ProgressSums
+from pcircle.cli.pace import Known
+from pcircle.jobs.counters import Entries
 from pcircle.runtime import Work
-from pcircle.tool.counters import Entries
-from pcircle.ui.pace import Known
 
 _HIGH_BITS = 48
 

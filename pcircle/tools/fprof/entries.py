@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from pcircle.cli import json_output as jsonout
 from pcircle.core.errors import StoppedEarly, UsageError
 from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.core.writing import close_new
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.safe_open import create
 from pcircle.fs.stats import Stats
 from pcircle.tools.fprof.items import Done
 from pcircle.tools.fprof.plan import Plan, index_of
-from pcircle.ui import jsonout
-from pcircle.ui.names import show
 from pcircle.walk import index
 from pcircle.walk.sink import Sink, remove, result
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.directories import join_path
 from pcircle.runtime import Context
 from pcircle.tools.fprof.items import FileLines
-from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 COLUMNS = {

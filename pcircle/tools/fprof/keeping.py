@@ -7,17 +7,17 @@ import sys
 from itertools import accumulate
 
 from pcircle import __version__
+from pcircle.cli import json_output as jsonout
+from pcircle.cli.options import refuse_others
+from pcircle.cli.output import Output
+from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError, worst
-from pcircle.tool.options import refuse_others
-from pcircle.tool.results import Results
 from pcircle.tools.fprof.options import Options, check_outputs
 from pcircle.tools.fprof.profile import diffing, saved
 from pcircle.tools.fprof.profile.model import merge
 from pcircle.tools.fprof.reports.outputs import tell
 from pcircle.tools.fprof.reports.report import Run, make
 from pcircle.transport.launch import launched
-from pcircle.ui import jsonout
-from pcircle.ui.output import Output
 from pcircle.walk.attributes import ANY
 
 

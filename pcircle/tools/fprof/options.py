@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 
+from pcircle.cli import json_output as jsonout
+from pcircle.cli.options import Common
 from pcircle.core.errors import UsageError
-from pcircle.tool.options import Common
+from pcircle.core.names import show
 from pcircle.tools.fprof.plan import index_of
 from pcircle.tools.fprof.reports.outputs import Outputs
 from pcircle.tools.fprof.reports.wishes import Wishes
-from pcircle.ui import jsonout
-from pcircle.ui.names import show
 
 
 class Options(Common, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ def check_outputs(options: Options) -> None:
     """Raise UsageError, before any work, for files that could not be written at the end."""
     _check_files(options)
     if options.plot is not None:
-        from pcircle.ui import pictures
+        from pcircle.cli import pictures
 
         pictures.check(options.plot)
     if options.csv is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.core.errors import UsageError, operand_error
-from pcircle.ui.names import show
+from pcircle.core.names import show
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.roots import Root, root_of

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
+from pcircle.jobs.failures import Failure, Recalled
 from pcircle.runtime import Context, PartedTask
-from pcircle.tool.failures import Failure, Recalled
 from pcircle.tools.fprof.counters import Counters
 from pcircle.tools.fprof.items import (
     Claims,

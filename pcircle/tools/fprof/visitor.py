@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, DirectoryBatch, names_and_kinds
 from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.jobs.failures import failure_of, shown_below, tell_recalls
 from pcircle.runtime import Context
-from pcircle.tool.failures import failure_of, shown_below, tell_recalls
 from pcircle.tools.fprof.counters import Counters
 from pcircle.tools.fprof.items import Mixed, Sum, added
 from pcircle.tools.fprof.plan import Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pcircle.tool.treetool import TreeReport
+    from pcircle.cli.tree_program import TreeReport
 
 
 def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
@@ -17,11 +17,11 @@ def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
     UsageError if it is refused, StoppedEarly if a plan that is applied has more than `max_delete`.
     Otherwise that is found out by a walk, and is a result of exit code 4.
     """
+    from pcircle.cli.arguments import POLITE
+    from pcircle.cli.shell import words_of
     from pcircle.core.encoding import text_of
-    from pcircle.tool.shell import words_of
     from pcircle.tools.frm.cli import parser
     from pcircle.tools.frm.command import program_of
-    from pcircle.ui.arguments import POLITE
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
     typed = parser().parse([*words_of(options), "--", *operands], POLITE)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import (
+from pcircle.cli.arguments import (
     POLITE,
     Parser,
     add_actions,
@@ -14,6 +13,7 @@ from pcircle.ui.arguments import (
     add_safety,
     notes,
 )
+from pcircle.cli.shell import Shell
 
 USAGE = """\
 frm [OPTION]... PATH...

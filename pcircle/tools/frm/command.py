@@ -8,19 +8,19 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from pcircle.cli.arguments import refuse_remote
+from pcircle.cli.report import plural
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
+from pcircle.core.names import show
 from pcircle.core.units import format_size
+from pcircle.jobs.change_task import ChangeConsole, refuse_twice
+from pcircle.jobs.tree_task import resolve
 from pcircle.removing import trash
 from pcircle.removing.plan import RemovalCounters
 from pcircle.removing.remover import RemoveTask
 from pcircle.removing.restart import RestartableRemoval
 from pcircle.runtime import Outcome
-from pcircle.tool.changing import ChangeConsole, refuse_twice
-from pcircle.tool.trees import resolve
 from pcircle.tools.frm.operands import opened, root_of
-from pcircle.ui.arguments import refuse_remote
-from pcircle.ui.names import show
-from pcircle.ui.report import plural
 from pcircle.walk.roots import Root
 
 _ALONE = ("files_from", "plan", "apply", "max_delete", "keep_root", "empty_dirs", "keep_times")
@@ -199,7 +199,7 @@ def _refuse(typed: argparse.Namespace) -> None:
                 f"--strict-operands cannot be combined with --{option.replace('_', '-')}"
             )
     if typed.trash is not None:
-        from pcircle.tool.filters import attributes_of
+        from pcircle.cli.filters import attributes_of
         from pcircle.walk.attributes import ANY
 
         given = [name for name in (*_ALONE, "empty_trash") if getattr(typed, name)]

@@ -7,10 +7,10 @@ import os
 import stat
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.directories import device_and_inode
 from pcircle.fs.openat2 import is_same_mount
 from pcircle.fs.safe_open import directory
-from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC

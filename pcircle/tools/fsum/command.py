@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pcircle.cli import json_output as jsonout
+from pcircle.cli.filters import now_ns, refuse_ageless
+from pcircle.cli.inputs import lists_of, refuse_loose, rules_of, strictly
+from pcircle.cli.options import Common, common, refuse_idle_null, refuse_others
+from pcircle.cli.program import ToolProgram, called, run_tool
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.values import chunk_bytes
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link, named
+from pcircle.jobs.failures import line_of
 from pcircle.ops.digest.algorithms import (
     DEFAULT,
     check_name,
@@ -21,17 +28,10 @@ from pcircle.ops.digest.algorithms import (
     import_early,
 )
 from pcircle.runtime import Observer, Task
-from pcircle.tool.failures import line_of
-from pcircle.tool.filters import now_ns, refuse_ageless
-from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
-from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
-from pcircle.tool.program import ToolProgram, called, run_tool
 from pcircle.tools.fsum.console import Console, tell_differences
 from pcircle.tools.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
 from pcircle.tools.fsum.task import SumTask
 from pcircle.transport.launch import launched
-from pcircle.ui import jsonout
-from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:

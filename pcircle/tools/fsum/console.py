@@ -7,15 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pcircle import __version__
+from pcircle.cli import console as base
+from pcircle.cli import json_output as jsonout
+from pcircle.cli.options import Common
+from pcircle.cli.output import Output
+from pcircle.cli.report import Signed
+from pcircle.cli.results import Results
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.core.guards import require
+from pcircle.core.names import show
+from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import Failure
 from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
 from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Outcome
-from pcircle.tool import console as base
-from pcircle.tool.failures import Failure
-from pcircle.tool.options import Common
-from pcircle.tool.results import Results
 from pcircle.tools.fsum.counters import Counters
 from pcircle.tools.fsum.items import Difference, Digest, Done
 from pcircle.tools.fsum.plan import Plan
@@ -29,11 +34,6 @@ from pcircle.tools.fsum.report import (
     summary,
     verdict,
 )
-from pcircle.ui import jsonout
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.names import show
-from pcircle.ui.output import Output
-from pcircle.ui.report import Signed
 
 if TYPE_CHECKING:
     from pcircle.fs.sorting import Sorter

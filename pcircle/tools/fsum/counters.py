@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pcircle.tool.counters import Entries
+from pcircle.jobs.counters import Entries
 
 
 class Counters(Entries):

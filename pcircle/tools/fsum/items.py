@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.tool.failures import Failure, Recalled
+from pcircle.jobs.failures import Failure, Recalled
 from pcircle.walk.items import Batch, Identity, Place, Portion, Tree
 from pcircle.walk.sink import Gather, Merge, Seal
 

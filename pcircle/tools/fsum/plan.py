@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from pcircle.core.errors import operand_error
+from pcircle.core.names import show
 from pcircle.fs.directories import Directories
-from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.roots import Root, open_roots, root_of

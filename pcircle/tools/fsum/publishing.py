@@ -12,6 +12,7 @@ import msgspec
 
 from pcircle.core.errors import UsageError
 from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.core.writing import WholeFile, close_new
 from pcircle.fs.attributes import acls
 from pcircle.fs.safe_open import (
@@ -36,7 +37,6 @@ from pcircle.ops.digest.manifest import (
 from pcircle.tools.fsum.items import Difference, Done
 from pcircle.tools.fsum.ledger import has_rotted, unwritable
 from pcircle.tools.fsum.plan import Own, Plan
-from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 from pcircle.walk.sink import remove, result
 

@@ -21,10 +21,10 @@ from pcircle.fs.entry_errors import Changed, tried, trying
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
 from pcircle.fs.stats import within_limit
+from pcircle.jobs.failures import Accounts, Failure, failure_of
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
 from pcircle.runtime import Context
-from pcircle.tool.failures import Accounts, Failure, failure_of
 from pcircle.tools.fsum.counters import Counters
 from pcircle.tools.fsum.items import Chunk
 from pcircle.tools.fsum.plan import BLOCK_BYTES, Plan

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pcircle.cli.report import Document, ReadReport, Signed, plural
+from pcircle.core.names import show
 from pcircle.core.units import format_count, format_duration, format_rate, format_size
 from pcircle.tools.fsum.items import Difference
-from pcircle.ui.names import show
-from pcircle.ui.report import Document, ReadReport, Signed, plural
 
 if TYPE_CHECKING:
     from pcircle.fs.sorting import Sorter

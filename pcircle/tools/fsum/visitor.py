@@ -10,9 +10,9 @@ from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.scan import Block, DirectoryBatch
+from pcircle.jobs.failures import tell_recalls
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.tool.failures import tell_recalls
 from pcircle.tools.fsum.counters import Counters
 from pcircle.tools.fsum.items import NOTHING, Large, Part
 from pcircle.tools.fsum.plan import Plan

@@ -22,10 +22,10 @@ from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import SPECIAL, Trouble, kind_of, special_kind, told
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block
+from pcircle.jobs.failures import Accounts, Failure, Recalled, tell_recalls
 from pcircle.ops.digest.checksums import ChecksumLine as Line
 from pcircle.ops.digest.checksums import new_hasher
 from pcircle.runtime import Context
-from pcircle.tool.failures import Accounts, Failure, Recalled, tell_recalls
 from pcircle.tools.fsum.counters import Counters
 from pcircle.tools.fsum.items import Difference, Digest
 from pcircle.tools.fsum.plan import LARGE_BYTES, Plan

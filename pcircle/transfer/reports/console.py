@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pcircle import __version__
+from pcircle.cli import console as base
+from pcircle.cli.options import Common
+from pcircle.cli.output import Output
+from pcircle.cli.report import Signed
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
+from pcircle.core.names import show
+from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import Failure
 from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.runtime import Outcome
-from pcircle.tool import console as base
-from pcircle.tool.failures import Failure
-from pcircle.tool.options import Common
 from pcircle.transfer.counters import Counters, totals
 from pcircle.transfer.items import VERIFYING, Done, Remark, Skipped
 from pcircle.transfer.plan import Root
@@ -29,14 +33,10 @@ from pcircle.transfer.reports.report import (
     summary,
 )
 from pcircle.transfer.resume import remarks_of
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.names import show
-from pcircle.ui.output import Output
-from pcircle.ui.report import Signed
 
 if TYPE_CHECKING:
+    from pcircle.jobs.plan_output import PlanFile
     from pcircle.outliving.output_log import OutputLog
-    from pcircle.tool.plan_file import PlanFile
     from pcircle.transfer.reports.signing import Signatures
 
 
@@ -225,7 +225,7 @@ class Console(base.Console[Done]):
         """Return the command to run next; None if the copy was started by a program."""
         if not self._words:
             return None
-        from pcircle.tool.again import command
+        from pcircle.cli.resume_command import command
 
         return command(self.tool, self._words, add=add, drop=drop, drop_valued=drop_valued)
 

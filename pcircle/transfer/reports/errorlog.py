@@ -1,6 +1,6 @@
 """`--error-log`: a line of JSON for each failed entry; `--retry-from`: retrying these entries.
 
-`pcircle.ui.errorlog` describes how lines reach the file. A line has text for people, and
+`pcircle.jobs.error_log` describes how lines reach the file. A line has text for people, and
 percent-encoded data with which a program finds the entry again: the absolute paths of the SRC and
 of its copy, and the entry's path below both.
 
@@ -16,16 +16,16 @@ from itertools import groupby
 
 import msgspec
 
+from pcircle.cli.inputs import open_input
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
-from pcircle.tool.failures import Failure, LogLine, log_line
-from pcircle.tool.inputs import open_input
+from pcircle.jobs.error_log import decode, encode
+from pcircle.jobs.failures import Failure, LogLine, log_line
 from pcircle.transfer.items import Notice
 from pcircle.transfer.plan import DIRECTORY, Root
 from pcircle.transfer.reports.refused import with_path
-from pcircle.ui.errorlog import decode, encode
-from pcircle.ui.names import show
 
 _KEY_BYTES = 8
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.fs.entry_errors import COLLISION
-from pcircle.tool.failures import Failure
+from pcircle.jobs.failures import Failure
 from pcircle.transfer.plan import Root
 
 _OF_COPY = " the copy of"

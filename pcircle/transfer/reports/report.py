@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pcircle.cli.console import miscounted, unsettled
+from pcircle.cli.report import FailedEntry, ReadReport, Signed, plural
+from pcircle.core.names import show
 from pcircle.core.units import format_count, format_duration, format_rate, format_size
 from pcircle.ops.copy.entry.counts import HARD_LINKS
 from pcircle.runtime import RankReport
-from pcircle.tool.console import miscounted, unsettled
 from pcircle.transfer.counters import Counters, totals
 from pcircle.transfer.items import Remark
-from pcircle.ui.names import show
-from pcircle.ui.report import FailedEntry, ReadReport, Signed, plural
 
 SCHEMA = 1
 

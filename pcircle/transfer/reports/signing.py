@@ -14,8 +14,8 @@ Without the option there is no signer.
 
 from __future__ import annotations
 
+from pcircle.jobs.failures import Failure
 from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
-from pcircle.tool.failures import Failure
 from pcircle.transfer.items import Done, Skipped
 
 

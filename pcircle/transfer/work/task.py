@@ -14,6 +14,7 @@ import msgspec
 
 from pcircle.core.errors import NoSpace
 from pcircle.core.guards import require, require_type
+from pcircle.core.names import show
 from pcircle.fs.directories import affordable_threads
 from pcircle.runtime import Context, PartedTask
 from pcircle.transfer.counters import Counters
@@ -42,7 +43,6 @@ from pcircle.transfer.work.seeds import seed_listed
 from pcircle.transfer.work.visitor import CopyVisitor
 from pcircle.transfer.worker.waiting import LONGEST_WAIT_S
 from pcircle.transfer.worker.worker import Worker, worker
-from pcircle.ui.names import show
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.opened import Gathering
 from pcircle.walk.walker import Walker

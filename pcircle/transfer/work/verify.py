@@ -25,6 +25,7 @@ from pcircle.core.guards import require
 from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import MISMATCH, Changed, Trouble, kind_of
+from pcircle.jobs.failures import Failure
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.content_hash import (
@@ -37,7 +38,6 @@ from pcircle.ops.copy.entry.content_hash import (
 from pcircle.ops.copy.entry.files import Copier
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.runtime import Context
-from pcircle.tool.failures import Failure
 from pcircle.transfer.counters import Counters, named
 from pcircle.transfer.items import (
     NOTHING,

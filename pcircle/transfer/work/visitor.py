@@ -28,6 +28,7 @@ from pcircle.fs.entry_errors import LOOP, Changed, Trouble, had_tried, tried, tr
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.fs.write_access import WriteAccess
+from pcircle.jobs.failures import tell_recalls
 from pcircle.ops.checkpoint.journal import Counts, SubtreeRecord
 from pcircle.ops.checkpoint.previous_records import (
     RecordedDirectory,
@@ -38,7 +39,6 @@ from pcircle.ops.checkpoint.previous_records import (
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import path_of
 from pcircle.runtime import Context
-from pcircle.tool.failures import tell_recalls
 from pcircle.transfer.counters import DIRECTORIES, FAILED, named, totals
 from pcircle.transfer.items import (
     NOTHING,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pcircle.fs.entry_errors import kind_of, told, tried
+from pcircle.jobs.failures import Accounts, Failure
 from pcircle.runtime import Context
-from pcircle.tool.failures import Accounts, Failure
 from pcircle.transfer.acting import Acting
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.plan import DIRECTORY, Plan

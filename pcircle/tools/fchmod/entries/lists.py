@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from pcircle.core.names import show
 from pcircle.fs.attributes.acls import (
     GROUP,
     MASK,
@@ -24,7 +25,6 @@ from pcircle.fs.attributes.acls import (
     entries_of,
     packed,
 )
-from pcircle.ui.names import show
 
 _TAGS = {"u": (OWNER, USER), "g": (OWNING_GROUP, GROUP), "m": (MASK, 0), "o": (OTHER, 0)}
 _WORDS = {"user": "u", "group": "g", "mask": "m", "other": "o"}

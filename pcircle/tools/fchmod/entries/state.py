@@ -2,7 +2,7 @@
 
 A *state* is all of these at one moment. To change an entry is to bring it from one state to another
 (`apply`), with the fewest calls, and in an order that grants no additional rights in between. The
-old state is kept as text for `--undo`: the *mark* of `pcircle.tool.planned`.
+old state is kept as text for `--undo`: the *mark* of `pcircle.jobs.plan_file`.
 """
 
 from __future__ import annotations

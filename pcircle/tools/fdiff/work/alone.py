@@ -15,9 +15,9 @@ from pcircle.core.timestamps import timestamp
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.scan import Block, encoded
+from pcircle.jobs.failures import failure_of
+from pcircle.jobs.tree_task import EntryVisitor
 from pcircle.runtime import Context
-from pcircle.tool.failures import failure_of
-from pcircle.tool.trees import EntryVisitor
 from pcircle.tools.fdiff.plan import ONLY_A, Alone, DiffPlan
 from pcircle.tools.fdiff.telling import Telling
 from pcircle.walk.items import Place, Tree

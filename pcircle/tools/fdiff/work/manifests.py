@@ -18,6 +18,8 @@ from pcircle.core.guards import require
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
+from pcircle.jobs.failures import failure_of
+from pcircle.jobs.tree_task import EntryVisitor
 from pcircle.ops.compare.fields import KIND
 from pcircle.ops.compare.manifests import (
     DigestComparer,
@@ -29,8 +31,6 @@ from pcircle.ops.compare.manifests import (
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry, pair_entries
 from pcircle.runtime import Context
-from pcircle.tool.failures import failure_of
-from pcircle.tool.trees import EntryVisitor
 from pcircle.tools.fdiff.plan import ONLY_A, Counters, DiffPlan
 from pcircle.tools.fdiff.telling import Telling
 from pcircle.tools.fdiff.work.book import Alone

@@ -20,13 +20,13 @@ from pcircle.fs.data import Recalls
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
+from pcircle.jobs.failures import shown_below, tell_recalls
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
 from pcircle.ops.compare.sides import Fds, set_error_side
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.runtime import Context
-from pcircle.tool.failures import shown_below, tell_recalls
 from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, DiffPlan, Large, Linked
 from pcircle.tools.fdiff.telling import Telling
 from pcircle.tools.fdiff.work.alone import KINDS, Lone

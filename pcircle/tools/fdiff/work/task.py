@@ -8,10 +8,10 @@ from typing import Any
 from pcircle.core.guards import require_type
 from pcircle.fs.directories import device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
+from pcircle.jobs.action_log import Lines
+from pcircle.jobs.failures import Failure, Recalled
+from pcircle.jobs.tree_task import EntryVisitor, Phase, TreeTask
 from pcircle.runtime import Context, PartedTask
-from pcircle.tool.actions import Lines
-from pcircle.tool.failures import Failure, Recalled
-from pcircle.tool.trees import EntryVisitor, Phase, TreeTask
 from pcircle.tools.fdiff.plan import (
     ONLY_B,
     PAIRS,

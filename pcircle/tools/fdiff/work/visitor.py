@@ -18,13 +18,13 @@ from pcircle.core.guards import require
 from pcircle.fs.directories import Lease, device_and_inode, inode_alone
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.stats import CAPACITY
+from pcircle.jobs.failures import failure_of
+from pcircle.jobs.tree_task import EntryVisitor
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import KIND
 from pcircle.ops.compare.sides import error_side, set_error_side, with_side
 from pcircle.ops.compare.statuses import StatusComparer, UserNames
 from pcircle.runtime import Context
-from pcircle.tool.failures import failure_of
-from pcircle.tool.trees import EntryVisitor
 from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, Ask, DiffPlan, Extras
 from pcircle.tools.fdiff.telling import Telling
 from pcircle.tools.fdiff.work.alone import KINDS, Lone

@@ -16,7 +16,7 @@ from pcircle.fs.directories import open_without_atime
 from pcircle.walk.attributes import LETTERS
 
 if TYPE_CHECKING:
-    from pcircle.tool.access_times import AccessTimes
+    from pcircle.jobs.access_times import AccessTimes
 
 Status = Any  # an os.stat_result; None: not looked up yet; False: it can't be
 _SCANNED = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK

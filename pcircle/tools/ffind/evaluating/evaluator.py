@@ -8,9 +8,9 @@ from typing import Any
 
 from pcircle.core.guards import require
 from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.jobs.failures import failure_of
+from pcircle.jobs.tree_task import EntryVisitor, TreeCounters
 from pcircle.runtime import Context
-from pcircle.tool.failures import failure_of
-from pcircle.tool.trees import EntryVisitor, TreeCounters
 from pcircle.tools.ffind.evaluating.bulk import In
 from pcircle.tools.ffind.evaluating.compiling import Compiled, compiled, function
 from pcircle.tools.ffind.evaluating.entry import CountedEntry, Entry, Quit, Test

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli.listing import Modes, groups, users
+from pcircle.core.names import show
 from pcircle.core.timestamps import format_time
 from pcircle.fs.status import birth_ns
 from pcircle.tools.ffind.evaluating.entry import Entry
 from pcircle.tools.ffind.evaluating.inodes import fs_type
 from pcircle.tools.ffind.language.formats import Piece, parse_format
-from pcircle.ui.listing import Modes, groups, users
-from pcircle.ui.names import show
 from pcircle.walk.attributes import LETTERS
 
 Text = Callable[[Entry], bytes]

@@ -9,14 +9,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pcircle.cli.filters import moment_of
+from pcircle.cli.times import date_ns
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.timestamps import timestamp
 from pcircle.fs.status import birth_ns
-from pcircle.tool.filters import moment_of
-from pcircle.tool.times import date_ns
 from pcircle.tools.ffind.language.nodes import Node
 from pcircle.tools.ffind.language.words import refused
-from pcircle.ui.names import show
 
 _MAX_ID = (1 << 32) - 1
 FIELDS = {"a": "st_atime_ns", "c": "st_ctime_ns", "m": "st_mtime_ns"}

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from pcircle.core.names import show
 from pcircle.fs.safe_open import directory
 from pcircle.tools.ffind.evaluating.entry import Entry
 from pcircle.tools.ffind.evaluating.printing import base_of
-from pcircle.ui.names import show
 
 _TOGETHER_BYTES = 1 << 16  # of output
 _MAX_LINE_BYTES = 1 << 20  # a longer one is handed on in parts

@@ -10,7 +10,7 @@ from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, Failed, Row
-from pcircle.tool.trees import TreeCounters
+from pcircle.jobs.tree_task import TreeCounters
 from pcircle.tools.ffind.evaluating.bulk import In
 from pcircle.tools.ffind.evaluating.compiling import Compiled
 from pcircle.tools.ffind.evaluating.evaluator import Evaluator, chosen, depth_of

@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from pcircle.core.names import show
 from pcircle.core.units import parse_size
 from pcircle.fs.attributes.modes import parse_mode
 from pcircle.tools.ffind.language import regexes
 from pcircle.tools.ffind.language.formats import parse_format
 from pcircle.tools.ffind.language.nodes import Node
 from pcircle.tools.ffind.language.words import OPTIONS, Token
-from pcircle.ui.names import show
 
 KINDS = "bcdpfls"
 UNITS = {"c": 1, "w": 2, "b": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

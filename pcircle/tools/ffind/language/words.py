@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from pcircle.core.errors import UsageError
-from pcircle.ui.names import show
+from pcircle.core.names import show
 
 _WITH_VALUE = (
     "amin", "cmin", "mmin", "atime", "ctime", "mtime", "anewer", "cnewer", "newer", "used", "since",

@@ -17,9 +17,9 @@ from contextlib import suppress
 import xxhash
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.safe_open import create, opened
 from pcircle.fs.safe_open import place_of as trusted_place
-from pcircle.ui.names import show
 
 _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)  # the last of those is NFS's
 

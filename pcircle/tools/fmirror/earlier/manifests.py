@@ -15,8 +15,11 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli.times import limit_of
+from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import StoppedEarly, UsageError
 from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.core.writing import discard
 from pcircle.fs.lists import Lists, sort
 from pcircle.fs.sorting import pieces
@@ -24,8 +27,6 @@ from pcircle.ops.compare import fields
 from pcircle.ops.compare.manifests import KNOWN, open_verified
 from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Outcome
-from pcircle.tool.times import limit_of
-from pcircle.tool.treetool import TreeConsole, TreeProgram
 from pcircle.tools.fmirror.earlier import proof, state
 from pcircle.tools.fmirror.earlier.lock import Lock
 from pcircle.tools.fmirror.earlier.survey import SurveyPlan, SurveyTask, Told
@@ -34,7 +35,6 @@ from pcircle.tools.fmirror.plan import compared
 from pcircle.tools.fmirror.refusals import refuse_inside
 from pcircle.tools.fmirror.removal import Found
 from pcircle.tools.fmirror.work.surplus import Surplus
-from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 

@@ -15,25 +15,25 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from pcircle.cli.program import run_tool
+from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.core.writing import WholeFile
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.safe_open import create, replace
 from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.jobs.failures import Failure
+from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.ops.compare.manifests import DigestComparer
 from pcircle.ops.digest.algorithms import get_algorithm
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.ops.digest.manifest_update import ManifestUpdate
 from pcircle.runtime import Context
-from pcircle.tool.failures import Failure
-from pcircle.tool.program import run_tool
-from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask, resolve
-from pcircle.tool.treetool import TreeConsole, TreeProgram
 from pcircle.tools.fmirror.earlier.manifests import QUIET, UNTOLD, Survey
 from pcircle.tools.fmirror.options import MirrorOptions
-from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import handed_back
 from pcircle.walk.opened import Gathering, Open

@@ -57,7 +57,7 @@ from pcircle.fs.safe_open import create, opened, replace
 from pcircle.fs.safe_open import place_of as trusted_place
 from pcircle.fs.status import birth_ns
 from pcircle.fs.volume import LOCAL, session, volume_id
-from pcircle.ui.errorlog import encode
+from pcircle.jobs.error_log import encode
 
 READ = "ctime"
 """The field that means that the content of every file was compared."""

@@ -22,13 +22,13 @@ from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_
 from pcircle.fs.lists import record_of
 from pcircle.fs.scan import Block
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
+from pcircle.jobs.failures import Failure
+from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.compare.manifests import DigestComparer, ManifestReader, entry_row
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.runtime import Context
-from pcircle.tool.failures import Failure
-from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask
 from pcircle.tools.fmirror.plan import Deleting
 from pcircle.tools.fmirror.work.surplus import KINDS, Finder, Surplus, packed
 from pcircle.walk.items import Place, handed_back

@@ -13,11 +13,11 @@ from typing import IO
 import msgspec
 import xxhash
 
+from pcircle.cli.results import append_output
 from pcircle.core.guards import require_type
 from pcircle.core.timestamps import Timestamp, timestamp
+from pcircle.jobs.error_log import LogFile
 from pcircle.ops.compare.moves import MoveCandidate, MoveMatcher
-from pcircle.tool.results import append_output
-from pcircle.ui.errorlog import LogFile
 
 _BYTES = 8
 _PARTS = 1 << 8

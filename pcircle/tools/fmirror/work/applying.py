@@ -20,9 +20,9 @@ from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import Changed, had_tried, trying
 from pcircle.fs.scan import Block
+from pcircle.jobs.plan_file import mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
 from pcircle.runtime import Context
-from pcircle.tool.planned import mark_in, mark_of, parted, sorted_out
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.steps import Step
 from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask

@@ -13,10 +13,10 @@ from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.entry_errors import Changed, had_tried, trying
 from pcircle.fs.scan import Block
+from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
 from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 from pcircle.runtime import Context
-from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.alike import Paths

@@ -17,12 +17,12 @@ import msgspec
 
 from pcircle.core.names import show
 from pcircle.fs.sorting import Sorter
+from pcircle.jobs.action_log import Lines
+from pcircle.jobs.plan_file import entry
 from pcircle.ops.compare import fields
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.itemize import itemize
 from pcircle.runtime import Context
-from pcircle.tool.actions import Lines
-from pcircle.tool.planned import entry
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.keeping import Keeping

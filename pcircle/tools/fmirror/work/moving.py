@@ -25,11 +25,11 @@ from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_
 from pcircle.fs.naming import rename_to_free
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.write_access import Admissions, WriteAccess
+from pcircle.jobs.action_log import Actions, Lines, Wanted
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.sides import Fds, open_files
 from pcircle.runtime import Context, Task
 from pcircle.threads.throttle import BURST_S, Throttle
-from pcircle.tool.actions import Actions, Lines, Wanted
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.alike import Alone, Pair, Renamed, packed
 from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor

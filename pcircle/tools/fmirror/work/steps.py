@@ -1,6 +1,6 @@
 """What a plan says of an entry: what it was on both sides, and what is to be done with it.
 
-In a plan (`pcircle.tool.planned`) the paths of number 0 are below the source. The mark of each is
+In a plan (`pcircle.jobs.plan_file`) the paths of number 0 are below the source. The mark of each is
 what it was there, what had its name in the target, and a word, with a semicolon between; a dash
 stands for nothing. Paths of number 1 are those below the target that are to go, with marks as frm
 has them. The words:
@@ -32,8 +32,8 @@ from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, trying
 from pcircle.fs.scan import Block
-from pcircle.tool import planned
-from pcircle.tool.planned import mark_of, parted
+from pcircle.jobs import plan_file as planned
+from pcircle.jobs.plan_file import mark_of, parted
 
 __all__ = ["mark_of"]
 

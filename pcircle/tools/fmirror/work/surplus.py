@@ -25,12 +25,12 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, trying
 from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first, rewound
 from pcircle.fs.write_access import WriteAccess
+from pcircle.jobs.action_log import Actions, Wanted
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.checkpoint.previous_records import exclude_checkpoint
 from pcircle.ops.copy.entry.collisions import folding_key, folds_name
 from pcircle.removing.tree import TreeRemover
 from pcircle.runtime import Context
-from pcircle.tool.actions import Actions, Wanted
 from pcircle.tools.fmirror.plan import Deleting, MirrorPlan
 from pcircle.tools.fmirror.work.absence import Absence, source_of
 from pcircle.tools.fmirror.work.listing import ChangeTimes

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from pcircle.cli import table
+from pcircle.cli.report import Document
 from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.core.units import format_count, format_size
 from pcircle.tools.fprof.profile.bins import rebin, standard_edges
 from pcircle.tools.fprof.profile.groups import groups, moment, shown_path
 from pcircle.tools.fprof.profile.model import KINDS, DirectoryRow, Profile
-from pcircle.ui import table
-from pcircle.ui.names import show
-from pcircle.ui.report import Document
 
 SCHEMA = 1
 _ROWS = 20

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from pcircle.core.names import show
 from pcircle.tools.fprof.profile.bins import edge_of
 from pcircle.tools.fprof.profile.model import DEEPEST, DirectoryRow, FileRow, Profile
-from pcircle.ui.names import show
 
 DAY_S = 86_400
 AGES_DAYS = (1, 7, 30, 90, 180, 365, 730, 1825, 3650)

@@ -16,7 +16,9 @@ import zlib
 import msgspec
 import xxhash
 
+from pcircle.cli import json_output as jsonout
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.safe_open import reading
 from pcircle.tools.fprof.profile.bins import BINS, edge_of
 from pcircle.tools.fprof.profile.collect import SPECIALS
@@ -31,8 +33,6 @@ from pcircle.tools.fprof.profile.model import (
 )
 from pcircle.tools.fprof.profile.packing import pack, unpack
 from pcircle.tools.fprof.profile.tables import OTHER_WIDTH
-from pcircle.ui import jsonout
-from pcircle.ui.names import show
 
 VERSION = 1
 _MAX_BYTES = 64 << 20

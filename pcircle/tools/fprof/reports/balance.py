@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pcircle.cli import table
+from pcircle.cli.console import rank_share
+from pcircle.cli.report import RankShare
 from pcircle.core.units import format_count, format_size
 from pcircle.runtime import RankReport
-from pcircle.tool.console import rank_share
 from pcircle.tools.fprof.counters import totals
-from pcircle.ui import table
-from pcircle.ui.report import RankShare
 
 
 class Sent(msgspec.Struct, frozen=True):

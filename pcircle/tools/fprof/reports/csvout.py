@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli import json_output as jsonout
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.safe_open import make_directory
 from pcircle.tools.fprof.reports.report import Report
-from pcircle.ui import jsonout
-from pcircle.ui.names import show
 
 
 def check(directory: str) -> None:

@@ -8,11 +8,11 @@ from typing import TextIO
 
 import msgspec
 
-from pcircle.tool.results import Results
+from pcircle.cli.json_output import Document
+from pcircle.cli.results import Results
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.reports.report import Report, Run, make
 from pcircle.tools.fprof.reports.text import render
-from pcircle.ui.jsonout import Document
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli import json_output as jsonout
+from pcircle.core.names import show
 from pcircle.core.units import format_size
 from pcircle.tools.fprof.profile.groups import DAY_S
 from pcircle.tools.fprof.profile.model import DirectoryRow, Profile
 from pcircle.tools.fprof.reports.report import Report
 from pcircle.tools.fprof.reports.wishes import DIMENSIONS, Wishes
-from pcircle.ui import jsonout
-from pcircle.ui.names import show
 
 _MARK = "{{data}}"
 _AGES_WEEKS = (1, 4, 13, 26, 52, 104, 260, 520)

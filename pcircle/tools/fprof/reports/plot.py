@@ -1,6 +1,6 @@
 """A picture of a profile: sizes by number and bytes, their sums, ages by sizes.
 
-It is drawn by matplotlib, see `pcircle.ui.pictures`. The page of `--html` needs no package and
+It is drawn by matplotlib, see `pcircle.cli.pictures`. The page of `--html` needs no package and
 shows more.
 """
 
@@ -10,10 +10,10 @@ import math
 from itertools import accumulate
 from typing import Any
 
+from pcircle.cli import pictures
 from pcircle.core.units import format_size
 from pcircle.tools.fprof.reports.page import Heat
 from pcircle.tools.fprof.reports.report import Report
-from pcircle.ui import pictures
 
 _SIZE_INCHES = (11, 8)
 _BLUE, _ORANGE = "#2a6fc9", "#c2571a"

@@ -9,6 +9,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
+from pcircle.cli.report import Document, FailedEntry, RankSummary
+from pcircle.core.names import show
 from pcircle.runtime import RankReport
 from pcircle.tools.fprof.profile.bins import (
     RELATIVE_ERROR,
@@ -30,8 +32,6 @@ from pcircle.tools.fprof.profile.groups import (
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.reports.balance import RankWork, rank_work
 from pcircle.tools.fprof.reports.wishes import Wishes
-from pcircle.ui.names import show
-from pcircle.ui.report import Document, FailedEntry, RankSummary
 
 if TYPE_CHECKING:  # what only some reports have is imported for them alone
     from pcircle.tools.fprof.profile.inspecting import Sparse

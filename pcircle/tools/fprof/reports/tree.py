@@ -17,14 +17,14 @@ from typing import TextIO
 
 import msgspec
 
+from pcircle.cli import table
+from pcircle.cli.report import plural
+from pcircle.core.names import show
 from pcircle.core.units import format_count, format_size
 from pcircle.tools.fprof.profile.groups import share
 from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Profile
 from pcircle.tools.fprof.profile.tree import below_of
 from pcircle.tools.fprof.reports.text import bar
-from pcircle.ui import table
-from pcircle.ui.names import show
-from pcircle.ui.report import plural
 
 FEWEST_ROWS = 10  # though the rest of the report then moves the first ones out of sight
 _LINES, _COLUMNS = 24, 80  # of a terminal that does not say

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from pcircle.circle import ProgressSums
+from pcircle.cli.pace import Known
 from pcircle.core.counters import Counting
 from pcircle.runtime import Work
-from pcircle.ui.pace import Known
 
 _AS_ONE_BYTES = 256 << 10
 

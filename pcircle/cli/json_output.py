@@ -18,10 +18,10 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.writing import write_all, write_stream
 from pcircle.fs.attributes.acls import give_access, read_list
 from pcircle.fs.safe_open import Place, named, opened, refuse_foreign, refuse_pseudo
-from pcircle.ui.names import show
 
 __all__ = ["Document", "check", "encode", "put", "stream", "write"]
 

@@ -17,15 +17,15 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.path_list_slice import COMMENT
 from pcircle.fs.safe_open import directory, reading
 from pcircle.transport.launch import launched
-from pcircle.ui.names import show
 from pcircle.walk.globs import Rule, read_rule, read_rules
 
 if TYPE_CHECKING:
+    from pcircle.cli.options import Common
     from pcircle.fs.lists import Lists
-    from pcircle.tool.options import Common
     from pcircle.walk.roots import Root
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pcircle.cli import table
+from pcircle.cli.report import RankSummary
 from pcircle.core.units import format_count, format_size
-from pcircle.ui import table
-from pcircle.ui.report import RankSummary
 
 _PLAIN = ("entries", "bytes", "threads")
 _TIME = "_s"

@@ -6,8 +6,8 @@ import os
 from typing import NamedTuple
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.attributes.owners import Rule
-from pcircle.ui.names import show
 
 _MAX_ID = (1 << 32) - 2  # the last one means "as it is" to the kernel
 _MAX_DIGITS = 10

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import msgspec
 
-from pcircle.ui.progress import ProgressView
+from pcircle.cli.progress import ProgressView
 
 _RATE_WINDOW_S = 10.0
 _SURE_AFTER_S = 1.0

@@ -1,6 +1,6 @@
 """Programs of tools that walk, from their options to their exit codes.
 
-`pcircle.tool.trees` has the task. `docs/new-tool.rst` builds a tool from both, step by step.
+`pcircle.jobs.tree_task` has the task. `docs/new-tool.rst` builds a tool from both, step by step.
 """
 
 from __future__ import annotations
@@ -13,6 +13,25 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
+from pcircle.cli import json_output as jsonout
+from pcircle.cli.arguments import (
+    Parser,
+    add_filters,
+    add_output,
+    add_performance,
+    add_safety,
+    notes,
+    run,
+)
+from pcircle.cli.console import Console, miscounted, unsettled
+from pcircle.cli.filters import now_ns, refuse_ageless
+from pcircle.cli.inputs import lists_of, refuse_loose, rules_of, strictly
+from pcircle.cli.options import Common, refuse_idle_null
+from pcircle.cli.options import common as common_of
+from pcircle.cli.program import ToolProgram, run_tool
+from pcircle.cli.report import Document, FailedEntry, RankShare, RankSummary, plural
+from pcircle.cli.resume_command import command
+from pcircle.cli.shell import logging
 from pcircle.cli.startup import enter
 from pcircle.core.errors import (
     Defect,
@@ -27,35 +46,16 @@ from pcircle.core.errors import (
 from pcircle.core.units import format_duration
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
+from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import line_of
+from pcircle.jobs.tree_task import TreePlan, TreeTask, resolve
 from pcircle.runtime import Observer, Outcome, Task
-from pcircle.tool.again import command
-from pcircle.tool.console import Console, miscounted, unsettled
-from pcircle.tool.failures import line_of
-from pcircle.tool.filters import now_ns, refuse_ageless
-from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
-from pcircle.tool.options import Common, refuse_idle_null
-from pcircle.tool.options import common as common_of
-from pcircle.tool.program import ToolProgram, run_tool
-from pcircle.tool.shell import logging
-from pcircle.tool.trees import TreePlan, TreeTask, resolve
 from pcircle.transport.launch import launched
-from pcircle.ui import jsonout
-from pcircle.ui.arguments import (
-    Parser,
-    add_filters,
-    add_output,
-    add_performance,
-    add_safety,
-    notes,
-    run,
-)
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.report import Document, FailedEntry, RankShare, RankSummary, plural
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
-    from pcircle.tool.plan_file import PlanFile
+    from pcircle.jobs.plan_output import PlanFile
 
 
 _EXIT_CODES = """\

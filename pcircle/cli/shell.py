@@ -2,7 +2,7 @@
 
 The modules that interpret options are imported once the options are known to be well formed, so
 that `--help` and a mistyped option answer at once. So this module imports as little as
-`pcircle.ui.arguments`.
+`pcircle.cli.arguments`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from pcircle.cli.arguments import Parser, run
 from pcircle.core.errors import UsageError
 from pcircle.transport.launch import launched
-from pcircle.ui.arguments import Parser, run
 
 _WHILE_LOGGED_S = 0.1
 
@@ -52,8 +52,8 @@ def logging(
         if "syslog" not in typed or not typed.syslog:  # not every command has it
             return carry_out(typed)
         if speaks:
-            from pcircle.tool.again import command
-            from pcircle.ui.syslog import logged
+            from pcircle.cli.resume_command import command
+            from pcircle.cli.syslog import logged
 
             return logged(name, command(name, typed.words), lambda: carry_out(typed))
         code = carry_out(typed)
@@ -70,7 +70,7 @@ class Shell(NamedTuple):
     """A command. `operands` is their text in the usage line; `add` adds options to a parser.
 
     `carry_out` runs the parsed command and imports what it needs. `bare` and `joined` are arguments
-    of `pcircle.ui.arguments.run`.
+    of `pcircle.cli.arguments.run`.
     """
 
     name: str

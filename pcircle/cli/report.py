@@ -186,7 +186,7 @@ def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
     if verbose > 1:
         header += ["items", "steals", "messages", "sent", "spilled", "cpu", "peak memory"]
     align = "r" * 6 + "l" * climbed + "r" * len(header)
-    from pcircle.ui import table
+    from pcircle.cli import table
 
     return table.render(rows, align=align[: len(header)], header=header)
 

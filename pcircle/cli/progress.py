@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TextIO, cast
 
 import msgspec
 
+from pcircle.cli.output import Output
 from pcircle.core.units import format_count, format_duration, format_rate, format_size
-from pcircle.ui.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from pcircle.cli.report import FailedEntry, error_name
+from pcircle.core.names import show
 from pcircle.fs.entry_errors import kind_of, told
+from pcircle.jobs.error_log import encode
 from pcircle.runtime import Context
-from pcircle.ui.errorlog import encode
-from pcircle.ui.names import show
-from pcircle.ui.report import FailedEntry, error_name
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:

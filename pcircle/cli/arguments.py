@@ -431,7 +431,7 @@ def refuse_remote(paths: Sequence[str]) -> None:
     """
     for path in paths:
         if ":" in path.split("/", 1)[0] and not os.path.lexists(path):
-            from pcircle.ui.names import show
+            from pcircle.core.names import show
 
             shown = show(os.fsencode(path))
             raise UsageError(
@@ -539,6 +539,6 @@ def _edits(one: str, other: str) -> int:
 
 
 def _complain(name: str, text: str) -> None:
-    from pcircle.ui.output import Output
+    from pcircle.cli.output import Output
 
     Output(sys.stderr).line(f"{name}: {text}")

@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 from typing import TextIO
 
-from pcircle.ui.names import show
-from pcircle.ui.output import Output
+from pcircle.cli.output import Output
+from pcircle.core.names import show
 
 SHOWN = 20
 

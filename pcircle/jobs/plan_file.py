@@ -4,7 +4,7 @@ A plan is a file of JSON lines. The first line names the tool and the PATHs. The
 number of entries; a plan without it was interrupted and is refused. Every other line is an entry on
 which the tool would act: the number of its PATH, its percent-encoded path below that PATH, and its
 kind, inode, size and modification time. Each line ends with a checksum
-(`pcircle.tool.plan_file`); all checksums are verified before the first action.
+(`pcircle.jobs.plan_output`); all checksums are verified before the first action.
 
 The second run walks only the entries of the plan, by a list (`pcircle.fs.lists`), so a plan may be
 longer than memory and is divided among the ranks. The list has a record of the expected state of
@@ -25,11 +25,11 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.fs.path_list_slice import Listed
 from pcircle.fs.safe_open import reading
 from pcircle.fs.scan import Block
-from pcircle.ui.errorlog import decode, encode
-from pcircle.ui.names import show
+from pcircle.jobs.error_log import decode, encode
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.roots import Root
 
@@ -156,7 +156,7 @@ class _Reader:
 
     def __init__(self, stream: IO[bytes], tool: str, check: Check, *, may_be_cut: bool) -> None:
         self._stream, self._check, self._may_be_cut = stream, check, may_be_cut
-        from pcircle.tool.plan_file import Checksums  # few runs have a plan
+        from pcircle.jobs.plan_output import Checksums  # few runs have a plan
 
         self._checksums = Checksums()
         self._number = 0  # of the line

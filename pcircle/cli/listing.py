@@ -13,8 +13,8 @@ from stat import filemode
 from typing import Any
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.timestamps import NS_PER_S, format_time
-from pcircle.ui.names import show
 
 _HALF_A_YEAR_NS = 31_556_952 // 2 * NS_PER_S
 _MAX_KNOWN = 1 << 14  # seconds; then they are forgotten

@@ -9,13 +9,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 
+from pcircle.cli.times import date_ns
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.timestamps import MAX_NS, MIN_NS, timestamp
 from pcircle.core.units import parse_duration, parse_size
 from pcircle.core.values import invalid, number
 from pcircle.fs.status import birth_ns
-from pcircle.tool.times import date_ns
-from pcircle.ui.names import show
 from pcircle.walk.attributes import KINDS, Attributes, Moment
 
 _FILE = "file:"

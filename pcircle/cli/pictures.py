@@ -11,9 +11,9 @@ import warnings
 from importlib import import_module
 from typing import Any
 
+from pcircle.cli import json_output as jsonout
 from pcircle.core.errors import UsageError
 from pcircle.core.optional_packages import try_out
-from pcircle.ui import jsonout
 
 ENDINGS = (".png", ".svg", ".pdf")
 _DPI = 110

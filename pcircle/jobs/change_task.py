@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from pcircle.cli.filters import attributes_of
+from pcircle.cli.options import rate_of
+from pcircle.cli.report import plural
+from pcircle.cli.results import list_end, open_output
+from pcircle.cli.times import limit_of, stop_of
+from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
 from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.core.values import invalid
 from pcircle.fs.directories import device_and_inode, inode_alone
+from pcircle.jobs.action_log import Actions, Lines, Wanted
+from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import Failure
+from pcircle.jobs.plan_file import Planned, head, read_plan, tail
+from pcircle.jobs.tree_task import Phase, TreeCounters, TreePlan, TreeTask
 from pcircle.runtime import Context, Outcome, PartedTask
 from pcircle.threads.throttle import BURST_S, Throttle
-from pcircle.tool.actions import Actions, Lines, Wanted
-from pcircle.tool.failures import Failure
-from pcircle.tool.filters import attributes_of
-from pcircle.tool.options import rate_of
-from pcircle.tool.planned import Planned, head, read_plan, tail
-from pcircle.tool.results import list_end, open_output
-from pcircle.tool.times import limit_of, stop_of
-from pcircle.tool.trees import Phase, TreeCounters, TreePlan, TreeTask
-from pcircle.tool.treetool import TreeConsole, TreeProgram
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.names import show
-from pcircle.ui.report import plural
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import Accesses, Batch, Portion, Tree
 from pcircle.walk.roots import Root
@@ -41,7 +41,7 @@ from pcircle.walk.walker import Walker
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
-    from pcircle.tool.access_times import AccessTimes
+    from pcircle.jobs.access_times import AccessTimes
 
 _INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
 _REMOVED, _FOUND = -1, -2  # counts among the results of items, by slot
@@ -121,7 +121,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         if first is not None:
             self.access_times = first.access_times
         elif self.walks_twice and self.tests_access_times:
-            from pcircle.tool.access_times import AccessTimes  # few runs need them
+            from pcircle.jobs.access_times import AccessTimes  # few runs need them
 
             identify = device_and_inode if plan.one_node else inode_alone
             self.access_times = AccessTimes(identify)
@@ -345,7 +345,7 @@ class ChangeProgram(TreeProgram):
         if typed.list_out is not None:
             self.listed = LogFile(open_output(typed.list_out, "--list-out"))
         if typed.plan is not None:
-            from pcircle.tool.plan_file import PlanFile  # few runs have one
+            from pcircle.jobs.plan_output import PlanFile  # few runs have one
 
             self.planned = PlanFile(typed.plan, "--plan", "plan")
             self.planned.append(head(self.name, roots, self.directory()))

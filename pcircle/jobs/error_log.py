@@ -17,9 +17,9 @@ import os
 import stat
 
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.core.writing import write_all
 from pcircle.fs.safe_open import writing
-from pcircle.ui.names import show
 
 _PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _TOGETHER_BYTES = 4096

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli.filters import attributes_of
+from pcircle.cli.progress import Mode
 from pcircle.core.errors import UsageError
 from pcircle.core.values import (
     interval_s,
@@ -18,9 +20,7 @@ from pcircle.core.values import (
     number_of_threads,
     parse_number,
 )
-from pcircle.tool.filters import attributes_of
 from pcircle.transport.launch import TransportOption
-from pcircle.ui.progress import Mode
 from pcircle.walk.attributes import ANY, Attributes
 
 _ALL = 100
@@ -35,7 +35,7 @@ _OF_DIFF = frozenset(
 class Common(msgspec.Struct, frozen=True, kw_only=True):
     """The common options of tools that walk.
 
-    `filters` are arguments of `pcircle.tool.inputs.rules_of`; `wanted` is what entries must be.
+    `filters` are arguments of `pcircle.cli.inputs.rules_of`; `wanted` is what entries must be.
     `files_from` restricts the job to the paths of a list; with `null` lists are NUL-terminated.
     `threads` None is adaptive, `jobs` None the number of cores. `polite` is as in `TreePlan`. With
     `silent` nothing is printed, for calls from programs. With `strict_operands` PATHs must be

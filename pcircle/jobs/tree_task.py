@@ -18,6 +18,7 @@ import msgspec
 
 from pcircle.core.errors import operand_error
 from pcircle.core.guards import require_type
+from pcircle.core.names import show
 from pcircle.fs.directories import (
     Directories,
     Lease,
@@ -26,11 +27,10 @@ from pcircle.fs.directories import (
     join_path,
 )
 from pcircle.fs.entry_errors import Changed
+from pcircle.jobs.counters import Entries
+from pcircle.jobs.failures import failure_of
 from pcircle.runtime import Context
 from pcircle.threads.load_limit import TurnTaking
-from pcircle.tool.counters import Entries
-from pcircle.tool.failures import failure_of
-from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back

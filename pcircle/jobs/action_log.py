@@ -20,9 +20,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from pcircle.core.names import show
 from pcircle.fs.path_list_slice import COMMENT
 from pcircle.runtime import Context
-from pcircle.ui.names import show
 
 _VERSION = 1
 _FEW_BYTES = 1 << 15  # of lines in a notice

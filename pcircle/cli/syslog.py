@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from pcircle.cli.output import Output
+from pcircle.cli.report import ACCOUNTS
 from pcircle.core.errors import Defect, EntriesFailed, PcircleError, worst
-from pcircle.ui.names import show
-from pcircle.ui.output import Output
-from pcircle.ui.report import ACCOUNTS
+from pcircle.core.names import show
 
 SOCKET = "/dev/log"
 _USER = 1 << 3  # the facility, as of syslog(3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 
-from pcircle.ui.names import show
+from pcircle.core.names import show
 
 
 def command(

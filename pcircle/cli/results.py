@@ -10,15 +10,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from pcircle.core.errors import EntriesFailed, UsageError
+from pcircle.core.names import show
 from pcircle.core.writing import is_left, write_stream
 from pcircle.fs.safe_open import writing
-from pcircle.ui.errorlog import open_log
-from pcircle.ui.names import show
+from pcircle.jobs.error_log import open_log
 
 if TYPE_CHECKING:
     import argparse
 
-    from pcircle.ui import jsonout
+    from pcircle.cli import json_output as jsonout
     from pcircle.walk.roots import Root
 
 _STREAMS = ("standard output", "standard error")
@@ -70,7 +70,7 @@ class Results:
     def document(self, document: jsonout.Document) -> None:
         """Write the JSON document, if requested."""
         if self._json is not None:
-            from pcircle.ui import jsonout
+            from pcircle.cli import json_output as jsonout
 
             stdout = getattr(sys.stdout, "buffer", None)
             where = _STREAMS[0] if self._json == "-" else self._json

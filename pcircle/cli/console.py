@@ -17,20 +17,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle.circle import ProgressSums
-from pcircle.core.errors import Defect, StoppedEarly, worst
-from pcircle.runtime import Observer, Outcome, RankReport
-from pcircle.runtime.crash_report import write_report
-from pcircle.tool.actions import Lines
-from pcircle.tool.counters import reported
-from pcircle.tool.failures import Failure, Recalled
-from pcircle.tool.options import Common
-from pcircle.tool.results import Results
-from pcircle.ui import progress
-from pcircle.ui.capping import Capped
-from pcircle.ui.errorlog import LogFile
-from pcircle.ui.names import show
-from pcircle.ui.pace import Known, Pace
-from pcircle.ui.report import (
+from pcircle.cli import progress
+from pcircle.cli.message_limit import Capped
+from pcircle.cli.options import Common
+from pcircle.cli.pace import Known, Pace
+from pcircle.cli.report import (
     ACCOUNTS,
     FAILURES_KEPT,
     FailedEntry,
@@ -42,11 +33,20 @@ from pcircle.ui.report import (
     plural,
     shares,
 )
+from pcircle.cli.results import Results
+from pcircle.core.errors import Defect, StoppedEarly, worst
+from pcircle.core.names import show
+from pcircle.jobs.action_log import Lines
+from pcircle.jobs.counters import reported
+from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import Failure, Recalled
+from pcircle.runtime import Observer, Outcome, RankReport
+from pcircle.runtime.crash_report import write_report
 
 if TYPE_CHECKING:  # most jobs have neither
+    from pcircle.jobs.plan_output import PlanFile
     from pcircle.outliving.output_log import OutputLog
     from pcircle.runtime.summary import Summary
-    from pcircle.tool.plan_file import PlanFile
 
 R = TypeVar("R")
 
@@ -341,7 +341,7 @@ class Console(Observer[R]):
         """Return a table of statistics over many ranks; empty if each rank has a row."""
         if isinstance(report.rank_summary, UnsetType):
             return ""
-        from pcircle.ui import spread
+        from pcircle.cli import rank_summary as spread
 
         return spread.render(report.rank_summary, self.verbose)
 

@@ -1,0 +1,1 @@
+"""Jobs over trees, without a terminal: tasks, counters, failures, plan files."""
