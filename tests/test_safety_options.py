@@ -18,13 +18,13 @@ from pcircle.core.errors import UsageError
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.safe_open import Untrusted, named, place_of
+from pcircle.ops.copy.tree.plan import Plan as CopyPlan
+from pcircle.ops.copy.tree.plan import Root as CopyRoot
+from pcircle.ops.copy.tree.plan import open_sides
 from pcircle.tools.fchmod import change
 from pcircle.tools.ffind import find
 from pcircle.tools.fls import listing
 from pcircle.tools.frm import remove
-from pcircle.transfer.plan import Plan as CopyPlan
-from pcircle.transfer.plan import Root as CopyRoot
-from pcircle.transfer.plan import open_sides
 from pcircle.walk.roots import Root, open_roots
 
 OTHER = 65534

@@ -27,7 +27,7 @@ ALGORITHMS = "xxh128|sha256|sha512|blake2b|blake3"
 
 # The documents of --json: the file, its title, the tools, the type, and that of the counters.
 _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
-    ("fcp", "fcp --json", ["fcp"], "pcircle.transfer.reports.report:Report", ""),
+    ("fcp", "fcp --json", ["fcp"], "pcircle.tools.common.copy_report:Report", ""),
     ("fmirror", "fmirror --json", ["fmirror"], "pcircle.tools.fmirror.report:MirrorReport", ""),
     ("fsum", "fsum --json", ["fsum"], "pcircle.tools.fsum.report:Report", ""),
     ("fsum-diff", "fsum --diff --json", ["fsum"], "pcircle.tools.fsum.report:Comparison", ""),
@@ -37,7 +37,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fprof-diff", "fprof --diff --json", ["fprof"],
      "pcircle.tools.fprof.profile.diffing:Comparison", ""),
     ("frm", "frm --json", ["frm"], "pcircle.cli.tree_program:TreeReport",
-     "pcircle.removing.remover:Counters"),
+     "pcircle.ops.remove.remover:Counters"),
     ("ffind", "ffind --json", ["ffind"], "pcircle.cli.tree_program:TreeReport",
      "pcircle.tools.ffind.task:Counters"),
     ("fls", "fls --json", ["fls"], "pcircle.tools.fls.export:ListReport", "pcircle.tools.fls.visitor:Counters"),
@@ -47,12 +47,12 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
      "pcircle.tools.fdiff.work.task:Counters"),
     ("fbcast", "fbcast --json", ["fbcast"], "pcircle.tools.fbcast.report:Told", ""),
     ("fbench", "fbench --json", [], "pcircle.tools.fbench.report:Report", ""),
-    ("scale", "python -m pcircle.scale --json", [], "pcircle.scale.command:Document", ""),
+    ("scale", "python -m pcircle.scale --json", [], "pcircle.tools.scale.command:Document", ""),
     ("doctor", "pcircle doctor --json", [], "pcircle.tools.doctor.report:Report", ""),
     ("action", "A line of --json-lines", [], "pcircle.jobs.action_log:Action", ""),
     ("error", "A line of --error-log", [], "pcircle.jobs.failures:LogLine", ""),
     ("copy-error", "A line of --error-log of fcp and fmirror", [],
-     "pcircle.transfer.reports.errorlog:Line", ""),
+     "pcircle.tools.common.copy_error_log:Line", ""),
     ("found", "A line of -json of ffind", [], "pcircle.tools.ffind.evaluating.printing:Line", ""),
 )  # fmt: skip
 

@@ -45,7 +45,7 @@ from pcircle.runtime.crash_report import write_report
 
 if TYPE_CHECKING:  # most jobs have neither
     from pcircle.jobs.plan_output import PlanFile
-    from pcircle.outliving.output_log import OutputLog
+    from pcircle.runtime.restart.output_log import OutputLog
     from pcircle.runtime.summary import Summary
 
 R = TypeVar("R")

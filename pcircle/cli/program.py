@@ -95,7 +95,7 @@ def run_tool(program: ToolProgram, ranks: Ranks) -> int:
 
         # A file operation with a limit starts a thread, which must not happen before ranks are
         # forked. Ranks that are fresh interpreters have no limit.
-        importlib.import_module("pcircle.outliving.job")
+        importlib.import_module("pcircle.runtime.restart.job")
         return supervised(program.name, limit_s, partial(_run, program, ranks))
     return _run(program, ranks)
 
@@ -103,7 +103,7 @@ def run_tool(program: ToolProgram, ranks: Ranks) -> int:
 def _run(program: ToolProgram, ranks: Ranks) -> int:
     try:
         if (size := local_ranks(ranks)) > 1:
-            from pcircle.outliving.job import can_restart, run_restartable
+            from pcircle.runtime.restart.job import can_restart, run_restartable
 
             if can_restart():
                 return run_restartable(program, size)

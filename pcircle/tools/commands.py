@@ -65,7 +65,7 @@ COMMANDS = (
     Command(
         "pcircle-scale",
         "python -m pcircle.scale",
-        "pcircle.scale.cli",
+        "pcircle.tools.scale.cli",
         "parser",
         "scale",
         "predict how a task scales to many processes",

@@ -16,8 +16,8 @@ import pytest
 from pcircle.core.errors import UsageError
 from pcircle.core.timestamps import timestamp
 from pcircle.ops.checkpoint.resume import CheckpointOptions
-from pcircle.transfer.plan import Plan
-from pcircle.transfer.program import CopyProgram, Options
+from pcircle.ops.copy.tree.plan import Plan
+from pcircle.tools.common.copy_program import CopyProgram, Options
 from pcircle.walk.attributes import Attributes, Moment
 
 from ..fprof.running import profiled

@@ -21,9 +21,9 @@ import pytest
 
 from pcircle.core.errors import UsageError
 from pcircle.jobs.error_log import decode, encode
-from pcircle.transfer.counters import Counters
-from pcircle.transfer.reports.errorlog import read_log
-from pcircle.transfer.reports.report import account
+from pcircle.ops.copy.tree.counters import Counters
+from pcircle.tools.common.copy_error_log import read_log
+from pcircle.tools.common.copy_report import account
 
 from .judge import CONTENT, METADATA, differences, snapshot
 from .running import (

@@ -13,7 +13,7 @@ from .trees import build_flat_tree
 # The first commit of a rank waits until its work is finished, and then some time longer.
 LATE = """
 import sys, threading, time
-from pcircle.transfer.work import journaled
+from pcircle.ops.copy.tree import journaled
 task = journaled.JournaledCopy
 commit, finish = task.commit, task.finish
 finished = threading.Event()

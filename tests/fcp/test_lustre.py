@@ -17,10 +17,10 @@ import pytest
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.directories import HOLDER
 from pcircle.ops.copy.entry.settings import Striping
-from pcircle.transfer.items import Chunk, Item, Large
-from pcircle.transfer.plan import FILE, Plan, Root
-from pcircle.transfer.work.large import LargeFiles
-from pcircle.transfer.worker.worker import worker
+from pcircle.ops.copy.tree.items import Chunk, Item, Large
+from pcircle.ops.copy.tree.large import LargeFiles
+from pcircle.ops.copy.tree.plan import FILE, Plan, Root
+from pcircle.ops.copy.tree.worker import worker
 from pcircle.walk.items import Place
 from tests import strace
 

@@ -22,7 +22,7 @@ from pcircle.ops.checkpoint.journal import (
 )
 from pcircle.ops.checkpoint.previous_records import read_history
 from pcircle.ops.checkpoint.store import Checkpoint, CheckpointHeader
-from pcircle.transfer.counters import Counters
+from pcircle.ops.copy.tree.counters import Counters
 
 SECRET = b"8 bytes!"
 KEYS = RecordKeys(SECRET)

@@ -22,10 +22,10 @@ from pcircle.fs import native
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.ops.checkpoint.resume import CheckpointOptions
+from pcircle.ops.copy.tree import small
+from pcircle.ops.copy.tree.items import Part
+from pcircle.ops.copy.tree.small import Begun, SmallDirectories
 from pcircle.tools.fcp.command import copy
-from pcircle.transfer.items import Part
-from pcircle.transfer.work import small
-from pcircle.transfer.work.small import Begun, SmallDirectories
 from pcircle.walk import walker
 from pcircle.walk.walker import Walker
 

@@ -20,11 +20,11 @@ from pcircle.circle.messages import (
     TreeReduction,
     WorkTransfer,
 )
-from pcircle.scale import kinds
-from pcircle.scale.job import Task
-from pcircle.scale.machine import Machine, Policy
-from pcircle.scale.model import Simulation
-from pcircle.scale.tree import Tree
+from pcircle.simulation import kinds
+from pcircle.simulation.job import Task
+from pcircle.simulation.machine import Machine, Policy
+from pcircle.simulation.model import Simulation
+from pcircle.simulation.tree import Tree
 from pcircle.transport._sim import Conditions, Network
 from tests.sim.cases import Case
 from tests.sim.judge import Run

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from pcircle.scale.job import Figures, Task, play
-from pcircle.scale.machine import ETHERNET, INFINIBAND, Machine, Policy
+from pcircle.simulation.job import Figures, Task, play
+from pcircle.simulation.machine import ETHERNET, INFINIBAND, Machine, Policy
 from tests.conftest import SOAK
 
 pytestmark = pytest.mark.sim

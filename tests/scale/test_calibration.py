@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from pcircle.circle import EngineSettings
-from pcircle.scale.machine import Policy
+from pcircle.simulation.machine import Policy
 from tests.conftest import SOAK
 from tests.scale.calibrating import grown, model, real, together
 

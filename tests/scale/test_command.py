@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.scale.cli import main, parser
+from pcircle.tools.scale.cli import main, parser
 from tests.conftest import ROOT, Run
 
 SCALE = (sys.executable, "-m", "pcircle.scale")
@@ -117,7 +117,9 @@ def test_the_manual_has_every_option() -> None:
 
 
 def test_help_needs_nothing_slow(run: Run) -> None:
-    script = "import sys, pcircle.scale.cli as cli; cli.main(['--help']); print([*sys.modules])"
+    script = (
+        "import sys, pcircle.tools.scale.cli as cli; cli.main(['--help']); print([*sys.modules])"
+    )
     done = run([sys.executable, "-c", script])
     assert done.returncode == 0
     assert b"'numpy'" not in done.stdout

@@ -11,14 +11,14 @@ import pytest
 from pcircle.circle import EngineSettings, engine, stealing
 from pcircle.circle.topology import NodeMap
 from pcircle.circle.topology import TreePosition as EngineTree
-from pcircle.scale.ending import RankTree, Rounds
-from pcircle.scale.ideal import ideal_s
-from pcircle.scale.job import Figures, Task, play
-from pcircle.scale.kinds import DRAIN, GATHER, LAST_LOOSE, QUIESCE, STOP
-from pcircle.scale.machine import ETHERNET, INFINIBAND, Machine, Policy
-from pcircle.scale.model import RUN, Simulation
-from pcircle.scale.rank import NONE, Counts, Rank
-from pcircle.scale.waves import WORKING, Waves
+from pcircle.simulation.ending import RankTree, Rounds
+from pcircle.simulation.ideal import ideal_s
+from pcircle.simulation.job import Figures, Task, play
+from pcircle.simulation.kinds import DRAIN, GATHER, LAST_LOOSE, QUIESCE, STOP
+from pcircle.simulation.machine import ETHERNET, INFINIBAND, Machine, Policy
+from pcircle.simulation.model import RUN, Simulation
+from pcircle.simulation.rank import NONE, Counts, Rank
+from pcircle.simulation.waves import WORKING, Waves
 
 SHAPES = ("files", "balanced", "geometric", "flat")
 POLICIES = (

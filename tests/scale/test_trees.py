@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pcircle.scale.ideal import ideal_s
-from pcircle.scale.tree import Ints, Tree, balanced, drawn, files, flat, geometric
+from pcircle.simulation.ideal import ideal_s
+from pcircle.simulation.tree import Ints, Tree, balanced, drawn, files, flat, geometric
 
 RANDOM = range(20)
 

@@ -42,7 +42,7 @@ from pcircle.ops.checkpoint.journal import (
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.checkpoint.previous_records import History, PreviousRecords, read_history
 from pcircle.ops.checkpoint.store import Checkpoint
-from pcircle.transfer.counters import Counted, Counters, named, totals
+from pcircle.ops.copy.tree.counters import Counted, Counters, named, totals
 from tests.unit.checkpoints import KEYS, SECRET, checkpoint
 
 __all__ = ["checkpoint"]  # a fixture

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pcircle.transfer.arguments import BARE
+from pcircle.tools.common.copy_arguments import BARE
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pcircle.ops.copy.entry.files import COPIED, Copier
 from pcircle.ops.copy.entry.observers import Data, Observer, ObserverSet
 from pcircle.ops.copy.entry.settings import CopySettings
 from pcircle.ops.copy.entry.target import TemporaryNames
-from pcircle.transfer.resume import words_of
+from pcircle.ops.copy.tree.resume import words_of
 
 MIB = 1 << 20
 

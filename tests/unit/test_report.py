@@ -8,9 +8,9 @@ import pytest
 from pcircle.cli.console import rank_share
 from pcircle.cli.report import FailedEntry, RankShare, shares
 from pcircle.jobs.failures import Failure
+from pcircle.ops.copy.tree.counters import Counted, Counters, named, totals
 from pcircle.runtime import RankReport
-from pcircle.transfer.counters import Counted, Counters, named, totals
-from pcircle.transfer.reports.report import (
+from pcircle.tools.common.copy_report import (
     SCHEMA,
     Report,
     summary,

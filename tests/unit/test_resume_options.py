@@ -16,8 +16,8 @@ from pcircle.jobs.action_log import Wanted
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.ops.copy.entry.settings import Striping
-from pcircle.transfer.plan import DIRECTORY, Plan, Root
-from pcircle.transfer.resume import options_of
+from pcircle.ops.copy.tree.plan import DIRECTORY, Plan, Root
+from pcircle.ops.copy.tree.resume import options_of
 from pcircle.walk.attributes import Attributes, Moment
 from pcircle.walk.globs import Rule
 

@@ -40,11 +40,11 @@ from pcircle.circle.messages import (
 )
 from pcircle.fs.scan import encoded
 from pcircle.jobs.failures import Failure
+from pcircle.ops.copy.tree import items
+from pcircle.ops.copy.tree.items import Chunk, Done, Large, Remark, Singles
 from pcircle.runtime import RankReport, Task
 from pcircle.runtime.task import wire_types
 from pcircle.runtime.wire import Codec
-from pcircle.transfer import items
-from pcircle.transfer.items import Chunk, Done, Large, Remark, Singles
 from pcircle.walk.items import Batch, Place, Tree, unpack
 
 FAILURE = Failure(b"\xff\x00/\n", "open", 13, "Permission denied", 0, b"\xff\nname")

@@ -16,7 +16,7 @@ from pcircle.cli.arguments import (
     notes,
 )
 from pcircle.cli.shell import Shell
-from pcircle.transfer.arguments import (
+from pcircle.tools.common.copy_arguments import (
     BARE,
     BARE_PRESERVE,
     add_checkpoint,

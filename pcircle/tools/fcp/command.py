@@ -17,8 +17,8 @@ from pcircle.core.values import (
     parse_number,
 )
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.transfer.asked import keep_of, limit_of, wish_of
-from pcircle.transfer.program import Options, run_copy
+from pcircle.tools.common.copy_options import keep_of, limit_of, wish_of
+from pcircle.tools.common.copy_program import Options, run_copy
 
 
 def copy_typed(typed: argparse.Namespace) -> int:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pcircle.cli.report import plural
 from pcircle.core.errors import UsageError
 from pcircle.jobs.change_task import ChangeConsole, ChangeProgram
-from pcircle.removing.plan import RemovalCounters, RemovalPlan
-from pcircle.removing.remover import RemoveTask
+from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
+from pcircle.ops.remove.remover import RemoveTask
 from pcircle.walk.roots import Root
 
 

@@ -15,7 +15,7 @@ from pcircle.cli.arguments import (
     notes,
 )
 from pcircle.cli.shell import Shell
-from pcircle.transfer.arguments import (
+from pcircle.tools.common.copy_arguments import (
     BARE,
     add_checkpoint,
     add_copying,

@@ -22,6 +22,7 @@ from pcircle.jobs.error_log import encode
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.plan_file import tail
 from pcircle.ops.checkpoint.resume import CheckpointOptions
+from pcircle.tools.common.copy_program import run_copy
 from pcircle.tools.fmirror import planning, snapshots
 from pcircle.tools.fmirror.earlier import proof, state
 from pcircle.tools.fmirror.earlier.lock import Lock
@@ -32,7 +33,6 @@ from pcircle.tools.fmirror.removal import Found, Removal, moved
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, Removed
 from pcircle.tools.fmirror.work.absence import Absence, source_of
 from pcircle.tools.fmirror.work.surplus import packed
-from pcircle.transfer.program import run_copy
 from pcircle.transport.launch import launched
 
 if TYPE_CHECKING:

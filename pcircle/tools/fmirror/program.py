@@ -19,7 +19,9 @@ from pcircle.fs.lists import Lists, sort
 from pcircle.jobs.action_log import Wanted
 from pcircle.jobs.error_log import decode
 from pcircle.jobs.plan_file import Planned
+from pcircle.ops.copy.tree.plan import DIRECTORY, Plan, Root
 from pcircle.runtime import Observer, Task
+from pcircle.tools.common.copy_program import CopyProgram
 from pcircle.tools.fmirror import planning, snapshots
 from pcircle.tools.fmirror.earlier import changes, proof, state
 from pcircle.tools.fmirror.earlier.lock import Lock
@@ -45,12 +47,10 @@ from pcircle.tools.fmirror.work.applying import ApplyTask, JournaledApply
 from pcircle.tools.fmirror.work.listing import clock_ns
 from pcircle.tools.fmirror.work.surplus import Finder, Meant, kept_rules, packed
 from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
-from pcircle.transfer.plan import DIRECTORY, Plan, Root
-from pcircle.transfer.program import CopyProgram
 
 if TYPE_CHECKING:
+    from pcircle.ops.copy.tree.dry_run import DryTask
     from pcircle.tools.fmirror.earlier.manifests import Survey
-    from pcircle.transfer.dry import DryTask
 
 
 class MirrorProgram(CopyProgram):

@@ -35,8 +35,8 @@ from pcircle.jobs.error_log import LogFile
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.plan_file import Planned, parted
 from pcircle.jobs.tree_task import resolve
-from pcircle.removing.plan import RemovalCounters, RemovalPlan
-from pcircle.removing.remover import Remover, RemoveTask, restore
+from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
+from pcircle.ops.remove.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.absence import Absence, Present, Source, source_of

@@ -11,17 +11,17 @@ from pcircle.cli.report import FailedEntry, plural
 from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.core.units import format_size
 from pcircle.jobs.failures import Failure
+from pcircle.ops.copy.tree.counters import Counters
+from pcircle.ops.copy.tree.items import Done
 from pcircle.runtime import Outcome
+from pcircle.tools.common.copy_console import Console
+from pcircle.tools.common.copy_report import Report, summary
 from pcircle.tools.fmirror.plan import Look
 from pcircle.tools.fmirror.removal import Found
 from pcircle.tools.fmirror.work.alike import Alone, Candidates, Moved, Paths
 from pcircle.tools.fmirror.work.judging import Groups, Linked, count
 from pcircle.tools.fmirror.work.listing import KnownTimes, ListingTimes
 from pcircle.tools.fmirror.work.surplus import Surplus
-from pcircle.transfer.counters import Counters
-from pcircle.transfer.items import Done
-from pcircle.transfer.reports.console import Console
-from pcircle.transfer.reports.report import Report, summary
 from pcircle.walk.globs import Rule
 
 _UNREAD = ("open directory", "read directory", "reach")

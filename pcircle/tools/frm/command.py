@@ -15,11 +15,11 @@ from pcircle.core.names import show
 from pcircle.core.units import format_size
 from pcircle.jobs.change_task import ChangeConsole, refuse_twice
 from pcircle.jobs.tree_task import resolve
-from pcircle.removing import trash
-from pcircle.removing.plan import RemovalCounters
-from pcircle.removing.remover import RemoveTask
-from pcircle.removing.restart import RestartableRemoval
+from pcircle.ops.remove import trash
+from pcircle.ops.remove.plan import RemovalCounters
+from pcircle.ops.remove.remover import RemoveTask
 from pcircle.runtime import Outcome
+from pcircle.tools.common.remove_program import RestartableRemoval
 from pcircle.tools.frm.operands import opened, root_of
 from pcircle.walk.roots import Root
 

@@ -22,15 +22,15 @@ from pcircle.fs.entry_errors import Changed, had_tried, trying
 from pcircle.fs.scan import Block
 from pcircle.jobs.plan_file import mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
+from pcircle.ops.copy.tree.entries import BATCH_S, Entries
+from pcircle.ops.copy.tree.items import Part
+from pcircle.ops.copy.tree.small import made_with
+from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.steps import Step
 from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.tools.fmirror.work.visitor import MirrorVisitor
-from pcircle.transfer.items import Part
-from pcircle.transfer.work.entries import BATCH_S, Entries
-from pcircle.transfer.work.small import made_with
-from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.items import handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where

@@ -24,12 +24,12 @@ from pcircle.fs.scan import Block, blocks, rewound
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.sides import open_files
+from pcircle.ops.copy.tree.dry_run import DryVisitor
+from pcircle.ops.copy.tree.items import Item
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.work.apart import Apart
 from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.tools.fmirror.work.judging import count
-from pcircle.transfer.dry import DryVisitor
-from pcircle.transfer.items import Item
 from pcircle.walk.opened import Open
 from pcircle.walk.visitor import Where
 

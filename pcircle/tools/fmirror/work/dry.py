@@ -16,6 +16,12 @@ from pcircle.fs.scan import Block
 from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
 from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
+from pcircle.ops.copy.tree.action_log import Acting, letter_of
+from pcircle.ops.copy.tree.counters import Counters
+from pcircle.ops.copy.tree.dry_run import DryTask, DryVisitor
+from pcircle.ops.copy.tree.items import Notice
+from pcircle.ops.copy.tree.limits import ItemLimits
+from pcircle.ops.copy.tree.plan import Plan, scope_of
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps
@@ -31,12 +37,6 @@ from pcircle.tools.fmirror.work.surplus import (
     filled,
     packed,
 )
-from pcircle.transfer.acting import Acting, letter_of
-from pcircle.transfer.counters import Counters
-from pcircle.transfer.dry import DryTask, DryVisitor
-from pcircle.transfer.items import Notice
-from pcircle.transfer.plan import Plan, scope_of
-from pcircle.transfer.worker.limits import ItemLimits
 from pcircle.walk.emptiness import Emptiness
 from pcircle.walk.opened import Open
 from pcircle.walk.visitor import Where

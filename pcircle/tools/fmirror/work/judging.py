@@ -22,11 +22,11 @@ from pcircle.jobs.plan_file import entry
 from pcircle.ops.compare import fields
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.itemize import itemize
+from pcircle.ops.copy.tree.counters import Counters
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.keeping import Keeping
-from pcircle.transfer.counters import Counters
 
 _COLUMNS = 11
 _TIME_COLUMN = 4

@@ -33,11 +33,11 @@ from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.sides import open_files
 from pcircle.ops.compare.statuses import Status, StatusComparer
 from pcircle.ops.copy.entry.attributes import AttributeCopier, pinned_path
+from pcircle.ops.copy.tree.counters import Counters
 from pcircle.tools.fmirror.plan import MirrorPlan, compared
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.backup import Backup
 from pcircle.tools.fmirror.work.near import Near
-from pcircle.transfer.counters import Counters
 
 _NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 _CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV

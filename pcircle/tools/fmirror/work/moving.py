@@ -28,6 +28,8 @@ from pcircle.fs.write_access import Admissions, WriteAccess
 from pcircle.jobs.action_log import Actions, Lines, Wanted
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.sides import Fds, open_files
+from pcircle.ops.copy.tree.dry_run import DryVisitor
+from pcircle.ops.copy.tree.items import Notice
 from pcircle.runtime import Context, Task
 from pcircle.threads.throttle import BURST_S, Throttle
 from pcircle.tools.fmirror.plan import MirrorPlan
@@ -36,8 +38,6 @@ from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.tools.fmirror.work.judging import Linked
 from pcircle.tools.fmirror.work.listing import ListingTimes
 from pcircle.tools.fmirror.work.surplus import Surplus
-from pcircle.transfer.dry import DryVisitor
-from pcircle.transfer.items import Notice
 from pcircle.walk.opened import Open
 from pcircle.walk.visitor import Names, Where
 

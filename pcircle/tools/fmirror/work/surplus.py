@@ -29,12 +29,12 @@ from pcircle.jobs.action_log import Actions, Wanted
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.checkpoint.previous_records import exclude_checkpoint
 from pcircle.ops.copy.entry.collisions import folding_key, folds_name
-from pcircle.removing.tree import TreeRemover
+from pcircle.ops.copy.tree.worker import Worker
+from pcircle.ops.remove.tree import TreeRemover
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import Deleting, MirrorPlan
 from pcircle.tools.fmirror.work.absence import Absence, source_of
 from pcircle.tools.fmirror.work.listing import ChangeTimes
-from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.choosing import choosing
 from pcircle.walk.emptiness import Emptiness
 from pcircle.walk.globs import Rule, read_rule

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from pcircle.ops.copy.tree.items import Notice
+from pcircle.ops.copy.tree.journaled import JournaledCopy
+from pcircle.ops.copy.tree.task import CopyTask
 from pcircle.tools.fmirror.work.judging import Linked
 from pcircle.tools.fmirror.work.keeping import Keeping
 from pcircle.tools.fmirror.work.listing import ListingTimes
 from pcircle.tools.fmirror.work.surplus import Surplus
 from pcircle.tools.fmirror.work.visitor import MirrorVisitor
-from pcircle.transfer.items import Notice
-from pcircle.transfer.work.journaled import JournaledCopy
-from pcircle.transfer.work.task import CopyTask
 
 
 class MirrorTask(CopyTask):

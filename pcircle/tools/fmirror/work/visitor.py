@@ -27,6 +27,14 @@ from pcircle.fs.scan import Block, rewound
 from pcircle.fs.stats import CAPACITY, divide
 from pcircle.fs.write_access import WriteAccess
 from pcircle.ops.compare import fields
+from pcircle.ops.copy.tree.directory import Directory
+from pcircle.ops.copy.tree.entries import BATCH_S, Entries
+from pcircle.ops.copy.tree.items import Item, Part
+from pcircle.ops.copy.tree.plan import Plan, scope_of
+from pcircle.ops.copy.tree.small import SCAN
+from pcircle.ops.copy.tree.task import threads_of
+from pcircle.ops.copy.tree.visitor import CopyVisitor
+from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.beside import Beside
@@ -43,14 +51,6 @@ from pcircle.tools.fmirror.work.surplus import (
     filled,
     packed,
 )
-from pcircle.transfer.items import Item, Part
-from pcircle.transfer.plan import Plan, scope_of
-from pcircle.transfer.work.directory import Directory
-from pcircle.transfer.work.entries import BATCH_S, Entries
-from pcircle.transfer.work.small import SCAN
-from pcircle.transfer.work.task import threads_of
-from pcircle.transfer.work.visitor import CopyVisitor
-from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.emptiness import Emptiness
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open

@@ -1,0 +1,1 @@
+"""Copying trees: the plan of a copy, its items, and its visitor of the walk."""

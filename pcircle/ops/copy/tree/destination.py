@@ -1,0 +1,286 @@
+"""The destination of each SRC: the rules of cp, and refusals before any change.
+
+An existing directory DST receives `DST/basename(SRC)`; otherwise DST becomes the copy; several
+sources need an existing directory. `SRC/.` and `SRC/..` have no name: their contents go into DST.
+With `-T` DST is the copy even if it exists.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from pcircle.core.errors import UsageError, operand_error
+from pcircle.core.names import show
+from pcircle.fs.directories import at_and_above
+from pcircle.fs.safe_open import Untrusted, place_of, refuse_pseudo
+from pcircle.ops.copy.tree.plan import DIRECTORY, FILE, LINK, SPECIAL, Root
+
+
+def resolve(
+    sources: Sequence[bytes],
+    target: bytes,
+    *,
+    into: bool = False,
+    exact: bool = False,
+    follow: bool = False,
+    force: bool = False,
+) -> tuple[Root, ...]:
+    """Return the roots of a copy.
+
+    With `into` the target must be a directory (`-t`); with `exact` the target is the copy itself
+    (`-T`); with `follow` a source that is a symbolic link stands for its target; with `force` a
+    link that leads to itself is replaced by a file (`-f`). UsageError for anything that cp would
+    refuse, or that would destroy data.
+    """
+    statuses = [_source_status(source, follow=follow) for source in sources]
+    existing = _target_status(target)
+    is_directory = existing is not None and stat.S_ISDIR(existing.st_mode)
+    if into and not is_directory:
+        raise UsageError(f"target '{show(target)}' is not a directory")
+    if len(sources) > 1 and (exact or not is_directory):
+        raise UsageError(f"several sources, but target '{show(target)}' is not a directory")
+    if is_directory and not exact:
+        roots = [_inside(s, status, target) for s, status in zip(sources, statuses, strict=True)]
+        _refuse_same_names(roots)
+    else:
+        if not (force or existing) and stat.S_ISREG(statuses[0].st_mode):
+            _status(target, follow=True)  # which refuses a link that leads to itself
+        roots = [_becoming(sources[0], statuses[0], target, existing)]
+    for root, status in zip(roots, statuses, strict=True):
+        _refuse_self(root, status)
+    _refuse_untrusted(roots)
+    return tuple(map(_through_link, roots)) if follow else tuple(roots)
+
+
+def _through_link(root: Root) -> Root:
+    """Return the root with a source link resolved."""
+    source = root.source_shown
+    if not os.path.islink(source):
+        return root
+    if root.kind == DIRECTORY:
+        return msgspec.structs.replace(root, source_holder=source, source_name=b"")
+    holder, name = os.path.split(os.path.realpath(source))
+    return msgspec.structs.replace(root, source_holder=holder, source_name=name)
+
+
+def _status(path: bytes, *, follow: bool) -> os.stat_result | None:
+    try:
+        return os.stat(path, follow_symlinks=follow)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise operand_error(f"cannot use '{show(path)}': {error.strerror}", error) from None
+
+
+def _target_status(path: bytes) -> os.stat_result | None:
+    """Return the status of a path through links; None for a link that leads to itself."""
+    try:
+        return os.stat(path)
+    except OSError as error:
+        if error.errno != errno.ELOOP or not os.path.islink(path):
+            return _status(path, follow=True)
+        return None
+
+
+def _source_status(source: bytes, *, follow: bool) -> os.stat_result:
+    try:
+        return os.stat(source, follow_symlinks=follow)
+    except ValueError as error:
+        raise UsageError(f"cannot use source '{show(source)}': {error}") from None
+    except OSError as error:
+        raise operand_error(
+            f"cannot use source '{show(source)}': {error.strerror}", error
+        ) from None
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return DIRECTORY
+    if stat.S_ISREG(mode):
+        return FILE
+    return LINK if stat.S_ISLNK(mode) else SPECIAL
+
+
+def _split(path: bytes) -> tuple[bytes, bytes]:
+    """Return directory and name of a path; the name is empty after `/`, `.` or `..`."""
+    stripped = path.rstrip(b"/")
+    holder, name = os.path.split(stripped)
+    if name in (b"", b".", b".."):
+        return path, b""
+    return holder or b".", name
+
+
+def _root(source: bytes, status: os.stat_result, target: bytes, holder: bytes, name: bytes) -> Root:
+    source_holder, source_name = _split(source)
+    if source.endswith(b"/") and stat.S_ISDIR(status.st_mode):
+        source_holder, source_name = source, b""  # a trailing slash follows a link
+    return Root(
+        source_holder=source_holder,
+        source_name=source_name,
+        target_holder=holder,
+        target_name=name,
+        kind=_kind(status.st_mode),
+        source_shown=source,
+        target_shown=target,
+        file_system=status.st_dev,
+    )
+
+
+def _inside(source: bytes, status: os.stat_result, target: bytes) -> Root:
+    name = _split(source)[1]
+    if not name and not stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"source '{show(source)}' has no base name")
+    shown = os.path.join(target, name) if name else target
+    return _root(source, status, shown, target, name)
+
+
+def _becoming(
+    source: bytes, status: os.stat_result, target: bytes, existing: os.stat_result | None
+) -> Root:
+    directory = stat.S_ISDIR(status.st_mode)
+    holder, name = _split(target)
+    if existing is None and not name:
+        raise _uncreatable(target, target.rstrip(b"/"))
+    if directory:
+        if existing is not None and stat.S_ISDIR(existing.st_mode):
+            return _root(source, status, target, target, b"")
+        if _status(target, follow=False) is not None:
+            raise UsageError(
+                f"cannot replace '{show(target)}', which is not a directory, "
+                f"with directory '{show(source)}'"
+            )
+    else:
+        # A link takes the place of a link, wherever that leads.
+        at_name = _status(target, follow=False)
+        links = stat.S_ISLNK(status.st_mode) and at_name and stat.S_ISLNK(at_name.st_mode)
+        _refuse_kind(source, target, at_name if links else existing)
+    parent = _status(holder, follow=True)
+    if parent is None or not stat.S_ISDIR(parent.st_mode):
+        raise _uncreatable(target, holder)
+    return _root(source, status, target, holder, name)
+
+
+def _uncreatable(target: bytes, holder: bytes) -> UsageError:
+    """Return the error that names the first directory that the path of a target lacks."""
+    at = holder
+    while above := os.path.dirname(at.rstrip(b"/")):
+        if _status(above, follow=True) is not None:
+            break
+        at = above
+    reason = "does not exist" if _status(at, follow=True) is None else "is not a directory"
+    return UsageError(f"cannot create '{show(target)}': '{show(at)}' {reason}")
+
+
+def _refuse_kind(source: bytes, target: bytes, existing: os.stat_result | None) -> None:
+    if target.endswith(b"/"):
+        raise UsageError(f"cannot create '{show(target)}': Not a directory")
+    at_name = _status(target, follow=False)
+    if existing is not None and stat.S_ISDIR(existing.st_mode):
+        raise UsageError(
+            f"cannot replace directory '{show(target)}' "
+            f"with '{show(source)}', which is not a directory"
+        )
+    if any(
+        status is not None and _kind(status.st_mode) == SPECIAL for status in (at_name, existing)
+    ):
+        raise UsageError(
+            f"refusing to replace '{show(target)}': neither a regular file nor a symbolic link"
+        )
+
+
+def _refuse_same_names(roots: Sequence[Root]) -> None:
+    seen: dict[bytes, Root] = {}
+    for root in roots:
+        other = seen.setdefault(root.target_name, root)
+        if other is not root:
+            raise UsageError(
+                f"'{show(other.source_shown)}' and '{show(root.source_shown)}' "
+                f"would both become '{show(root.target_shown)}'"
+            )
+
+
+def _refuse_self(root: Root, status: os.stat_result) -> None:
+    """Refuse to copy a file onto itself, or a directory into itself."""
+    source, target = show(root.source_shown), show(root.target_shown)
+    holder, name = root.target_holder, root.target_name
+    at_target = os.path.join(holder, name) if name else holder
+    if root.kind != DIRECTORY:
+        mine = {_identity(status), _identity(_status_or_none(root.source_shown))}
+        theirs = {_identity(_status(at_target, follow=False))}
+        if root.kind != LINK:  # two links may lead to the same file, which is touched by neither
+            theirs.add(_identity(_status_or_none(at_target)))
+        if (mine & theirs) - {None}:
+            raise UsageError(f"'{source}' and '{target}' are the same file")
+        return
+    own = (status.st_dev, status.st_ino)
+    if own == _identity(_status_or_none(at_target)) or own in set(_at_and_above(holder)):
+        raise UsageError(f"cannot copy directory '{source}' into itself, '{target}'")
+
+
+def _refuse_untrusted(roots: Sequence[Root]) -> None:
+    """Refuse a destination that another user could redirect, or a name that is not a file."""
+    for holder in dict.fromkeys(root.target_holder for root in roots):
+        some = [root for root in roots if root.target_holder == holder]
+        shown = show(some[0].target_shown)
+        try:
+            with place_of(os.path.join(holder, b"")) as place:
+                refuse_pseudo(place)
+                for root in some:
+                    shown = show(root.target_shown)
+                    if root.kind == LINK or not root.target_name:
+                        continue  # a link takes a link's place, wherever that leads
+                    if _is_link(place.fd, root.target_name):
+                        _refuse_link(os.path.join(holder, root.target_name))
+        except Untrusted as error:
+            raise UsageError(f"refusing to write '{shown}': {error.strerror}") from None
+        except OSError:
+            pass  # that it can't be used will be told when it is
+
+
+def _is_link(directory_fd: int, name: bytes) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _refuse_link(path: bytes) -> None:
+    """Raise Untrusted if a link, which a copy would replace, is not safe to replace."""
+    try:
+        with place_of(path) as place:
+            refuse_pseudo(place)
+    except Untrusted:
+        raise
+    except OSError:
+        pass  # it leads nowhere, and is replaced as any other
+
+
+def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the identities of a path and its parents, as far as they are accessible."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return  # that it can't be used will be told when it is
+    try:
+        with suppress(OSError):  # as far as it leads: the walk recognises its own copy as well
+            yield from at_and_above(fd)
+    finally:
+        os.close(fd)
+
+
+def _status_or_none(path: bytes) -> os.stat_result | None:
+    # A dangling or looping link is nothing to compare with.
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _identity(status: os.stat_result | None) -> tuple[int, int] | None:
+    return None if status is None else (status.st_dev, status.st_ino)

@@ -1,0 +1,452 @@
+"""`--dry-run`: the same walk and the same counts, without any change."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, ClassVar
+
+from pcircle.circle import ProgressSums
+from pcircle.core.guards import require
+from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
+from pcircle.fs.entry_errors import kind_of, told, tried
+from pcircle.fs.lists import Lists
+from pcircle.fs.scan import Block, encoded
+from pcircle.jobs.failures import Failure
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.collisions import CollisionError
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions, file_stays, is_same_special
+from pcircle.ops.copy.entry.precision import TimestampPrecision
+from pcircle.ops.copy.tree.action_log import Acting, letter_of
+from pcircle.ops.copy.tree.counters import Counters
+from pcircle.ops.copy.tree.directory import Differing
+from pcircle.ops.copy.tree.dry_run_collisions import Foretold
+from pcircle.ops.copy.tree.follow import below, refuse_cycle
+from pcircle.ops.copy.tree.items import Done, Item, Notice, Remark, Singles
+from pcircle.ops.copy.tree.limits import ItemLimits, limits_of
+from pcircle.ops.copy.tree.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides, scope_of
+from pcircle.ops.copy.tree.seeds import seed_listed
+from pcircle.ops.copy.tree.special import Skipper, not_copied
+from pcircle.runtime import Context, Task
+from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import Walker
+
+_IN_THE_WAY = "its place is taken by something that is neither a file nor a link"
+
+
+class DryTask(Task[Item, Done]):
+    """The part of one rank in a dry run."""
+
+    notice_type: ClassVar[Any] = Notice
+
+    def __init__(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> None:
+        self._lists = lists
+        self.counters = Counters()
+        self._plan = plan
+        self._sources, self._targets = open_sides(plan)
+        self._limits = limits_of(plan, size)
+        self._acting = Acting(plan.tool, plan.acts, rank, planned=True) if plan.acts.any else None
+        sides = self._sources, self._targets
+        parts = (self.counters, *sides, self._limits, self._acting)
+        self._visitor = self.visitor_type()(plan, *parts)
+        scope = scope_of(plan)
+        # There need be no target: what is looked at there is the visitor's affair.
+        self._walker = Walker(self._visitor, scope, self._sources, None, self.counters, rank, lists)
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        """Return the visitor; tools that copy have their own."""
+        return DryVisitor
+
+    def close(self) -> None:
+        """Release the directories."""
+        self._sources.close()
+        self._targets.close()
+
+    def seed(self) -> list[Item]:
+        roots = self._plan.roots
+        if self._lists is not None:
+            return list(seed_listed(self._plan, self._lists, self.counters))
+        weight = 1.0 / len(roots)
+        self.counters.found += len(roots)
+        self.counters.scans_due += sum(root.kind == DIRECTORY for root in roots)
+        return [
+            Tree(number, b"", weight)
+            if root.kind == DIRECTORY
+            else Singles(number, number + 1, weight)
+            for number, root in enumerate(roots)
+        ]
+
+    def process(self, item: Item, context: Context[Item]) -> Any:
+        own = self._do(item, context)
+        self._tell_actions(context)
+        return own
+
+    def _tell_actions(self, context: Context[Item]) -> None:
+        if self._acting is not None:
+            self._acting.actions.tell(context)
+
+    def _do(self, item: Item, context: Context[Item]) -> Any:
+        if self._limits is not None:
+            self._limits.begin(item, context.is_stopping)
+        if isinstance(item, Tree):
+            if item.only is not None and item.only.is_range and self._lists is None:
+                context.post(0, [item])
+                return Done()
+            walked = self._walker.tree(item, context)
+            return walked if isinstance(walked, list) else Done()
+        if isinstance(item, Batch):
+            self._walker.batch(item, context)
+        elif isinstance(item, Portion):
+            self._walker.portion(item, context)
+        elif isinstance(item, Singles):
+            self._visitor.single(item.first, context)
+            self.counters.weight += item.weight
+        return Done()
+
+    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
+        if isinstance(own, list):
+            self._walker.join(own, {}, context)
+            self._tell_actions(context)
+        return Done()
+
+    def merge(self, a: Done, b: Done) -> Done:
+        return a
+
+    def measure(self) -> ProgressSums:
+        return self.counters.sums()
+
+    def figures(self, counts: tuple[int, ...]) -> dict[str, int]:
+        return self.counters.figures(counts)
+
+
+class DryVisitor(Visitor[None]):
+    """Determines what would be done at each step of the walk."""
+
+    nothing: ClassVar[None] = None
+
+    def __init__(
+        self,
+        plan: Plan,
+        counters: Counters,
+        sources: Directories,
+        targets: Directories,
+        limits: ItemLimits | None,
+        acting: Acting | None,
+    ) -> None:
+        self.counters = counters
+        self._skipper = Skipper(plan, counters)
+        self._plan = plan
+        self._precision = TimestampPrecision(None)
+        self._extras = AttributeCopier(plan.keep, counters, target.TemporaryNames(plan, 0))
+        self._differing = Differing(plan.keep, self._extras)
+        self._sources = sources
+        self._targets = targets
+        self._foretold = Foretold(plan, sources, targets)
+        self._limits = limits
+        self._acting = acting
+        self._here: Context[Any] | None = None  # of the item at hand
+        self._entered = False  # whether the directory at hand could be opened
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
+        """Determine what would be created for a directory."""
+        self._begin_directory()
+        self._entered = True
+        where = opened.root, opened.path
+        above = b"" if holder is None else holder.ancestors
+        if self._plan.follow and holder is not None:
+            refuse_cycle((*where, above), source, self._sources, self._targets)
+        opened.place = Place(source.identity)
+        if self._plan.follow:
+            opened.ancestors = below(above, opened.place)
+        if not opened.path:
+            self._foretold.check_root(opened.root)
+        lease = self._target_of(*where)
+        if lease is None:
+            opened.own = "copy"
+            self._say(*where, "would be created", require(self._here))
+            return None
+        try:
+            self._foretold.check_directory(*where)
+            opened.own = "touch" if self._differs(source, lease) else ""
+        except OSError:
+            lease.end()
+            raise
+        if opened.own:
+            self._say(*where, "would have its attributes set", require(self._here))
+        return lease
+
+    def _differs(self, source: Lease, lease: Lease) -> bool:
+        """Return whether the attributes of an existing directory would change. OSError."""
+        held = self._extras.read_directory(source.fd, alone=True) if self._extras.any else None
+        return self._differing.of(source.opened.status, held, lease)
+
+    def _target_of(self, root: int, path: bytes) -> Lease | None:
+        """Return the copy of a directory, or None. OSError."""
+        try:
+            return self._targets.lease(root, path)
+        except FileNotFoundError:
+            return None
+
+    def known(self, opened: Open[None], context: Context[Any]) -> None:
+        self._entered = False
+
+    def _begin_directory(self) -> None:
+        self.counters.scans_done += 1
+        self.counters.sized += 1
+        if self._limits is not None:
+            self._limits.operations(self._limits.entry)
+
+    def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """Report names that would collide in the target."""
+        for block in blocks:
+            self._leave_later(opened, block)
+            yield block
+
+    def _leave_later(self, opened: Open[None], block: Block) -> None:
+        kinds = [block.files, block.links, block.directories]
+        kinds += [block.specials] if self._plan.keep.special else []
+        later = self._foretold.later(opened.root, opened.path, chain(*map(encoded, kinds)))
+        if not later:
+            return
+        for name, other in later.items():
+            self.counters.found += 1
+            path = join_path(opened.path, name)
+            self._fail(opened.root, path, CollisionError(other), require(self._here))
+        for names in kinds:
+            names[:] = [name for name in names if os.fsencode(name) not in later]
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        self._here = context
+        if self._limits is not None:
+            self._limits.is_stopping = context.is_stopping
+
+    def leave(self, opened: Open[None], context: Context[Any]) -> None:
+        action = opened.own
+        self.counters.directories += 1
+        self.counters.directories_created += action == "copy"
+        self.counters.directories_touched += action == "touch"
+        if self._acting is not None:
+            self._acting.directory(opened.root, opened.path, self._told(action))
+
+    def _told(self, action: str) -> str:
+        """Return the action for `--json-lines`."""
+        return "copy"
+
+    def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
+        if not self._entered:
+            self._begin_directory()
+        self.counters.failed += 1
+        doing = tried(error, "read directory" if self._entered else "open directory")
+        self._tell_failure(opened.root, opened.path, error, context, doing)
+
+    def lost(self, opened: Open[None]) -> None:
+        """See `Visitor`."""
+
+    def merge(self, a: None, b: None) -> None:
+        """See `Visitor`."""
+
+    def taken(self) -> None:
+        """See `Visitor`."""
+
+    # ---- names -----------------------------------------------------------------
+
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+        self._fail(where.root, join_path(where.path, name), error, context, "reach")
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[None]
+    ) -> None:
+        """Determine what would be done with names."""
+        source_fd = fds[0]
+        lease = self._target_of(where.root, where.path)
+        if lease is None:
+            self._all(where, names, source_fd, -1, context)
+        else:
+            with lease:
+                self._all(where, names, source_fd, lease.fd, context)
+
+    def _all(
+        self, where: Where, names: Names, source_fd: int, target_fd: int, context: Context[Any]
+    ) -> None:
+        specials: list[bytes] = names.specials if self._plan.keep.special else []
+        for name in chain(names.files, names.links, specials):
+            self._entry(where, name, source_fd, target_fd, context)
+        if not self._plan.keep.special:
+            for name in names.specials:
+                self._skip_special(where, name, source_fd, context)
+        self.counters.weight += where.weight * len(names)
+
+    def _entry(
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+    ) -> None:
+        path = join_path(where.path, name)
+        if self._limits is not None:
+            self._limits.operations(2)
+        try:
+            in_place = _in_place(name, target_fd)
+            if in_place is not None:
+                self._foretold.check(where.root, where.path, target_fd, name)
+            if in_place is not None and self._plan.existing.stays:
+                status = in_place  # then nobody looks at the source
+            else:
+                status = _readable_status(name, source_fd, follow=self._plan.follow)
+        except OSError as error:
+            self._fail(where.root, path, error, context)
+            return
+        same = self._plan.existing.same and _both_links(status, in_place)
+        same = same and _same_link(source_fd, name, target_fd, name)
+        self._count(where.root, path, status, in_place, context, same=same)
+
+    def _skip_special(
+        self, where: Where, name: bytes, source_fd: int, context: Context[Any]
+    ) -> None:
+        path = join_path(where.path, name)
+        try:
+            mode = self._skipper.skip(where.root, where.path, name, source_fd, context)
+        except OSError as error:
+            self._fail(where.root, path, error, context)
+        else:
+            if self._acting is not None:
+                self._acting.actions.skipped(where.root, path, letter_of(mode))
+            self._say(where.root, path, "would be skipped", context)
+
+    def single(self, number: int, context: Context[Any]) -> None:
+        root = self._plan.roots[number]
+        try:
+            with (
+                self._sources.lease(number, HOLDER) as source,
+                self._targets.lease(number, HOLDER) as lease,
+            ):
+                if root.kind == SPECIAL and not self._plan.keep.special:
+                    raise not_copied(source.fd, root.source_name)
+                status = _readable_status(root.source_name, source.fd, follow=self._plan.follow)
+                self._foretold.check_root(number)
+                in_place = _in_place(root.target_name, lease.fd)
+                if in_place is not None:
+                    self._foretold.check(number, HOLDER, lease.fd, root.target_name)
+                same = self._plan.existing.same and _both_links(status, in_place)
+                names = (source.fd, root.source_name, lease.fd, root.target_name)
+                same = same and _same_link(*names)
+        except OSError as error:
+            self._fail(number, b"", error, context)
+            return
+        if root.kind == LINK:
+            context.note([Remark(root.source_shown, "is a symbolic link: it is copied as one")])
+        self._count(number, b"", status, in_place, context, same=same)
+
+    def _count(
+        self,
+        root: int,
+        path: bytes,
+        status: os.stat_result,
+        in_place: os.stat_result | None,
+        context: Context[Any],
+        *,
+        same: bool,
+    ) -> None:
+        existing = self._plan.existing
+        alike = in_place is not None and is_same_special(status, in_place)
+        if in_place is not None and not alike and _cannot_be_replaced(in_place.st_mode, existing):
+            self._fail(root, path, FileExistsError(errno.EEXIST, _IN_THE_WAY), context)
+            return
+        self.counters.sized += 1
+        is_kept = self._is_kept if self._plan.keep.timestamps else None
+        stays = same or (alike and existing.decides)
+        if in_place is not None and (stays or file_stays(existing, status, in_place, is_kept)):
+            self.counters.skipped += 1
+            if self._acting is not None:
+                self._acting.actions.skipped(root, path, letter_of(in_place.st_mode))
+            self._say(root, path, "would be skipped", context)
+            return
+        if stat.S_ISLNK(status.st_mode):
+            self.counters.links += 1
+        elif not stat.S_ISREG(status.st_mode):
+            self.counters.special += 1
+        else:
+            self.counters.files += 1
+            self.counters.bytes_found += status.st_size
+            self.counters.bytes_done += status.st_size
+        if self._acting is not None:
+            size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+            letter = letter_of(status.st_mode)
+            self._acting.actions.done("copy", root, path, letter, size)
+        what = "would be copied" if in_place is None else "would replace what is there"
+        self._say(root, path, what, context)
+
+    def _is_kept(self, source_ns: int, old: os.stat_result) -> bool:
+        return self._precision.is_kept(source_ns, old, -1)
+
+    def _say(self, root: int, path: bytes, text: str, context: Context[Any]) -> None:
+        if self._plan.say_each:
+            context.note([Remark(self._shown(root, path), text)])
+
+    def _fail(
+        self,
+        root: int,
+        path: bytes,
+        error: OSError,
+        context: Context[Any],
+        doing: str | None = None,
+    ) -> None:
+        self.counters.failed += 1
+        self.counters.sized += 1
+        self._tell_failure(root, path, error, context, doing or tried(error, "copy"))
+
+    def _tell_failure(
+        self, root: int, path: bytes, error: OSError, context: Context[Any], doing: str
+    ) -> None:
+        entry = path if self._plan.roots[root].kind == DIRECTORY else b""
+        shown = self._shown(root, path)
+        failure = Failure(shown, doing, *told(error), root, entry, kind_of(error))
+        if self._acting is not None:
+            self._acting.failed(failure)
+        context.note([failure])
+
+    def _shown(self, root: int, path: bytes) -> bytes:
+        shown = self._plan.roots[root].source_shown
+        return os.path.join(shown, path) if path else shown
+
+
+def _cannot_be_replaced(mode: int, existing: OverwriteOptions) -> bool:
+    """Return whether an existing entry can neither be replaced nor left."""
+    if existing.stays:
+        return stat.S_ISDIR(mode)
+    return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
+
+
+def _both_links(status: os.stat_result, in_place: os.stat_result | None) -> bool:
+    return in_place is not None and stat.S_ISLNK(status.st_mode) and stat.S_ISLNK(in_place.st_mode)
+
+
+def _same_link(source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
+    text = os.readlink(source, dir_fd=source_fd)
+    return text == os.readlink(name, dir_fd=target_fd)
+
+
+def _in_place(name: bytes, target_fd: int) -> os.stat_result | None:
+    """Return the status of a name in the target; None if it is free, or without a target."""
+    if target_fd < 0:
+        return None
+    try:
+        return os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _readable_status(name: bytes, source_fd: int, *, follow: bool) -> os.stat_result:
+    """Return the status of a readable source. OSError."""
+    status = os.stat(name, dir_fd=source_fd, follow_symlinks=follow)
+    if stat.S_ISREG(status.st_mode):
+        may_read = os.access(name, os.R_OK, dir_fd=source_fd, effective_ids=True)
+        if not may_read:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return status

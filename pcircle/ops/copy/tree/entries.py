@@ -1,0 +1,319 @@
+"""Names of one directory copied to another, and roots that are not directories.
+
+Work that takes longer than a tenth of a second is handed back to the queue, so batches are sized by
+time. Records, claims of hard links and copies to verify are sent once, at the end of the item.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+
+from pcircle.core.guards import require
+from pcircle.fs.directories import HOLDER, join_path
+from pcircle.fs.entry_errors import trying
+from pcircle.ops.checkpoint.journal import Counts
+from pcircle.ops.copy.entry.files import COPIED, LARGE, LINKED
+from pcircle.ops.copy.tree.action_log import letter_of
+from pcircle.ops.copy.tree.counters import named, of_names
+from pcircle.ops.copy.tree.items import ANYWHERE, Copied, Item, Large, Part, Remark, Singles
+from pcircle.ops.copy.tree.links import HardLinks, Linked
+from pcircle.ops.copy.tree.plan import FILE, LINK, SPECIAL
+from pcircle.ops.copy.tree.small import Begun
+from pcircle.ops.copy.tree.special import Skipper, not_copied
+from pcircle.ops.copy.tree.worker import Worker
+from pcircle.runtime import Context
+from pcircle.walk.items import Batch, Place, handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+BATCH_S = 0.1
+"""After so long what is left of a batch is handed back."""
+"""After so long, where somebody waits for work."""
+
+
+class _Names(NamedTuple):
+    """Completed names of a directory: counts before and after, and packed entries."""
+
+    names: Sequence[bytes]
+    before: Counts
+    after: Counts
+    entries: bytes
+
+
+class Entries:
+    """Copies entries other than directories, for one worker thread."""
+
+    def __init__(self, worker: Worker, links: HardLinks) -> None:
+        self._plan = worker.plan
+        self._sides = worker.sides
+        self._directory = worker.copier
+        self._copier = worker.copier.copier
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._takings = worker.takings
+        self._signer = worker.signer
+        self._disk = worker.disk
+        self._recorder = worker.recorder
+        self._waiting = worker.waiting
+        self._earlier = worker.earlier
+        self._acting = worker.acting
+        self._skipper = Skipper(worker.plan, worker.counters)
+        self._links = links
+        # Of the item at hand: by directory what is done, and what is to be read again.
+        self._done: dict[tuple[int, bytes], list[_Names]] = {}
+        self._copied: list[Copied] = []
+
+    def copy(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+    ) -> None:
+        """Copy names of a directory, open on both sides; hand the rest back when it takes long."""
+        enough = context.time_limit()
+        root, path, place = where.root, where.path, require(where.place)
+        source_fd, target_fd = fds
+        if names.specials and not self._plan.keep.special:
+            self._skip_specials(where, names.specials, source_fd, context)
+            names.specials = []
+        before = self._takings.now()
+        self._directory.enter(root, path, place, target_fd)
+        if self._earlier is not None:
+            self._earlier.lift(target_fd, names.files)
+        linked: list[Linked] = []
+        undone: set[bytes] = set()
+        if names.links or names.specials:
+            linked, undone = self._copy_others(where, names, fds, context)
+        files = names.files
+        tried, tally = self._copier.files(files, source_fd, target_fd, context.is_stopping, enough)
+        done = files if tried == len(files) else files[:tried]
+        if names.links or names.specials:
+            done = [*names.links, *names.specials, *done]
+        here_done = len(done)
+        if linked or undone or any(tally):
+            for name, doing, trouble in tally.failed:
+                self._accounts.fail(root, join_path(path, name), doing, trouble, context)
+            linked += [self._links.linked(name, s, place) for name, s in tally.linked]
+            here_done -= len(tally.large) + len(linked)
+            undone.update([each[0] for each in tally.large], [failed[0] for failed in tally.failed])
+            undone.update(each.name for each in linked)
+            done = [name for name in done if name not in undone]
+        if self._disk is not None:
+            self._are_done(where, done, before, context)
+        if linked:
+            context.wait(where.slot)
+            there = self._are_there(linked, target_fd)
+            self._links.claim_later(where, there, ahead=True)
+            self._links.claim_later(where, [each for each in linked if each not in there])
+        self._counters.weight += where.weight * here_done
+        if tally.large:
+            context.spawn([self._large_of(where, *each) for each in tally.large])
+        if tried < len(files):
+            context.spawn(list(handed_back(where, files[tried:])))
+
+    def _are_there(self, linked: Sequence[Linked], target_fd: int) -> list[Linked]:
+        """Return names that are up to date in the target: others are linked to them."""
+        there: list[Linked] = []
+        if self._copier.names.keeper is None:
+            return there
+        for each in linked:
+            with suppress(OSError):
+                old = os.stat(each.name, dir_fd=target_fd, follow_symlinks=False)
+                if (old.st_size, old.st_mtime_ns) == (each.stamp.size, each.stamp.modified.ns):
+                    there.append(each)
+        return there
+
+    def are_copied(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
+        """Count the first names of a directory, which are copied already."""
+        done, before = begun.names[: begun.done], self._takings.now()
+        self._counters.add_files(begun.done, begun.done_bytes)
+        self._counters.weight += where.weight * begun.done
+        if done and self._disk is not None:
+            self._are_done(where, done, before, context)
+
+    def go_on(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
+        """Copy the other names of that directory."""
+        rest = begun.names[begun.done :]
+        if rest:
+            leases = require(where.leases)
+            fds = leases[0].fd, require(leases[1]).fd
+            self.copy(where, Names(rest, [], []), fds, context)
+
+    def _copy_others(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Context[Item]
+    ) -> tuple[list[Linked], set[bytes]]:
+        """Copy links and special files; return hard-linked and failed names."""
+        place = require(where.place)
+        linked: list[Linked] = []
+        failed: set[bytes] = set()
+        source_fd, target_fd = fds
+        ways = [(self._copier.link, name) for name in names.links]
+        ways += [(self._directory.special, name) for name in names.specials]
+        for copy_one, name in ways:
+            try:
+                status = copy_one(source_fd, name, target_fd, name, claimed=False)
+            except OSError as error:
+                self._accounts.fail(where.root, join_path(where.path, name), None, error, context)
+                failed.add(name)
+            else:
+                if status is not None:
+                    linked.append(self._links.linked(name, status, place))
+                elif self._signer is not None:
+                    self._signer.add_entry(name)
+        return linked, failed
+
+    def _skip_specials(
+        self, where: Where, names: Sequence[bytes], source_fd: int, context: Context[Item]
+    ) -> None:
+        for name in names:
+            self._counters.weight += where.weight
+            try:
+                mode = self._skipper.skip(where.root, where.path, name, source_fd, context)
+            except OSError as error:
+                self._accounts.fail(where.root, join_path(where.path, name), "copy", error, context)
+            else:
+                if self._acting is not None:
+                    path = join_path(where.path, name)
+                    self._acting.actions.skipped(where.root, path, letter_of(mode))
+
+    def _large_of(self, where: Where, name: bytes, size: int) -> Large:
+        place, counters = require(where.place), self._counters
+        counters.ahead += 1
+        counters.ahead_bytes += size
+        names, expected = (where.path, name, name), self._copier.names.expected
+        large = Large(where.root, *names, where.weight, place, slot=where.slot, ahead_bytes=size)
+        return msgspec.structs.replace(large, expected=expected) if expected else large
+
+    # ---- reported at the end -----------------------------------------------
+
+    def _are_done(
+        self, where: Where, names: Sequence[bytes], before: Counts, context: Gathering[Part]
+    ) -> None:
+        """Complete names: record them, or hold them for verification."""
+        after = self._takings.now()
+        entries = b"" if self._signer is None else self._signer.take_new_entries()
+        if self._waiting is not None:
+            counts = of_names(len(names), before, after) if before else ()
+            copied = self._waiting.copied(where, names, counts, entries)
+            if copied is not None:
+                self._copied.append(copied)
+                context.wait(where.slot)
+                return  # it is recorded when it is verified
+        if self._recorder is not None and names:
+            done = _Names(names, before, after, entries)
+            self._done.setdefault((where.root, where.path), []).append(done)
+
+    def forget(self, root: int, path: bytes) -> None:
+        """Drop pending records that a record of the whole directory replaces."""
+        self._done.pop((root, path), None)
+
+    def end(self, context: Context[Item]) -> None:
+        """End the item."""
+        self._links.send_claims(context)
+        if self._copied:
+            copied, self._copied = self._copied, []
+            require(self._waiting).hold(copied, context)
+        if self._done:
+            recorder, done = require(self._recorder), self._done
+            self._done = {}
+            for (root, path), each in done.items():
+                made = self._sides.copy_mark(root, path)
+                for names, before, after, entries in each:
+                    counts = of_names(len(names), before, after)
+                    recorder.add_names(root, path, names, named(counts), made, entries)
+
+    # ---- roots -----------------------------------------------------------------
+
+    def singles(self, item: Singles, context: Gathering[Part]) -> None:
+        """Copy roots that are not directories; hand the rest back when it takes long."""
+        enough = context.time_limit()
+        self._sides.leave_mark(item.first)
+        for number in range(item.first, item.end):
+            finished = True
+            if self._is_done(number):
+                self._counters.weight += item.weight
+                continue
+            before = self._takings.now()
+            settled = self._counters.copied()
+            try:
+                finished = self._single(number, item.weight, context)
+            except OSError as error:
+                self._counters.take_back(settled)
+                self._accounts.fail(number, b"", None, error, context)
+            else:
+                self._single_done(number, finished, before, context)
+            self._counters.weight += item.weight * finished
+            after = number + 1
+            if after < item.end and (context.stopping or enough()):
+                middle = (after + item.end + 1) // 2
+                parts = [(after, middle), (middle, item.end)]
+                context.spawn([Singles(a, b, item.weight) for a, b in parts if a < b])
+                break
+
+    def _is_done(self, number: int) -> bool:
+        """Return whether an earlier run has copied a root that is not a directory, and count it."""
+        root = self._plan.roots[number]
+        earlier = self._earlier
+        partial = None if earlier is None else earlier.resumed.partial(number, HOLDER)
+        if partial is None or earlier is None or self._recorder is None:
+            return False
+        hashes = self._recorder.keys.names([root.source_name])
+        kind = {FILE: stat.S_IFREG, LINK: stat.S_IFLNK}.get(root.kind)
+        if kind is None or not self._sides.target_is(number, b"", kind):
+            return False  # a special file is made as soon as it is looked at
+        if not all(partial.are_done(hashes)):
+            return False
+        partial = earlier.partial(number, HOLDER)
+        if partial is None or not all(partial.are_done(hashes)):
+            return False  # what is known of it is of another place, or does not sign it
+        self._counters.found -= 1  # the seed has found it
+        self._counters.resume(partial.counts)
+        return True
+
+    def _single_done(
+        self, number: int, finished: bool, before: Counts, context: Gathering[Part]
+    ) -> None:
+        if self._disk is not None and finished:
+            name = self._plan.roots[number].source_name
+            where = Batch(number, HOLDER, b"", b"", 0.0, ANYWHERE)
+            self._are_done(where, [name], before, context)
+
+    def _single(self, number: int, weight: float, context: Gathering[Part]) -> bool:
+        """Copy a root that is not a directory; return False if chunks follow."""
+        root = self._plan.roots[number]
+        with (
+            trying("reach"),
+            self._sides.sources.lease(number, HOLDER) as source,
+            self._sides.targets.lease(number, HOLDER) as lease,
+        ):
+            names = (source.fd, root.source_name, lease.fd, root.target_name)
+            self._directory.enter(number, HOLDER, ANYWHERE, lease.fd)
+            if root.kind == LINK:
+                self._copier.link(*names)
+                context.note([Remark(root.source_shown, "is a symbolic link: copied as one")])
+            elif root.kind == SPECIAL and self._plan.keep.special:
+                self._directory.special(*names)
+            elif root.kind != FILE:
+                with trying("copy"):
+                    raise not_copied(source.fd, root.source_name)
+            else:
+                outcome = self._copier.file(*names)
+                place = Place(source.identity, lease.identity, lease.identity, root.file_system)
+                name, new = root.source_name, root.target_name
+                if outcome == LARGE:
+                    context.spawn([Large(number, HOLDER, name, new, weight, place)])
+                elif outcome == LINKED:
+                    status = require(self._copier.status)
+                    linked = [self._links.linked(name, status, place)]
+                    where = Batch(number, HOLDER, b"", b"", weight, place)
+                    self._links.claim_later(where, linked)
+                    context.wait(0)
+                if outcome != COPIED:
+                    return False
+            self._sides.sync_holder(HOLDER, lease)
+            if self._signer is not None:
+                self._signer.add_entry_or_root(number, HOLDER, name=b"")
+        return True

@@ -1,0 +1,270 @@
+"""The items of a copy, as they travel between ranks, in addition to those of the walk.
+
+A large file to start, a range of one, names of hard-linked inodes, copies to verify. Every item
+names its directory by (root, path), see `pcircle.fs.directories`, carries its share of the job's
+`weight` of 1 and, as in `pcircle.walk.items`, the `slot` of its directory. Items that come back to
+a directory or a file carry its identity (device, inode) on both sides: if the name belongs to
+another entry by then, the item fails.
+"""
+
+# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+from typing import TypeAlias
+
+import msgspec
+
+from pcircle.jobs.action_log import Lines
+from pcircle.jobs.failures import Failure, Recalled
+from pcircle.ops.copy.entry.settings import Stamp
+from pcircle.walk.items import Batch, Place, Portion, Tree
+
+ANYWHERE = Place((0, 0), (0, 0), (0, 0))
+"""The place of a directory whose identity is unknown."""
+
+
+def target_of(place: Place) -> tuple[int, int] | None:
+    """Return the identity of a place's target, or None."""
+    return None if place is ANYWHERE or place == ANYWHERE else place.target
+
+
+class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
+    """Copy roots that are not directories, from number `first` up to `end`.
+
+    Their names may differ in the target.
+    """
+
+    first: int
+    end: int
+    weight: float  # of each root
+    slot: int = 0
+
+
+class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
+    """Copy one file in chunks. `linked` means that its inode has other names.
+
+    `again` means a second start, because its change time has moved. `ahead_bytes` are its bytes in
+    the counters while it waits, or None. `expected` is as in `One`.
+    """
+
+    root: int
+    path: bytes
+    name: bytes
+    target_name: bytes
+    weight: float
+    place: Place
+    linked: bool = False
+    again: bool = False
+    slot: int = 0
+    ahead_bytes: int | None = None
+    expected: bytes = b""
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
+    """Copy a range of a file into its temporary file.
+
+    `sparse` means that the file has holes to look for. Parts of the range begin at multiples of
+    `unit_bytes`.
+    """
+
+    root: int
+    path: bytes
+    name: bytes
+    temporary: bytes
+    source: tuple[int, int]
+    target: tuple[int, int]
+    offset: int
+    length: int
+    weight: float
+    sparse: bool
+    unit_bytes: int
+
+
+class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
+    """Copy one name of a hard-linked inode, which was `stamp` when it was claimed.
+
+    `place` has the file system of the inode. `again` means that the name was claimed before, and
+    had become another file or version since. `expected` is what the name must be in the target when
+    it is replaced, see `Keeper`; empty if it does not matter.
+    """
+
+    root: int
+    path: bytes
+    name: bytes
+    weight: float
+    place: Place
+    stamp: Stamp
+    again: bool = False
+    slot: int = 0
+    expected: bytes = b""
+
+
+class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Names of one directory, each with its `st_nlink`; `stamps` belong to the inodes.
+
+    `again` and `expected` are as in `One`, and the same for all names.
+    """
+
+    root: int
+    path: bytes
+    place: Place
+    names: bytes
+    stamps: tuple[Stamp, ...]
+    counts: tuple[int, ...]
+    weight: float  # of each name
+    again: bool = False
+    slot: int = 0
+    expected: bytes = b""
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
+    """For the home of these inodes: all claims of an item, of any directories."""
+
+    groups: tuple[Claimed, ...]
+
+
+class First(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
+    """For the home of an inode: copy it under its first name; further `names` become links."""
+
+    names: int
+    one: One
+
+
+class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
+    """Link the copy `made` of `first` to the place of the copy of `one`.
+
+    The copy was made in `epoch`, perhaps by an earlier run; then only the name of `first` is known.
+    `copied` is the source of the copy: a name that is not this source is not one of its names.
+    `seal` belongs to the copy, see `pcircle.tools.common.signing_report`.
+    """
+
+    one: One
+    first: One
+    made: int
+    copied: Stamp
+    epoch: int = 0
+    seal: bytes = b""
+
+
+class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Files of one directory whose copies will be verified: `digests` has 16 bytes for each.
+
+    `others` are names that were completed with them without need of verification; `counts` belong
+    to all of them, empty if other records have them; `entries` has all of them, packed, if the copy
+    is signed.
+    """
+
+    root: int
+    path: bytes
+    place: Place
+    names: bytes
+    sizes: tuple[int, ...]
+    digests: bytes
+    others: bytes = b""
+    counts: tuple[int, ...] = ()
+    entries: bytes = b""
+    slot: int = 0
+
+
+class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
+    """Verify copies: everything that an item has made."""
+
+    groups: tuple[Copied, ...]
+
+
+class Reread(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
+    """Verify the copy of a chunk. `blocks` are its digests for the signature."""
+
+    chunk: Chunk
+    digest: bytes
+    blocks: bytes = b""
+
+
+Item: TypeAlias = (
+    Tree | Portion | Batch | Singles | Large | Chunk | One | Claim | First | Links | Verify | Reread
+)
+
+
+class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """A message that is not a failure; the path replaces {} in `text`.
+
+    A text without {} follows the path.
+    """
+
+    path: bytes
+    text: str
+
+
+class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="k"):
+    """A special file that was left out of root number `root`, the first of its kind.
+
+    `kind` is empty if an earlier run left it out.
+    """
+
+    path: bytes
+    kind: str
+    root: int
+
+
+VERIFYING = "verify"
+"""The operation in failures of copies that differ from what was copied."""
+
+Notice: TypeAlias = Failure | Recalled | Remark | Skipped | Lines
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """The result of a part of a directory, or of a file that is copied in chunks.
+
+    Counters say what was copied; results say that it is complete. With a checkpoint, a part belongs
+    to an `epoch` and has its share of the job's `counts`. The other fields are of
+    `pcircle.tools.common.signing_report`: packed entries of the directory, `runs` of entries and those
+    on this rank's disk, `signed` their number including subdirectories; `blocks` are digests of a
+    large file.
+    """
+
+    counts: tuple[int, ...] = ()
+    epoch: int = 0
+    runs: tuple[bytes, ...] = ()
+    spilled: tuple[tuple[int, int], ...] = ()
+    signed: int = 0
+    blocks: bytes = b""
+
+
+NOTHING = Part()
+OF_FILE = -1
+"""The slot of a large file's own result, before it counts for its directory."""
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True):
+    """The result of an item: parts by the slot of their directory.
+
+    `cause` is the error of chunks of a file, or of a name to which others will be linked; `made` is
+    the mark of the copy (`target.mark_of`) and `copied` its source.
+    """
+
+    slots: dict[int, Part] = {}
+    cause: Failure | None = None
+    made: int | None = None
+    copied: Stamp | None = None
+
+    @property
+    def roots(self) -> Part:
+        """Return the result of all roots, at the end of a job."""
+        return self.slots.get(0, NOTHING)
+
+
+def source_of(place: Place) -> tuple[int, int] | None:
+    """Return the identity of a place's source, or None."""
+    return None if place is ANYWHERE or place == ANYWHERE else place.source
+
+
+def floor_of(item: Item) -> int:
+    """Return the earliest epoch in which the work of an item can count."""
+    if isinstance(item, Links):
+        return max(item.epoch, item.one.place.epoch)
+    if isinstance(item, First):
+        return item.one.place.epoch
+    place: Place | None = None
+    if isinstance(item, Tree | Batch | Portion | Large | One):
+        place = item.place
+    elif isinstance(item, Claim | Verify):
+        return max(group.place.epoch for group in item.groups)
+    return 0 if place is None else place.epoch

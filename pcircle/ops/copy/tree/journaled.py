@@ -1,0 +1,128 @@
+"""A copy that keeps a checkpoint: the same work, with a record of what was done.
+
+Every result has an epoch (`pcircle.circle.epochs`) and its share of the job's counts. A directory
+that is complete without a failure is one record, with the change time of its copy. A resumed run
+skips it at the cost of one `stat` if it has not changed since; it still visits its subdirectories,
+so that changes far below are found. Completed parts of a directory have records of their own: the
+names of each batch, the ranges of large files, names of hard-linked inodes.
+
+Work in a directory counts no sooner than the directory itself, and a link no sooner than its
+target, wherever these were made: an item's epoch is the latest of its own end, its place's, and its
+children's.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pcircle.core.guards import require
+from pcircle.ops.checkpoint.journal import Counts, InodeRecord
+from pcircle.ops.checkpoint.recorder import Recorder
+from pcircle.ops.checkpoint.resume import CheckpointSession
+from pcircle.ops.copy.entry.settings import Stamp
+from pcircle.ops.copy.tree.counter_delta import has_failed
+from pcircle.ops.copy.tree.counters import FOUND, named
+from pcircle.ops.copy.tree.items import NOTHING, Done, First, Item, Large, Links, One, Part
+from pcircle.ops.copy.tree.links import is_copy_of
+from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.task import CopyTask, slot_of
+from pcircle.walk.items import Place
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+
+class JournaledCopy(CopyTask):
+    """The part of one rank in a copy that keeps a checkpoint."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        size: int,
+        kept: CheckpointSession | None,
+        lists: Lists | None,
+        beside: CopyTask | None = None,
+        number: int = 0,
+    ) -> None:
+        super().__init__(plan, rank, size, lists, beside, number)
+        self._kept = kept  # on rank 0
+        self._recorder: Recorder = require(self._worker.recorder)
+        self._committing = threading.Lock()
+        self._sealed = 0
+        self._late = 0  # up to this epoch a commit comes too late
+        self.epoch_period_s = min(require(plan.journal).interval_s, self.epoch_period_s or math.inf)
+
+    def beside(self, number: int) -> JournaledCopy:
+        own = self._worker
+        return type(self)(own.plan, own.rank, own.size, None, self._lists, self, number)
+
+    def _record(self, item: Item, done: Done, merged: Done | None) -> None:
+        """Record the result of a large file, or of a name of a hard-linked inode."""
+        part = done.slots.get(slot_of(item), NOTHING)
+        if has_failed(part) or done.cause is not None:
+            return
+        if isinstance(item, Large):
+            if not item.linked:
+                self._name(item, part)
+        elif isinstance(item, Links):
+            self._name(item.one, part)
+            # The first name's own record may be lost with its rank: this one must do alone.
+            self._inode(item.first, item.made, item.copied, item.seal, item.one.place)
+        elif isinstance(item, First):
+            self._name(item.one, part)
+            if merged is not None and is_copy_of(item.one, merged):
+                found = require(merged.made), require(merged.copied), self._seal_of(part)
+                self._inode(item.one, *found, item.one.place)
+
+    def _name(self, item: Large | One, part: Part) -> None:
+        where = item.root, item.path
+        made_in = self._worker.sides.copy_mark(*where)
+        counts, entries = _of_one(part.counts), b"".join(part.runs)
+        self._recorder.add_names(*where, [item.name], named(counts), made_in, entries)
+
+    def _inode(self, one: One, made: int, copied: Stamp, seal: bytes, place: Place) -> None:
+        key = self._recorder.keys.inode(place.file_system, copied.inode)
+        where = one.root, one.path, one.name
+        self._recorder.add(InodeRecord(key, *where, made, copied.version, seal))
+
+    def _seal_of(self, part: Part) -> bytes:
+        signer = self._worker.signer
+        return b"" if signer is None else signer.seal_of(part)
+
+    def abandon(self, item: Item, own: Any) -> None:
+        """Keep an incomplete large file, which is resumed later."""
+        if isinstance(own, list):
+            super().abandon(item, own)
+
+    def finish(self) -> None:
+        """Release the checkpoint's files: NFS keeps removed files while a process has them open."""
+        super().finish()
+        with self._committing:
+            self._late = self._sealed
+            self._recorder.journal.close()
+        for part in self.parts:
+            if part._worker.earlier is not None:
+                part._worker.earlier.resumed.release()
+
+    # ---- epochs ----------------------------------------------------------------
+
+    def seal(self, epoch: int) -> None:
+        self._sealed = epoch
+        super().seal(epoch)
+
+    def commit(self, epoch: int) -> None:
+        with self._committing:
+            if epoch <= self._late:
+                return  # the work has ended, and the checkpoint may have gone
+            if self._kept is not None:
+                self._kept.lock.check()
+            self._recorder.journal.commit(epoch, named(self.measure().counts))
+        super().commit(epoch)
+
+
+def _of_one(counts: Counts) -> Counts:
+    """Return the counts of one name as its directory's records have them."""
+    return (*counts[:FOUND], 1, *counts[FOUND + 1 :])

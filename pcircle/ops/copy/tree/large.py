@@ -1,0 +1,320 @@
+"""Files that many ranks copy at once, in chunks.
+
+`Large` makes the temporary file and spawns the chunks; a `Chunk` copies a range and, if that takes
+long, hands back the rest; after the last chunk the file gets its attributes and its name, or is
+removed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from pcircle.fs.data import data_chunks, may_have_holes
+from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import trying
+from pcircle.ops.checkpoint.journal import RangeRecord, StartedFileRecord
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.copy_context import SourceModifiedError
+from pcircle.ops.copy.entry.overwrite import DestinationExistsError
+from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES
+from pcircle.ops.copy.entry.target import StartedFile, TargetFile
+from pcircle.ops.copy.tree.items import NOTHING, OF_FILE, Chunk, Done, Item, Large
+from pcircle.ops.copy.tree.resume_partial import take_up, usable
+from pcircle.ops.copy.tree.worker import Worker
+from pcircle.runtime import Context
+
+_SMALLEST_CHUNK_BYTES = 16 << 20
+_LARGEST_CHUNK_BYTES = 1 << 30
+_CHUNKS_PER_RANK = 4
+
+
+class LargeFile(msgspec.Struct, frozen=True):
+    """A large file between its first and its last chunk."""
+
+    source: os.stat_result
+    creation: TargetFile
+    identity: tuple[int, int]
+    blocks: int = 0  # of the signature, that are no mere holes
+    known: bytes = b""  # digests of those that an earlier run has copied
+    resumed_bytes: int = 0  # that it has copied
+
+
+class LargeFiles:
+    """The work on large files of one rank."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._plan = worker.plan
+        self._size = worker.size
+        self._sides = worker.sides
+        self._directory = worker.copier
+        self._copier = worker.copier.copier
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._signer = worker.signer
+        self._recorder = worker.recorder
+        self._waiting = worker.waiting
+        self._earlier = worker.earlier
+        self._acting = worker.acting
+
+    def begin(self, item: Large, context: Context[Item]) -> LargeFile | Done:
+        """Start a file whose content is copied in chunks."""
+        self._copier.names.expected = item.expected
+        if item.ahead_bytes is not None:
+            self._counters.ahead -= 1
+            self._counters.ahead_bytes -= item.ahead_bytes
+        try:
+            with (
+                trying("reach"),
+                self._sides.sources.lease(item.root, item.path, item.place.source) as source,
+                self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
+            ):
+                self._directory.enter(item.root, item.path, item.place, lease.fd)
+                names = (source.fd, item.name, lease.fd, item.target_name)
+                if self._earlier is not None:
+                    self._earlier.lift(lease.fd, [item.target_name])
+                begun, known = self._take_up(item, *names)
+                if begun is None:
+                    begun = self._copier.begin(*names, self._grid)
+                    self._record(item, begun)
+                status, creation, identity, ranges = begun
+                lengths = [length for _, length in ranges] + [part.length for part in known]
+                blocks = sum(-(-length // CHUNK_UNIT_BYTES) for length in lengths)
+                digests = b"".join(part.blocks for part in known)
+                resumed_bytes = status.st_size - sum(length for _, length in ranges) if known else 0
+                own = LargeFile(status, creation, identity, blocks, digests, resumed_bytes)
+                self._spawn_chunks(item, own, ranges, context)
+        except DestinationExistsError:
+            self._counters.weight += item.weight
+            return self._skip(item, context)
+        except OSError as error:
+            self._counters.weight += item.weight
+            self._accounts.fail(item.root, join_path(item.path, item.name), None, error, context)
+            return Done()
+        if context.spawned:
+            return own
+        # All of it is a hole, or it is a clone.
+        return self.complete(item, own, Done(), context)
+
+    def _skip(self, item: Large, context: Context[Item]) -> Done:
+        """Leave an existing entry in the place of the file."""
+        try:
+            with self._sides.targets.lease(item.root, item.path, item.place.target) as lease:
+                self._copier.skip(lease.fd, item.target_name)
+        except OSError as error:
+            self._accounts.fail(item.root, join_path(item.path, item.name), None, error, context)
+            return Done()
+        return self._signed(item, Done())
+
+    def _signed(self, item: Large, done: Done) -> Done:
+        signer = self._signer
+        if signer is None:
+            return done
+        signer.add_entry_or_root(item.root, item.path, item.name)
+        return done
+
+    def _take_up(
+        self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
+    ) -> tuple[StartedFile | None, Sequence[RangeRecord]]:
+        """Continue a file of an earlier run; return it with its completed ranges, or None."""
+        where = (item.root, item.path)
+        if self._earlier is None:
+            return None, ()
+        begun = self._earlier.resumed.started_files(*where, source, name)
+        if self._signer is not None:
+            begun = [(record, usable(self._signer, parts)) for record, parts in begun]
+        found = begun and take_up(
+            self._copier, begun, (source_fd, source, target_fd, name), self._grid, self._plan.stamp
+        )
+        if not found:
+            return None, ()
+        status, creation, _, ranges = found
+        self._counters.resumed_bytes += status.st_size - sum(length for _, length in ranges)
+        parts = next(parts for record, parts in begun if record.temporary == creation.written)
+        return found, parts
+
+    def _record(self, item: Large, begun: StartedFile) -> None:
+        status, creation, identity, _ = begun
+        recorder = self._recorder
+        if recorder is None:
+            return
+        keys, written = recorder.keys, creation.written
+        where = item.root, item.path
+        source = self._plan.stamp(status).version
+        made = identity[1]
+        recorder.add(
+            StartedFileRecord(
+                keys.file(*where, item.name), keys.file(*where, written), written, made, source
+            )
+        )
+
+    def _spawn_chunks(
+        self, item: Large, own: LargeFile, ranges: Sequence[tuple[int, int]], context: Context[Item]
+    ) -> None:
+        size = own.source.st_size
+        sparse = self._has_holes(own.source)
+        chunks: list[Item] = [
+            Chunk(
+                item.root,
+                item.path,
+                item.name,
+                own.creation.written,
+                self._plan.identify(own.source),
+                own.identity,
+                offset,
+                length,
+                item.weight * length / size,
+                sparse,
+                own.creation.unit_bytes,
+            )
+            for offset, length in ranges
+        ]
+        holes = size - sum(length for _, length in ranges)
+        self._counters.bytes_done += holes
+        self._counters.weight += item.weight * holes / size if size else item.weight
+        context.spawn(chunks)
+
+    def _grid(self, fd: int, status: os.stat_result, unit_bytes: int) -> list[tuple[int, int]]:
+        """Return the (offset, length) of a file's chunks."""
+        whole = self._chunk_bytes(status.st_size, unit_bytes)
+        return list(data_chunks(fd, status.st_size, whole, sparse=self._has_holes(status)))
+
+    def _has_holes(self, status: os.stat_result) -> bool:
+        """Return whether there are holes to keep."""
+        return self._plan.sparse != "never" and may_have_holes(status)
+
+    def _chunk_bytes(self, size: int, unit_bytes: int) -> int:
+        if self._plan.chunk_bytes is not None:
+            return self._plan.chunk_bytes
+        wanted = size // (_CHUNKS_PER_RANK * self._size)
+        # Each rank has a share of a limited rate: the sooner all take part, the better.
+        limited = self._plan.bytes_per_s is not None
+        smallest = CHUNK_UNIT_BYTES if limited else _SMALLEST_CHUNK_BYTES
+        bounded = max(smallest, min(_LARGEST_CHUNK_BYTES, wanted))
+        return -(-bounded // unit_bytes) * unit_bytes
+
+    def chunk(self, item: Chunk, context: Context[Item]) -> Done:
+        """Copy a range of a file; the result has the error, if it failed."""
+        reached = item.offset
+        error: OSError | None = None
+        try:
+            with (
+                trying("reach"),
+                self._sides.sources.lease(item.root, item.path) as source,
+                self._sides.targets.lease(item.root, item.path) as lease,
+            ):
+                split = self._plan.chunk_bytes is None
+                stop = context.is_stopping
+                reached, error = self._copier.chunk(item, source.fd, lease.fd, split, stop)
+        except OSError as unreached:
+            error = unreached
+        end = item.offset + item.length
+        if error is not None:
+            self._counters.weight += item.weight * (end - reached) / item.length
+            path = join_path(item.path, item.name)
+            return Done(cause=self._accounts.failure(item.root, path, None, error))
+        self._reached(item, reached, context)
+        if reached < end and not context.stopping:
+            self._share_rest(item, reached, end, context)
+        return Done()
+
+    def _reached(self, item: Chunk, reached: int, context: Context[Item]) -> None:
+        """Verify or record the copied part of a chunk."""
+        blocks = b"" if self._signer is None else self._signer.blocks
+        if reached == item.offset or (self._signer is not None and not blocks):
+            return
+        if self._waiting is not None:
+            self._waiting.part(item, reached, blocks, context)
+        elif self._recorder is not None:
+            file = item.root, item.path, item.name
+            length = reached - item.offset
+            self._recorder.add_range(file, item.temporary, item.offset, length, blocks)
+
+    def _share_rest(self, item: Chunk, offset: int, end: int, context: Context[Item]) -> None:
+        """Spawn the rest of a slow chunk in two parts."""
+        middle = min(end, -(-(offset + end) // 2 // item.unit_bytes) * item.unit_bytes)
+        context.spawn(
+            [
+                Chunk(
+                    item.root,
+                    item.path,
+                    item.name,
+                    item.temporary,
+                    item.source,
+                    item.target,
+                    start,
+                    stop - start,
+                    item.weight * (stop - start) / item.length,
+                    item.sparse,
+                    item.unit_bytes,
+                )
+                for start, stop in ((offset, middle), (middle, end))
+                if stop > start
+            ]
+        )
+
+    def complete(self, item: Large, own: LargeFile, merged: Done, context: Context[Item]) -> Done:
+        """Complete the file after all chunks: set its attributes and its name, or remove it.
+
+        If it must be copied again, that is spawned.
+        """
+        cause, mark = merged.cause, None
+        self._copier.names.expected = item.expected
+        blocks = merged.slots.get(OF_FILE, NOTHING).blocks
+        try:
+            with (
+                trying("reach"),
+                self._sides.sources.lease(item.root, item.path, item.place.source) as source,
+                self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
+            ):
+                self._directory.enter_names(item.root, item.path, made=item.place.made)
+                names = (source.fd, item.name, lease.fd)
+                made_as = own.source, own.creation, own.identity
+                self._copier.finish(*made_as, names, failed=cause is not None)
+                if cause is None and item.linked:
+                    made = os.stat(own.creation.name, dir_fd=lease.fd, follow_symlinks=False)
+                    mark = target.mark_of(made)
+                self._sides.sync_holder(item.path, lease)
+        except DestinationExistsError:
+            self._counters.sized -= 1  # it was counted when it began
+            return self._skip(item, context)
+        except SourceModifiedError as moved:
+            if not item.again and not context.stopping:
+                return self._once_more(item, own, context)
+            path = join_path(item.path, item.name)
+            cause = self._accounts.failure(item.root, path, None, moved)
+        except OSError as error:
+            path = join_path(item.path, item.name)
+            cause = self._accounts.failure(item.root, path, None, error)
+        if cause is not None:
+            self._counters.failed += 1
+            self._accounts.tell(cause, context)
+            return Done(cause=cause)
+        self._counters.files += 1
+        if self._acting is not None:
+            self._acting.at(item.root, item.path)
+            self._acting.done("copy", own.source.st_mode, item.name, own.source.st_size)
+        if self._signer is not None:
+            self._signer.seal_large_file(own.source.st_size, own.blocks, own.known + blocks)
+        copied = self._plan.stamp(own.source) if item.linked else None
+        return self._signed(item, Done(made=mark, copied=copied))
+
+    def _once_more(self, item: Large, own: LargeFile, context: Context[Item]) -> Done:
+        """Discard the copy and start again; its weight was counted."""
+        counters = self._counters
+        counters.sized -= 1
+        counters.bytes_found -= own.source.st_size
+        counters.bytes_done -= own.source.st_size
+        counters.resumed_bytes -= own.resumed_bytes
+        context.spawn([msgspec.structs.replace(item, weight=0.0, again=True, ahead_bytes=None)])
+        return Done()
+
+    def abandon(self, item: Large, own: LargeFile) -> None:
+        """Remove the copy, because the job stops."""
+        try:
+            with self._sides.targets.lease(item.root, item.path) as lease:
+                target.discard(own.creation.written, lease.fd, own.creation.identity)
+        except OSError:
+            return  # the directory is gone, and the file with it

@@ -1,0 +1,591 @@
+"""Hard links: one copy of each inode, and a link for every further name, wherever it is found.
+
+The names of an inode may be anywhere in the tree and may be found by any rank at any time. So the
+inode's *home*, a rank found by hashing, decides who copies. A hard-linked name is not copied but
+claimed: its batch posts a `Claim` to the home. The first name to arrive is copied by any rank;
+names that arrive before the copy is complete are held: their directories stay incomplete, but no
+thread waits. Then links to the copy are made for all of them; if it failed, the next name takes its
+place. The claim itself does what takes only milliseconds, because an item for each name took ten
+times as long as its link. The home forgets an inode when all `st_nlink` names have arrived, if
+there is only one source.
+
+A live source changes: a name may stand for another file by its turn, and the file may be written
+to. So the copy is identified by the file that was opened, not by the claim. A name becomes a link
+only if it was that file, in that version, when it was claimed, or is it at its turn. Otherwise it
+is claimed a second time by its present identity. If that has changed again, the name is copied as a
+file of its own. A name that is copied waits for no claim, so no cycle can form.
+
+An inode is known by a number that the walk gives its file system, because device numbers differ
+between nodes. On one node, a file on another file system than its directory, as on overlayfs, is
+known by its device. Links to names outside of the copy are not links in the copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import Any, NamedTuple, TypeAlias, overload
+
+import msgspec
+
+from pcircle.core.guards import require
+from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.registry import Key, Registry, home_of
+from pcircle.ops.checkpoint.journal import InodeRecord as Journaled
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.counts import HARD_LINKS
+from pcircle.ops.copy.entry.files import COPIED, LARGE
+from pcircle.ops.copy.entry.links import add_hard_link, same_content
+from pcircle.ops.copy.entry.overwrite import DestinationExistsError, is_copied_special
+from pcircle.ops.copy.entry.settings import Stamp
+from pcircle.ops.copy.tree.inodes import Inode, registry
+from pcircle.ops.copy.tree.items import (
+    ANYWHERE,
+    NOTHING,
+    Claim,
+    Claimed,
+    Done,
+    First,
+    Item,
+    Large,
+    Links,
+    One,
+    Part,
+    source_of,
+    target_of,
+)
+from pcircle.ops.copy.tree.worker import Worker
+from pcircle.runtime import Context
+from pcircle.walk.items import Place
+from pcircle.walk.visitor import Where
+
+_CLAIM_S = 0.01  # of work that nobody can steal
+_BY_DEVICE = 1 << 48
+"""Numbers of file systems from here on are device numbers."""
+
+
+class Linked(msgspec.Struct, frozen=True):
+    """A name of a hard-linked inode in the source, one of `names`."""
+
+    name: bytes
+    stamp: Stamp
+    names: int
+    file_system: int
+
+
+class _Made(NamedTuple):
+    """A first name that the present claim has copied, and its result."""
+
+    first: First
+    done: Done
+
+
+Record: TypeAlias = "Callable[[Item, Done, Done | None], None]"
+"""Records the result of an item, and of its children."""
+
+
+class HardLinks:
+    """A rank's part of the registry, and the work on its names."""
+
+    def __init__(self, worker: Worker, beside: HardLinks | None = None) -> None:
+        """With `beside` the registry of that object of the same rank is used."""
+        self._plan = worker.plan
+        self._rank, self._size = worker.rank, worker.size
+        self._sides = worker.sides
+        self._directory = worker.copier
+        self._copier = worker.copier.copier
+        self._limits = worker.limits
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._takings = worker.takings
+        self._signer = worker.signer
+        self._waiting = worker.waiting
+        self._earlier = worker.earlier
+        self._acting = worker.acting
+        self._claims: dict[int, list[Claimed]] = {}  # of the item at hand, by home
+        self._made: dict[Key, _Made] = {}  # by the claim at hand, and not known to others yet
+        self._inodes: Registry[Inode] = registry() if beside is None else beside._inodes
+        self._lock: Any = Lock() if beside is None else beside._lock
+
+    def close(self) -> None:
+        """Release the space."""
+        self._inodes.close()
+
+    def linked(self, name: bytes, status: os.stat_result, place: Place) -> Linked:
+        """Return a hard-linked name in a directory."""
+        plan = self._plan
+        number = place.file_system
+        if plan.one_node and (plan.follow or status.st_dev != place.source[0]):
+            number = _BY_DEVICE + status.st_dev
+        return Linked(name, plan.stamp(status), status.st_nlink, number)
+
+    def claim_later(
+        self, where: Where, linked: Sequence[Linked], *, again: bool = False, ahead: bool = False
+    ) -> None:
+        """Claim names of one directory at the end of the present item, or `ahead`."""
+        by_home: dict[tuple[int, int], list[Linked]] = {}
+        for each in linked:
+            home = home_of((each.file_system, each.stamp.inode), self._size)
+            by_home.setdefault((home, each.file_system), []).append(each)
+        for (home, number), some in by_home.items():
+            claims = self._claims.setdefault(home, [])
+            claimed = Claimed(
+                where.root,
+                where.path,
+                msgspec.structs.replace(require(where.place), file_system=number),
+                b"\0".join(each.name for each in some),
+                tuple(each.stamp for each in some),
+                tuple(each.names for each in some),
+                where.weight,
+                again,
+                where.slot,
+                self._copier.names.expected,
+            )
+            claims.insert(0 if ahead else len(claims), claimed)
+
+    def send_claims(self, context: Context[Item]) -> None:
+        """Send all pending claims, one item for each home."""
+        if self._claims:
+            claims, self._claims = self._claims, {}
+            for home, groups in claims.items():
+                context.post(home, [Claim(tuple(groups))])
+
+    def claim(self, item: Claim, context: Context[Item], record: Record) -> Done:
+        """Decide, at the home, whether each name is copied, linked, or waits.
+
+        Other ranks are notified of copies when the epoch is known in which they count: by
+        `publish`.
+        """
+        slots: dict[int, Part] = {}
+        until_s = time.monotonic() + _CLAIM_S
+        groups = list(item.groups)
+        while groups:
+            group = groups.pop(0)
+            left = self._claim_group(group, until_s, slots, context, record)
+            groups = groups if left is None else [left, *groups]
+            if groups and time.monotonic() > until_s:
+                context.post(self._rank, [Claim(tuple(groups))])
+                break
+        return Done(slots)
+
+    def _claim_group(
+        self,
+        group: Claimed,
+        until_s: float,
+        slots: dict[int, Part],
+        context: Context[Item],
+        record: Record,
+    ) -> Claimed | None:
+        """Decide for the names of one directory; return the names left when time is up."""
+        where = group.root, group.path
+        rest = group.weight, group.place
+        all_names = group.names.split(b"\0")
+        for number, name in enumerate(all_names):
+            at_once = not (context.is_stopping() or context.has_idle_workers())
+            if at_once and number and time.monotonic() > until_s:
+                return msgspec.structs.replace(
+                    group,
+                    names=b"\0".join(all_names[number:]),
+                    stamps=group.stamps[number:],
+                    counts=group.counts[number:],
+                )
+            one = One(*where, name, *rest, group.stamps[number], group.again, group.slot)
+            if group.expected:
+                one = msgspec.structs.replace(one, expected=group.expected)
+            with self._lock:
+                due = self._claim(one, group.counts[number], context)
+            if due is None:
+                continue
+            if at_once:
+                part = self._do_now(due, context, record)
+                known = slots.get(group.slot, NOTHING)
+                slots[group.slot] = self._takings.merge(known, part)
+            elif isinstance(due, First):
+                context.post(self._rank, [due])
+            else:
+                context.spawn([due])
+        return None
+
+    def _do_now(self, due: First | Links, context: Context[Item], record: Record) -> Part:
+        """Copy or link a name; return the result, except of spawned items."""
+        spawned, takings = context.spawned, self._takings
+        if self._limits is not None:
+            self._limits.begin(due, context.is_stopping)
+        if isinstance(due, Links):
+            linked = self.link(due, context)
+            part = takings.take()
+            if part is not NOTHING:
+                part = msgspec.structs.replace(part, epoch=due.epoch)
+            # What comes to an end while the job stops may have been left off anywhere.
+            if linked is not None and context.spawned == spawned and not context.is_stopping():
+                record(due, Done({due.one.slot: part}), None)
+            return part
+        # One that is to be read again is not known to be a copy before that.
+        done = None if self._waiting is not None else self.one(due.one, context, large=False)
+        if done is None:
+            context.post(self._rank, [due])
+            return NOTHING
+        part = takings.take()
+        made = _Made(due, msgspec.structs.replace(done, slots={due.one.slot: part}))
+        if not context.is_stopping():
+            record(due, Done({due.one.slot: part}, done.cause), done)
+        if is_copy_of(due.one, done):
+            self._made[_key(due.one)] = made
+        else:
+            with self._lock:
+                self._go_on(due, made.done, context)
+        return part
+
+    def publish(self, epoch: int, context: Context[Item]) -> None:
+        """Link all waiting names to the copies of the claim, which count in this epoch."""
+        made, self._made = self._made, {}
+        for first, done in made.values():
+            part = msgspec.structs.replace(done.slots[first.one.slot], epoch=epoch)
+            with self._lock:
+                self._go_on(
+                    first, msgspec.structs.replace(done, slots={first.one.slot: part}), context
+                )
+
+    def _claim(self, one: One, names: int, context: Context[Item]) -> First | Links | None:
+        """Return what to do with a name; None if it waits."""
+        key, due = _key(one), None
+        known = self._inodes.get(key)
+        inode = self._inode(one, names) if known is None else known
+        inode.seen += not one.again
+        # A name that is saved by rename was seen, and counts no more in those that come after it.
+        inode.names = max(inode.names, names)
+        if one.again and inode.made is not None and inode.copied != one.stamp:
+            # Another version, or another file that was given the number: others may have it, too.
+            inode.made = inode.first = None
+            self._counters.lose({HARD_LINKS})
+        elif one.again and known is None and inode.made is None and names > 1:
+            self._counters.lose({HARD_LINKS})  # from those that are forgotten
+        if inode.first is None:
+            inode.first = one
+            return First(names, one)
+        made = self._made.get(key)
+        if inode.made is not None:
+            due = self._link(inode, one)
+        elif made is not None and made.done.copied == one.stamp:
+            due = self._link_to(made, one)
+        else:
+            context.hold()
+            inode.waiting.append((context.ticket, one))
+        self._perhaps_forget(key, inode)
+        return due
+
+    def first(self, item: First, context: Context[Item]) -> bool:
+        """Make the copy to which other names will be linked; return False if not at the home."""
+        home = home_of(_key(item.one), self._size)
+        if home != self._rank:
+            context.post(home, [item])
+            return False
+        context.spawn([item.one])
+        return True
+
+    def first_ended(self, item: First, merged: Done, context: Context[Item]) -> None:
+        """Continue with waiting names after the copy was made, or has failed."""
+        with self._lock:
+            self._go_on(item, merged, context)
+
+    def _go_on(self, item: First, merged: Done, context: Context[Item]) -> None:
+        key = _key(item.one)
+        inode = require(self._inodes.get(key))
+        waiting, inode.waiting = inode.waiting, []
+        if is_copy_of(item.one, merged):
+            part = merged.slots.get(item.one.slot, NOTHING)
+            inode.made, inode.copied, inode.epoch = merged.made, merged.copied, part.epoch
+            if self._signer is not None:
+                inode.seal = self._signer.seal_of(part)
+            for ticket, one in waiting:
+                context.resume(ticket, [self._link(inode, one)], Done())
+        elif waiting:
+            ticket, inode.first = waiting[0]
+            inode.waiting = waiting[1:]
+            context.resume(ticket, [First(item.names, inode.first)], Done())
+        else:
+            inode.first = None  # whoever comes next is the first
+        self._perhaps_forget(key, inode)
+
+    def _inode(self, one: One, names: int) -> Inode:
+        """Return a new inode with this number of names, or one that an earlier run has copied."""
+        key, inode = _key(one), Inode()
+        earlier = self._earlier
+        records = [] if earlier is None else list(earlier.resumed.inodes(*key))
+        for known in records:
+            # How its directories are known may have changed since: its mark alone is held to.
+            if known.source == one.stamp.version and self._stands(known):
+                inode.first = One(known.root, known.path, known.name, 0.0, ANYWHERE, one.stamp)
+                inode.made, inode.seal = known.made, known.seal
+                inode.copied = one.stamp
+                break
+        if records and inode.made is None and names > 1:
+            self._counters.lose({HARD_LINKS})  # from names that the earlier run has copied
+        self._inodes.add(key, inode)
+        return inode
+
+    def _stands(self, known: Journaled) -> bool:
+        """Return whether the copy of an earlier run exists, and is signed if necessary."""
+        signer = self._signer
+        if not 0 <= known.root < len(self._plan.roots):
+            return False
+        if signer is not None and not signer.is_digest(known.seal[1:]):
+            return False
+        try:
+            name = self._sides.target_name(known.root, known.path, known.name)
+            with self._sides.targets.lease(known.root, known.path) as lease:
+                status = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return target.mark_of(status) == known.made
+
+    def _perhaps_forget(self, key: Key, inode: Inode) -> None:
+        # Among several sources one may hold another, and a name come twice; so it may
+        # and where links are followed.
+        alone = len(self._plan.roots) == 1 and not self._plan.follow
+        if alone and inode.seen >= inode.names and inode.made is not None and not inode.waiting:
+            self._inodes.forget(key)
+
+    def _link(self, inode: Inode, one: One) -> Links:
+        first, made, copied = require(inode.first), require(inode.made), require(inode.copied)
+        return Links(one, first, made, copied, inode.epoch, inode.seal)
+
+    def _link_to(self, made: _Made, one: One) -> Links:
+        """Return the links to a copy that the present claim has made: both count at its end."""
+        done, signer = made.done, self._signer
+        seal = b"" if signer is None else signer.seal_of(done.slots[made.first.one.slot])
+        return Links(one, made.first.one, require(done.made), require(done.copied), 0, seal)
+
+    # ---- the work --------------------------------------------------------------
+
+    @overload
+    def one(self, item: One, context: Context[Item]) -> Done: ...
+
+    @overload
+    def one(self, item: One, context: Context[Item], *, large: bool) -> Done | None: ...
+
+    def one(self, item: One, context: Context[Item], *, large: bool = True) -> Done | None:
+        """Copy a name of an inode; the result identifies the copy and its source.
+
+        None, without any action, if the file is large and chunks are not wanted.
+        """
+        before, skipped = self._counters.copied(), self._counters.skipped
+        self._copier.names.expected = item.expected
+        try:
+            with (
+                trying("reach"),
+                self._sides.sources.lease(item.root, item.path, item.place.source) as source,
+                self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
+            ):
+                name = self._sides.target_name(item.root, item.path, item.name)
+                names = (source.fd, item.name, lease.fd, name)
+                self._directory.enter(item.root, item.path, item.place, lease.fd)
+                if self._earlier is not None:
+                    self._earlier.lift(lease.fd, [name])
+                follow = self._plan.follow
+                found = os.stat(item.name, dir_fd=source.fd, follow_symlinks=follow)
+                if self._copy_name(names, found) == LARGE:
+                    if not large:
+                        return None
+                    where = item.root, item.path, item.name, name, item.weight, item.place
+                    more: dict[str, Any] = {"linked": True, "slot": item.slot}
+                    context.spawn([Large(*where, **more, expected=item.expected)])
+                    return Done()
+                copied = self._copied(item, source.fd, found)
+                self._sides.sync_holder(item.path, lease)
+                made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+                stayed = self._counters.skipped != skipped
+                others = stayed and not self._is_copy(found, made, lease.fd)
+                if self._signer is not None:
+                    self._signer.add_entry_or_root(item.root, item.path, item.name)
+        except OSError as error:
+            self._counters.take_back(before)
+            self._counters.weight += item.weight
+            path = join_path(item.path, item.name)
+            self._accounts.fail(item.root, path, None, error, context)
+            return Done(cause=self._accounts.failure(item.root, path, None, error))
+        self._counters.weight += item.weight
+        if others:
+            return Done()  # somebody else's file, which is nothing to link to
+        if self._waiting is not None:
+            copied_again = self._waiting.copied(item, [item.name])
+            if copied_again is not None:
+                self._waiting.hold([copied_again], context)
+        return Done(made=target.mark_of(made), copied=copied)
+
+    def _copy_name(self, names: tuple[int, bytes, int, bytes], found: os.stat_result) -> int:
+        """Copy what was found under a name; see `Copier.file`. OSError."""
+        if stat.S_ISREG(found.st_mode):
+            return self._copier.file(*names, claimed=True)
+        if stat.S_ISLNK(found.st_mode):
+            self._copier.link(*names)
+        elif self._plan.keep.special:
+            self._directory.special(*names)
+        else:
+            raise Changed("it is no longer a regular file")
+        return COPIED
+
+    def _copied(self, one: One, source_fd: int, found: os.stat_result) -> Stamp | None:
+        """Return the source of a copy under a name; None if unknown."""
+        copied: Stamp | None = self._plan.stamp(found)
+        opened = self._copier.status if stat.S_ISREG(found.st_mode) else None
+        if opened is not None:
+            copied = self._plan.stamp(opened)
+        elif not stat.S_ISREG(found.st_mode):  # that was not opened
+            now = os.stat(one.name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
+            copied = copied if self._plan.stamp(now) == copied else None
+        if found.st_nlink > 1 and (copied is None or copied.identity != one.stamp.identity):
+            self._counters.lose({HARD_LINKS})
+        return copied
+
+    def _is_copy(self, source: os.stat_result, old: os.stat_result, target_fd: int) -> bool:
+        """Return whether an existing entry is a copy of the source, by size and time."""
+        plan, keeper = self._plan, self._copier.names.keeper
+        if keeper is not None:
+            return not keeper.leaves(source, old)
+        if not plan.existing.newer:
+            return not plan.existing.stays
+        if is_copied_special(source, old):
+            return True
+        return target.is_alike(plan, source, old, target_fd, self._copier.names)
+
+    def link(self, item: Links, context: Context[Item]) -> Done | None:
+        """Link a further name to a copy; copy again if it cannot have more links.
+
+        None if the name was claimed again, because it is not the copied file any more; the second
+        time it is copied as a file of its own.
+        """
+        one = item.one
+        self._copier.names.expected = one.expected
+        try:
+            with trying("reach"):
+                still = self._still(item, context)
+            if not isinstance(still, Links):
+                return still
+            first_name = self._sides.target_name(item.first.root, item.first.path, item.first.name)
+            name = self._sides.target_name(one.root, one.path, one.name)
+            with (
+                trying("link the copy of"),
+                self._sides.targets.lease(
+                    item.first.root, item.first.path, target_of(item.first.place)
+                ) as first,
+                self._sides.targets.lease(one.root, one.path, one.place.target) as lease,
+            ):
+                self._directory.enter_names(one.root, one.path, made=one.place.made)
+                stays = self._stays(one, lease.fd, name)
+                names = (first.fd, first_name), (lease.fd, name)
+                is_copy = partial(self._has_content, one, *names[0])
+                mode = add_hard_link(self._copier.context, *names, item.made, is_copy)
+                self._sides.sync_holder(one.path, lease)
+                if stays:
+                    raise DestinationExistsError
+        except DestinationExistsError:
+            self._counters.weight += one.weight
+            self._skip(one, context)
+            return Done()
+        except OSError as error:
+            if error.errno == errno.EMLINK:
+                context.spawn([one])
+                return Done()
+            self._counters.weight += one.weight
+            self._accounts.fail(one.root, join_path(one.path, one.name), None, error, context)
+            return Done()
+        if self._signer is not None:
+            self._signer.seal = item.seal
+            self._signer.add_entry_or_root(one.root, one.path, one.name)
+        self._counters.weight += one.weight
+        self._counters.sized += 1
+        if self._acting is not None:
+            self._acting.at(one.root, one.path)
+            self._acting.done("link", mode, one.name)
+        if stat.S_ISREG(mode):
+            self._counters.files += 1
+        elif stat.S_ISLNK(mode):
+            self._counters.links += 1
+        else:
+            self._counters.special += 1
+        return Done()
+
+    def _has_content(self, one: One, directory_fd: int, name: bytes) -> bool:
+        """Return whether a file of the target has the content of a name of the source. OSError."""
+        with self._sides.sources.lease(one.root, one.path, source_of(one.place)) as source:
+            files = (source.fd, one.name), (directory_fd, name)
+            return same_content(*files, follow=self._plan.follow)
+
+    def _still(self, item: Links, context: Context[Item]) -> Links | Done | None:
+        """Return the item if its name is the copied file; else what `link` returns."""
+        one = item.one
+        if one.stamp == item.copied:
+            return item
+        with self._sides.sources.lease(one.root, one.path, source_of(one.place)) as source:
+            follow = self._plan.follow
+            status = os.stat(one.name, dir_fd=source.fd, follow_symlinks=follow)
+        if self._plan.stamp(status) == item.copied:
+            return item
+        if one.again:
+            self._counters.lose({HARD_LINKS})
+            context.spawn([one])
+            return Done()
+        self.claim_later(one, [self.linked(one.name, status, one.place)], again=True)
+        self.send_claims(context)
+        return None
+
+    def _skip(self, one: One, context: Context[Item]) -> None:
+        """Leave an existing entry in the place of a link."""
+        try:
+            with self._sides.targets.lease(one.root, one.path, one.place.target) as lease:
+                self._copier.skip(lease.fd, self._sides.target_name(one.root, one.path, one.name))
+        except OSError as error:
+            self._accounts.fail(one.root, join_path(one.path, one.name), None, error, context)
+            return
+        if self._signer is not None:
+            self._signer.add_entry_or_root(one.root, one.path, one.name)
+
+    def _stays(self, one: One, target_fd: int, name: bytes) -> bool:
+        """Return whether an entry with a link's name stays, and is a copy of the source.
+
+        It becomes the link target then, whichever name was copied first. Taken for any other entry.
+        """
+        plan, keeper = self._plan, self._copier.names.keeper
+        if keeper is None and not plan.existing.newer:
+            return False  # -n is decided when the link is made
+        with self._sides.sources.lease(one.root, one.path, one.place.source) as source:
+            names = (source.fd, one.name, target_fd, name)
+            found = os.stat(one.name, dir_fd=source.fd, follow_symlinks=plan.follow)
+            if keeper is None:
+                old = target.stays(plan, *names, self._copier.names)
+            else:
+                old = _status(name, target_fd)
+        if old is None or (keeper is not None and plan.is_ours(old)):
+            return False
+        if not self._is_copy(found, old, target_fd):
+            raise DestinationExistsError
+        return keeper is None
+
+
+def _status(name: bytes, directory_fd: int) -> os.stat_result | None:
+    """Return the status of a name, None if it is free. OSError."""
+    with suppress(FileNotFoundError):
+        return os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    return None
+
+
+def _key(one: One) -> Key:
+    return one.place.file_system, one.stamp.inode
+
+
+def is_copy_of(one: One, done: Done) -> bool:
+    """Return whether a result is a copy of the claimed inode, to which others may be linked.
+
+    A new version qualifies, another file does not.
+    """
+    if done.made is None or done.copied is None:
+        return False
+    return done.copied.identity == one.stamp.identity

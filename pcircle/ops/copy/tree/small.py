@@ -1,0 +1,325 @@
+"""Small directories of plain files, several at a time.
+
+Most directories hold a few regular files. Those that are new in the target, in a directory that
+hands down no access control lists, are copied by a handful of native calls for all of them: list
+the sources, make the copies, copy the files, settle. This needs a copy that nothing observes (no
+limits, signature, verification, or run to be resumed). A directory that is not plain when it is
+listed is left to the walk. One that turns out not to be plain after its copy was made is *begun*,
+and the walk goes on with it from there. So this module decides nothing about errors.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, repeat, takewhile
+from time import monotonic_ns
+from typing import Any, cast
+
+import msgspec
+
+from pcircle.core.guards import require
+from pcircle.fs import native
+from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
+from pcircle.fs.directories import Lease, close_open, join_path
+from pcircle.fs.native.pure import KEEP_MODE, KEEP_OWNER, KEEP_TIMES
+from pcircle.fs.scan import DirectoryBatch
+from pcircle.fs.stats import Table
+from pcircle.ops.checkpoint.journal import SubtreeRecord
+from pcircle.ops.copy.entry.plain import MAX_NAMES
+from pcircle.ops.copy.tree.counters import of_new_directory
+from pcircle.ops.copy.tree.items import Part
+from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.worker import Worker
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import DirectoryScan
+
+_MAX_FILES = 64
+SCAN = DirectoryScan(_MAX_FILES, MAX_NAMES, keep_open=True)
+_MAX_NS = 20_000_000  # for the files of a batch; the walk, which may be stopped, copies the others
+_NEVER_NS = 1 << 62
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A directory that was made and is not complete. None of its entries is counted yet.
+
+    `leases` are those of both sides, or None after `error`. The first `done` of its `names` are
+    copied, with `done_bytes` bytes.
+    """
+
+    leases: tuple[Lease, Lease] | None
+    names: list[bytes]
+    done: int = 0
+    done_bytes: int = 0
+    error: OSError | None = None
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """New directories: names, descriptors on both sides, status of the sources, and files."""
+
+    names: list[bytes]
+    sources: list[int]
+    targets: list[int]
+    own: Table
+    files: list[list[bytes]]
+
+
+class SmallDirectories:
+    """Copies small directories for one worker thread.
+
+    `leaves(fd, status)` returns true for a source directory that must be left to the walk.
+    """
+
+    leaves: Callable[[int, os.stat_result], bool] | None = None
+
+    def __init__(self, worker: Worker) -> None:
+        plan = worker.plan
+        self._umask = plan.umask
+        self._closed = plan.keep.mode
+        self._inode_flags = USER_FLAGS if plan.keep.flags else 0
+        self._sides = worker.sides
+        self._extras = worker.extras
+        self._counters = worker.counters
+        self._recorder = worker.recorder
+        self._plain = worker.copier.copier.plain
+
+    def select(self, above: Open[Part], names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Divide directories into those that may be new in the target, and the others."""
+        place, target = above.place, require(above.leases)[1]
+        if place is None or target is None or (self._extras.any and not place.bare):
+            return [], names
+        return (names, []) if place.made else _missing(names, target.fd)
+
+    def copy(
+        self, above: Open[Part], batch: DirectoryBatch, go_on: Callable[[bytes, Begun], None]
+    ) -> list[bytes]:
+        """Copy directories that were listed. Return those of which nothing was done.
+
+        `go_on` is called with the name of each that was begun.
+        """
+        source, lease = require(above.leases)
+        target, device = require(lease), source.opened.status.st_dev
+        self._extras.enter(target.fd, bare=True)
+        keep = self._extras.plain_bits(device)
+        if keep is None:
+            return batch.names
+        modes = batch.own.column("mode", 0, len(batch.names))
+        chosen = self._chosen(batch, modes, require(above.place).copy[1])
+        result, opened = native.make_directories(
+            [batch.fds[at] for at in chosen],
+            target.fd,
+            [batch.names[at] for at in chosen],
+            [made_with(modes[at], self._umask, closed=self._closed) for at in chosen],
+            _OPEN,
+            keep,
+            self._inode_flags,
+            IGNORED,
+            _NEVER_NS,
+        )
+        outcomes, fds = native.numbers(result), native.numbers(opened)
+        ranges = batch.ranges()
+        places = [at for at, fd in zip(chosen, fds, strict=True) if fd >= 0]
+        made = _Made(
+            [batch.names[at] for at in places],
+            [batch.fds[at] for at in places],
+            [fd for fd in fds if fd >= 0],
+            batch.own if len(places) == len(batch.names) else batch.own.picked(places),
+            [batch.inside[slice(*ranges[at])] for at in places],
+        )
+        if places:
+            self._fill(above, made, device, keep, go_on)
+        undone = set(batch.names).difference(made.names)
+        for at, outcome, fd in zip(chosen, outcomes, fds, strict=True):
+            if outcome >= 0 > fd:
+                undone.remove(batch.names[at])
+                go_on(batch.names[at], self._not_opened(batch, at, target))
+        return [name for name in batch.names if name in undone]
+
+    def _chosen(self, batch: DirectoryBatch, modes: Sequence[int], copy: int) -> Sequence[int]:
+        """Return the places of directories that are plain, by their status.
+
+        `copy` is the inode of the copy of the root, which may lie in its own source.
+        """
+        count = len(batch.names)
+        inodes = batch.own.column("inode", 0, count)
+        places: Sequence[int] = range(count)
+        if copy in inodes or any(is_to_be_opened(mode, self._umask) for mode in set(modes)):
+            places = [
+                at
+                for at in places
+                if inodes[at] != copy and not is_to_be_opened(modes[at], self._umask)
+            ]
+        if self.leaves is not None:
+            rows = list(batch.own.rows(count))
+            leaves = self.leaves
+            places = [
+                at for at in places if not leaves(batch.fds[at], cast(os.stat_result, rows[at]))
+            ]
+        return places
+
+    def _fill(
+        self,
+        above: Open[Part],
+        made: _Made,
+        device: int,
+        keep: int,
+        go_on: Callable[[bytes, Begun], None],
+    ) -> None:
+        """Copy the files of new directories, and complete these. Close their descriptors."""
+        kept: set[int] = set()
+        try:
+            self._extras.enter(made.targets[0], bare=True)
+            sizes = self._copy_files(made, device)
+            complete = [at for at, files in enumerate(made.files) if len(sizes[at]) == len(files)]
+            failed = self._settle(made, complete, keep)
+            if failed:
+                complete = [at for at in complete if at not in failed]
+            self._complete(above, made, complete, sizes)
+            for at in sorted(set(range(len(made.names))).difference(complete)):
+                kept.add(at)
+                go_on(made.names[at], self._begun(made, at, sizes[at]))
+        finally:
+            for at, fd in enumerate(made.targets):
+                if at not in kept:
+                    close_open(fd)
+
+    def _copy_files(self, made: _Made, device: int) -> list[list[int]]:
+        """Copy files. Return for each directory the sizes of the first ones, which are copied."""
+        files = list(chain.from_iterable(made.files))
+        counts = list(map(len, made.files))
+        ends = list(accumulate(counts))
+        sources, targets = (
+            list(chain.from_iterable(map(repeat, fds, counts)))
+            for fds in (made.sources, made.targets)
+        )
+        sizes = [-1] * len(files)
+        begin, until_ns = 0, monotonic_ns() + _MAX_NS
+        while begin < len(files) and monotonic_ns() < until_ns:
+            end = begin + MAX_NAMES
+            found = self._plain.copy(
+                files[begin:end], sources[begin:end], targets[begin:end], device, until_ns
+            )
+            sizes[begin : begin + len(found)] = found
+            if found and found[-1] >= 0:
+                begin += len(found)
+            else:  # the others of this directory are left to the walk
+                begin = ends[bisect_right(ends, begin + max(0, len(found) - 1))]
+        return [
+            list(takewhile((0).__le__, sizes[end - count : end]))
+            for count, end in zip(counts, ends, strict=True)
+        ]
+
+    def _settle(self, made: _Made, places: Sequence[int], keep: int) -> set[int]:
+        """Set the attributes of complete directories. Return the places where that failed."""
+        keep &= _STATUS
+        if not keep or not places:
+            return set()
+        own = made.own if len(places) == len(made.names) else made.own.picked(places)
+        fds = [made.targets[at] for at in places]
+        result = native.settle_open(fds, own.data, keep, *self._extras.owner_of_made())
+        if not any(result):
+            return set()
+        return {at for at, error in zip(places, native.numbers(result), strict=True) if error}
+
+    def _complete(
+        self, above: Open[Part], made: _Made, places: Sequence[int], sizes: Sequence[list[int]]
+    ) -> None:
+        """Count complete directories, and record each in the checkpoint."""
+        counters, recorder = self._counters, self._recorder
+        count = len(places)
+        each = [(len(sizes[at]), sum(sizes[at])) for at in places]
+        counters.directories_created += count
+        counters.add_files(0, sum(size for _, size in each))
+        if recorder is None or not places:
+            return
+        outcomes, table = native.stat_open([made.targets[at] for at in places])
+        rows = zip(places, each, native.numbers(outcomes), Table(table).rows(count), strict=True)
+        for at, done, error, copy in rows:
+            if error:
+                continue  # a resumed run will walk it
+            key = recorder.keys.directory(above.root, join_path(above.path, made.names[at]))
+            recorder.add(SubtreeRecord(key, of_new_directory(*done), copy.st_ino, copy.st_ctime_ns))
+
+    # ---- what is left to the walk ----------------------------------------------
+
+    def _begun(self, made: _Made, at: int, sizes: Sequence[int]) -> Begun:
+        """Return a directory whose first files are copied; it owns the target's descriptor."""
+        target_fd, files = made.targets[at], made.files[at]
+        try:
+            status = os.fstat(target_fd)
+        except OSError as error:
+            close_open(target_fd)
+            return Begun(None, files, error=error)
+        try:
+            target = self._sides.targets.lease_open(target_fd, status)
+            leases = self._with_source(made.sources[at], made.own, at, target)
+        except OSError as error:
+            return Begun(None, files, error=error)
+        return Begun(leases, files, len(sizes), sum(sizes))
+
+    def _not_opened(self, batch: DirectoryBatch, at: int, above: Lease) -> Begun:
+        """Return a directory that was made and not opened, after another attempt to open it."""
+        files = batch.inside[slice(*batch.ranges()[at])]
+        try:
+            target = self._sides.targets.lease_below(above, batch.names[at])
+            return Begun(self._with_source(batch.fds[at], batch.own, at, target), files)
+        except OSError as error:
+            return Begun(None, files, error=error)
+
+    def _with_source(
+        self, source_fd: int, own: Table, at: int, target: Lease
+    ) -> tuple[Lease, Lease]:
+        """Lease a source directory of a batch, with its status from before it was read. OSError."""
+        status = cast(os.stat_result, next(own.picked([at]).rows(1)))
+        try:
+            return self._sides.sources.lease_open(os.dup(source_fd), status), target
+        except OSError:
+            target.end()
+            raise
+
+
+def _missing(names: list[bytes], target_fd: int) -> tuple[list[bytes], list[bytes]]:
+    """Divide names into those that are not in a directory, and those that are."""
+    outcomes = native.numbers(native.stat_names(target_fd, names, _NEVER_NS)[0])
+    there = [name for name, outcome in zip(names, outcomes, strict=True) if outcome == 0]
+    return [name for name, outcome in zip(names, outcomes, strict=True) if outcome], there
+
+
+def small_directories(worker: Worker) -> SmallDirectories | None:
+    """Return the copier of small directories; None if each entry is observed."""
+    plan = worker.plan
+    observers: Sequence[Any] = (
+        worker.limits,
+        worker.signer,
+        worker.waiting,
+        worker.earlier,
+        worker.acting,
+    )
+    if any(each is not None for each in observers) or not _is_simple(plan):
+        return None
+    if not worker.copier.copier.plain.is_active:
+        return None
+    return SmallDirectories(worker)
+
+
+def _is_simple(plan: Plan) -> bool:
+    striping = plan.striping
+    others = plan.follow or plan.existing.sync
+    return not (others or striping.keep or striping.gives)
+
+
+def made_with(mode: int, umask: int, *, closed: bool) -> int:
+    """Return the mode with which the copy of a directory of this mode is made.
+
+    With `closed` it gets its final mode later. As with cp, the umask applies to write access also
+    where a default list is inherited.
+    """
+    return 0o700 if closed else mode & 0o1777 & ~(umask & 0o022) | 0o700
+
+
+def is_to_be_opened(mode: int, umask: int) -> int:
+    """Return the owner bits that a new directory needs, but does not have at the end."""
+    return 0o700 & (~mode | umask)

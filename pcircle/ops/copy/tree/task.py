@@ -1,0 +1,357 @@
+"""The copy as a task: the work of each kind of item, and the merging of results.
+
+The walk finds entries (`pcircle.ops.copy.tree.visitor`); this module processes the items that
+follow: large files and their chunks, names of hard-linked inodes, copies to verify. The result of
+such an item is a part of the directory of its slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from pcircle.core.errors import NoSpace
+from pcircle.core.guards import require, require_type
+from pcircle.core.names import show
+from pcircle.fs.directories import affordable_threads
+from pcircle.ops.copy.tree.counters import Counters
+from pcircle.ops.copy.tree.entries import Entries
+from pcircle.ops.copy.tree.items import (
+    NOTHING,
+    OF_FILE,
+    Chunk,
+    Claim,
+    Done,
+    First,
+    Item,
+    Large,
+    Links,
+    Notice,
+    One,
+    Part,
+    Reread,
+    Singles,
+    Verify,
+)
+from pcircle.ops.copy.tree.large import LargeFile, LargeFiles
+from pcircle.ops.copy.tree.links import HardLinks
+from pcircle.ops.copy.tree.plan import DIRECTORY, Plan, scope_of
+from pcircle.ops.copy.tree.seeds import seed_listed
+from pcircle.ops.copy.tree.visitor import CopyVisitor
+from pcircle.ops.copy.tree.waiting import LONGEST_WAIT_S
+from pcircle.ops.copy.tree.worker import Worker, worker
+from pcircle.runtime import Context, PartedTask
+from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.opened import Gathering
+from pcircle.walk.walker import Walker
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+    from pcircle.ops.copy.tree.verify import Verifier
+
+_BATCH_NAMES = 512  # of files that were given as SRC
+
+
+class Forwarded(msgspec.Struct, frozen=True):
+    """The result of an item that another item does, perhaps on another rank."""
+
+
+class Own(msgspec.Struct, frozen=True):
+    """The state of an item for its join, and its result so far."""
+
+    value: Any
+    part: Part
+
+
+class CopyTask(PartedTask[Item, Done]):
+    """The part of one rank in a copy.
+
+    Other tools subclass it with their own visitor and overwrite policy.
+    """
+
+    notice_type: ClassVar[Any] = Notice
+    visitor_type: ClassVar[type[CopyVisitor]] = CopyVisitor
+    keeping: ClassVar[Any] = None
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        size: int,
+        lists: Lists | None = None,
+        beside: CopyTask | None = None,
+        number: int = 0,
+    ) -> None:
+        """With `beside` it is that task's part for the worker thread of this number."""
+        super().__init__()
+        self._lists = lists
+        first: Worker | None = None if beside is None else beside._worker
+        links: HardLinks | None = None if beside is None else beside._links
+        self._worker: Worker = worker(plan, rank, size, first, number, type(self).keeping)
+        self._links: HardLinks = HardLinks(self._worker, links)
+        self.max_threads = affordable_threads(sides=2)
+        wanted = threads_of(plan)
+        self.threads = None if wanted is None else min(wanted, self.max_threads)
+        own = self._worker
+        self._entries = Entries(own, self._links)
+        self._visitor = self.visitor_type(own, self._entries)
+        scope = scope_of(plan)
+        sides = own.sides.sources, own.sides.targets
+        self._walker: Walker[Part] = Walker(self._visitor, scope, *sides, own.counters, rank, lists)
+        self._large = LargeFiles(own)
+        self._verifier: Verifier | None = None
+        if self._worker.waiting is not None:
+            from pcircle.ops.copy.tree.verify import Verifier  # few copies are verified
+
+            self._verifier = Verifier(own)
+            self.epoch_period_s = LONGEST_WAIT_S
+
+    def seed(self) -> Iterator[Item]:
+        roots = self._worker.plan.roots
+        if self._lists is not None:
+            yield from seed_listed(self._worker.plan, self._lists, self._worker.counters)
+            return
+        weight = 1.0 / len(roots)
+        self._worker.counters.found += len(roots)
+        singles = 0
+        for number, root in enumerate(roots):
+            if root.kind == DIRECTORY:
+                self._worker.counters.scans_due += 1
+                yield Tree(number, b"", weight)
+            else:
+                singles += 1
+            here_ends = root.kind == DIRECTORY or number == len(roots) - 1
+            if singles and (here_ends or singles == _BATCH_NAMES):
+                end = number if root.kind == DIRECTORY else number + 1
+                yield Singles(end - singles, end, weight)
+                singles = 0
+
+    # ---- one item --------------------------------------------------------------
+
+    def process(self, item: Item, context: Context[Item]) -> Any:
+        try:
+            if isinstance(item, Tree):
+                if item.only is not None and item.only.is_range and self._lists is None:
+                    context.post(0, [item])
+                    return Forwarded()
+                walked = self._walker.tree(item, context)
+                return walked if isinstance(walked, list) else self._walked(item, walked)
+            if isinstance(item, Batch):
+                return self._walked(item, self._walker.batch(item, context))
+            if isinstance(item, Portion):
+                return self._walked(item, self._walker.portion(item, context))
+            return self._other(item, context)
+        except NoSpace as error:
+            if self._worker.acting is not None:
+                self._worker.acting.actions.tell(context)
+            number = _root(item)
+            shown = show(self._worker.plan.roots[number].target_shown)
+            raise NoSpace(f"{shown}: destination full: {error}") from error
+
+    def _walked(self, item: Tree | Batch | Portion, part: Part) -> Done:
+        return Done({item.slot: self._visitor.since(part)})
+
+    def _other(self, item: Item, line: Context[Item]) -> Done | Own:
+        """Process an item that is not part of the walk; its result counts in its slot."""
+        context: Gathering[Part] = Gathering(line)
+        self._visitor.begin(item, context)
+        if self._worker.limits is not None:
+            self._worker.limits.begin(item, context.is_stopping)
+        value = self._work(item, context)
+        part = self._worker.takings.take()
+        done = None
+        if isinstance(value, Done):
+            done = self._with_part(value, slot_of(item), part)
+            if not (context.spawned or context.stopping):  # else it may have left off anywhere
+                self._record(item, done, None)
+        self._visitor.end(context, ())
+        if isinstance(item, Claim):
+            self._links.publish(self._visitor.since(NOTHING).epoch, context)
+        context.flush()
+        line.spawned += context.spawned
+        if done is not None:
+            return self._since(done)
+        return Own(value, self._visitor.since(part))
+
+    def _work(self, item: Item, context: Gathering[Part]) -> Any:
+        if isinstance(item, Chunk):
+            return self._large.chunk(item, context)
+        if isinstance(item, Large):
+            return self._large.begin(item, context)
+        if isinstance(item, Singles):
+            self._entries.singles(item, context)
+            return Done()
+        if isinstance(item, Verify | Reread):
+            return require(self._verifier).verify(item, context)
+        if isinstance(item, One):
+            return self._links.one(item, context)
+        if isinstance(item, Claim):
+            claimed = self._links.claim(item, context, self._record)
+            self._visitor.reached(max((part.epoch for part in claimed.slots.values()), default=0))
+            return claimed
+        if isinstance(item, First):
+            return self._links.first(item, context)
+        done = self._links.link(require_type(Links, item), context)
+        return Forwarded() if done is None else done
+
+    # ---- its completion --------------------------------------------------------
+
+    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
+        if isinstance(own, Forwarded):
+            return merged
+        if isinstance(own, list):
+            tree = require_type(Tree, item)
+            return self._walked(tree, self._walker.join(own, merged.slots, context))
+        self._visitor.begin(item, context)
+        slot = slot_of(item)
+        if isinstance(own, Done):
+            done = self.merge(own, merged)
+            if isinstance(item, One) and done.cause is not None:
+                done = msgspec.structs.replace(done, made=None)  # nothing to link to
+            value = own
+        else:
+            value = require_type(Own, own).value
+            done = self._completed(item, own, merged, context)
+        done = self._with_part(done, slot, self._worker.takings.take())
+        if not context.spawned and _is_own_work(item, value):
+            self._record(item, done, merged)
+        self._visitor.reached(max((part.epoch for part in done.slots.values()), default=0))
+        self._visitor.end(context, ())
+        return self._since(done)
+
+    def _completed(self, item: Item, own: Own, merged: Done, context: Context[Item]) -> Done:
+        """Complete an item that has kept state for its join."""
+        slot = slot_of(item)
+        if isinstance(own.value, LargeFile):
+            done = self._large.complete(require_type(Large, item), own.value, merged, context)
+            of_file = merged.slots.get(OF_FILE, NOTHING)
+            part = Part(of_file.counts, of_file.epoch)
+            others = {s: p for s, p in merged.slots.items() if s != OF_FILE}
+            done = self.merge(done, Done(others))
+            return self._with_part(done, slot, self._worker.takings.merge(own.part, part))
+        slots = Done(merged.slots)
+        if isinstance(own.value, Forwarded):
+            return self._with_part(merged, slot, own.part)
+        if isinstance(item, First) and own.value:
+            self._links.first_ended(item, merged, context)
+        return self._with_part(slots, slot, own.part)
+
+    def _with_part(self, done: Done, slot: int, part: Part) -> Done:
+        """Return a result with a further part of its directory."""
+        if part is NOTHING:
+            return done
+        known = done.slots.get(slot, NOTHING)
+        slots = {**done.slots, slot: self._worker.takings.merge(known, part)}
+        return msgspec.structs.replace(done, slots=slots)
+
+    def _since(self, done: Done) -> Done:
+        """Return a result with the epoch in which it counts."""
+        slots = {slot: self._visitor.since(part) for slot, part in done.slots.items()}
+        return msgspec.structs.replace(done, slots=slots)
+
+    def _record(self, item: Item, done: Done, merged: Done | None) -> None:
+        """Record a complete item in the journal, if there is one."""
+
+    def merge(self, a: Done, b: Done) -> Done:
+        copy = a if b.made is None else b
+        slots = dict(a.slots)
+        for slot, part in b.slots.items():
+            slots[slot] = self._worker.takings.merge(slots.get(slot, NOTHING), part)
+        return Done(slots, a.cause or b.cause, copy.made, copy.copied)
+
+    def portable(self, result: Done) -> Done:
+        portable = self._worker.takings.portable
+        slots = {slot: portable(part) for slot, part in result.slots.items()}
+        return msgspec.structs.replace(result, slots=slots)
+
+    def abandon(self, item: Item, own: Any) -> None:
+        value = own.value if isinstance(own, Own) else own
+        if isinstance(value, list):
+            self._visitor.stopped(value)
+        if isinstance(value, LargeFile) and isinstance(item, Large):
+            self._large.abandon(item, value)
+
+    # ---- epochs ----------------------------------------------------------------
+
+    def seal(self, epoch: int) -> None:
+        if self._worker.disk is not None:
+            self._worker.disk.enter(epoch + 1)
+
+    def sync(self, epoch: int) -> None:
+        if self._worker.disk is not None:
+            self._worker.disk.sync()
+
+    def commit(self, epoch: int) -> None:
+        if self._worker.waiting is not None:
+            self._worker.waiting.commit(epoch)
+
+    # ---- the rank --------------------------------------------------------------
+
+    def close(self) -> None:
+        """Release the directories."""
+        self._links.close()
+        for part in self.parts:
+            part._worker.sides.close()
+            keeper = part._worker.copier.copier.names.keeper
+            if keeper is not None:
+                keeper.close()
+            if part._worker.earlier is not None:
+                part._worker.earlier.resumed.close()
+        if self._worker.disk is not None:
+            self._worker.disk.close()
+
+    @property
+    def counted(self) -> Counters:
+        return self._worker.counters
+
+    def beside(self, number: int) -> CopyTask:
+        own = self._worker
+        return type(self)(own.plan, own.rank, own.size, self._lists, self, number)
+
+
+def threads_of(plan: Plan) -> int | None:
+    """Return the number of worker threads of a rank; None if adaptive.
+
+    Waiting for a limit does not justify more than one.
+    """
+    limited = plan.bytes_per_s is not None or plan.operations_per_s is not None
+    if limited and plan.threads is None:
+        return 1
+    return plan.threads
+
+
+def slot_of(item: Item) -> int:
+    """Return the slot in which the result of an item counts."""
+    if isinstance(item, Chunk | Reread):
+        return OF_FILE
+    if isinstance(item, First | Links):
+        return item.one.slot
+    if isinstance(item, Claim | Verify):
+        return item.groups[0].slot  # they tell it for each group themselves
+    return item.slot
+
+
+def _is_own_work(item: Item, own: Any) -> bool:
+    """Return whether the join of an item knows its work, and records it once.
+
+    Only its home knows which name of an inode is copied; a name that was claimed again, and a large
+    file that was started again, are recorded by those items.
+    """
+    if isinstance(item, First):
+        return bool(own)
+    if isinstance(item, Large):
+        return isinstance(own, LargeFile)
+    return not isinstance(own, Forwarded)
+
+
+def _root(item: Item) -> int:
+    """Return the number of a root to which an item belongs."""
+    if isinstance(item, Singles):
+        return item.first
+    if isinstance(item, First | Links):
+        return item.one.root
+    if isinstance(item, Claim | Verify):
+        return item.groups[0].root
+    return item.chunk.root if isinstance(item, Reread) else item.root

@@ -1,0 +1,273 @@
+"""`--verify`: reading copies again from the disk, not from memory, and repairing them.
+
+Digests of the copy are compared with digests of the data that was read from the source. The copy
+was synced before (`pcircle.ops.copy.tree.waiting`), so its pages are clean and are dropped from
+the cache: what is read then is what the disk, or the server, has. On a memory file system, and
+while another process has mapped the file, pages cannot be dropped.
+
+A part that differs is read a second time, because a bus may fail as well as a disk; then it is
+copied again, synced and read again. If it still differs, the copy is removed and the entry fails. A
+part that cannot be read counts as different.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from pcircle.core.errors import NoSpace
+from pcircle.core.guards import require
+from pcircle.fs.attributes.xattrs import lift_flags
+from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import MISMATCH, Changed, Trouble, kind_of
+from pcircle.jobs.failures import Failure
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.content_hash import (
+    DIGEST_BYTES,
+    ExpectedContent,
+    HashObserver,
+    Rereader,
+    StopRereading,
+)
+from pcircle.ops.copy.entry.files import Copier
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions
+from pcircle.ops.copy.tree.counters import Counters, named
+from pcircle.ops.copy.tree.items import (
+    NOTHING,
+    VERIFYING,
+    Chunk,
+    Copied,
+    Done,
+    Item,
+    Part,
+    Remark,
+    Reread,
+    Verify,
+    source_of,
+    target_of,
+)
+from pcircle.ops.copy.tree.worker import Worker
+from pcircle.runtime import Context
+from pcircle.walk.items import unpack
+
+_NEVER_LARGE_BYTES = 1 << 62
+
+
+class Differs(Trouble):
+    """The data read back differs from the copied data."""
+
+    def __init__(self) -> None:
+        super().__init__(MISMATCH, "verification mismatch")
+
+
+class Verifier:
+    """The verification on one rank."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._plan = worker.plan
+        self._sides = worker.sides
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._takings = worker.takings
+        self._signer = worker.signer
+        self._recorder = worker.recorder
+        plan = self._plan
+        # The copy that differs is replaced, whatever is to become of others' files.
+        existing = OverwriteOptions(force=True, in_place=plan.existing.in_place, sync=True)
+        again = msgspec.structs.replace(
+            plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, since_ns=None
+        )
+        counters = Counters()  # nobody's: what is copied again was counted already
+        self._extras = AttributeCopier(plan.keep, counters, worker.copier.copier.names)
+        self._hasher = HashObserver()
+        observers = [self._hasher] if worker.limits is None else [self._hasher, worker.limits]
+        self._again = Copier(again, counters, self._extras, observers)
+        self._rereader = Rereader()
+
+    def verify(self, item: Verify | Reread, context: Context[Item]) -> Done:
+        """Read copies again; the result has the error of the last failure."""
+        try:
+            if isinstance(item, Reread):
+                return self._part(item, context)
+            return self._groups(item, context)
+        except StopRereading:
+            return Done()
+
+    # ---- files -----------------------------------------------------------------
+
+    def _groups(self, item: Verify, context: Context[Item]) -> Done:
+        slots: dict[int, Part] = {}
+        done = Done()
+        takings = self._takings
+        for group in item.groups:
+            done = self._names(group, context)
+            slots[group.slot] = takings.merge(slots.get(group.slot, NOTHING), takings.take())
+        return msgspec.structs.replace(done, slots=slots)
+
+    def _names(self, item: Copied, context: Context[Item]) -> Done:
+        names, again = unpack(item.names), Done()
+        cause: Failure | None = None
+        digests = [
+            item.digests[at : at + DIGEST_BYTES] for at in range(0, len(item.digests), DIGEST_BYTES)
+        ]
+        for name, size, digest in zip(names, item.sizes, digests, strict=True):
+            if context.stopping:
+                raise StopRereading
+            try:
+                again = self._file(item, name, ExpectedContent(size, digest), context)
+            except (OSError, NoSpace) as error:
+                cause = self._fail(item, name, error, context)
+        recorder = self._recorder
+        if recorder is not None and item.counts and cause is None:
+            done = names + unpack(item.others)
+            made_in = self._sides.copy_mark(item.root, item.path)
+            recorder.add_names(
+                item.root, item.path, done, named(item.counts), made_in, item.entries
+            )
+        return msgspec.structs.replace(again, cause=cause)
+
+    def _file(
+        self, item: Copied, name: bytes, seen: ExpectedContent, context: Context[Item]
+    ) -> Done:
+        """Verify a file; return its copy and source if it was copied again."""
+        own = self._sides.target_name(item.root, item.path, name)
+        with self._sides.targets.lease(item.root, item.path, target_of(item.place)) as lease:
+            if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
+                return Done()
+            path = join_path(item.path, name)
+            if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
+                self._remark(
+                    item.root, path, "{}: first read-back differed; second matched", context
+                )
+                return Done()
+            again = self._copy_again(item, name, seen.digest, lease.fd, own)
+        self._remark(item.root, path, "failed verification; copied again", context)
+        return again
+
+    def _copy_again(
+        self, item: Copied, name: bytes, digest: bytes, target_fd: int, own: bytes
+    ) -> Done:
+        identity = None
+        try:
+            old = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
+            if stat.S_ISREG(old.st_mode):
+                identity = old.st_dev, old.st_ino
+        except FileNotFoundError:
+            pass  # then it is made anew
+        try:
+            with self._sides.sources.lease(item.root, item.path, source_of(item.place)) as source:
+                self._extras.enter(target_fd)
+                self._again.names.collisions.leave()
+                if self._plan.keep.flags:
+                    lift_flags(target_fd, own)
+                self._hasher.take()
+                self._again.file(source.fd, name, target_fd, own, claimed=True)
+            seen = self._hasher.take()[name]
+            made = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
+            identity = made.st_dev, made.st_ino
+            self._check_signed(seen.digest, digest)
+            if not self._rereader.reads(target_fd, own, seen):
+                raise Differs
+        except (OSError, NoSpace):
+            if identity is not None:
+                target.discard(own, target_fd, identity)
+            raise
+        opened = require(self._again.status)  # nothing stays as it is
+        return Done(made=target.mark_of(made), copied=self._plan.stamp(opened))
+
+    def _fail(
+        self, item: Copied, name: bytes, error: OSError | NoSpace, context: Context[Item]
+    ) -> Failure:
+        """Report a file that was copied, but differs."""
+        path = join_path(item.path, name)
+        trouble = _as_failure(error)
+        self._counters.files -= 1
+        self._accounts.fail(item.root, path, VERIFYING, trouble, context, sized=True)
+        if isinstance(error, NoSpace):
+            raise error
+        return self._accounts.failure(item.root, path, VERIFYING, trouble)
+
+    # ---- parts of large files --------------------------------------------------
+
+    def _part(self, item: Reread, context: Context[Item]) -> Done:
+        chunk = item.chunk
+        path = join_path(chunk.path, chunk.name)
+        try:
+            with self._sides.targets.lease(chunk.root, chunk.path) as lease:
+                read = self._reader_of(chunk, lease.fd, context.is_stopping)
+                if self._is_there(partial(read, item.digest)):
+                    pass
+                elif self._is_there(partial(read, item.digest)):
+                    text = "{}: first read-back differed; second matched"
+                    self._remark(chunk.root, path, text, context)
+                else:
+                    self._copy_part_again(chunk, lease.fd, context)
+                    self._check_signed(self._hasher.digest, item.digest)
+                    if not read(self._hasher.digest):
+                        raise Differs
+                    text = "failed verification; copied again"
+                    self._remark(chunk.root, path, text, context)
+        except OSError as error:
+            return Done(cause=self._accounts.failure(chunk.root, path, VERIFYING, error))
+        if self._recorder is not None:
+            file = chunk.root, chunk.path, chunk.name
+            where = chunk.temporary, chunk.offset, chunk.length
+            self._recorder.add_range(file, *where, item.blocks)
+        return Done()
+
+    def _copy_part_again(self, chunk: Chunk, target_fd: int, context: Context[Item]) -> None:
+        with self._sides.sources.lease(chunk.root, chunk.path) as source:
+            stop = context.is_stopping
+            reached, error = self._again.chunk(chunk, source.fd, target_fd, False, stop)
+        if error is not None:
+            raise error
+        if reached < chunk.offset + chunk.length:
+            raise StopRereading
+
+    def _reader_of(
+        self, chunk: Chunk, directory_fd: int, stop: Callable[[], bool]
+    ) -> Callable[[bytes], bool]:
+        """Return a function that compares a part of a large file with its digest."""
+        identify = self._plan.identify
+
+        def reads(digest: bytes) -> bool:
+            name, is_it = chunk.temporary, lambda status: identify(status) == chunk.target
+            where = chunk.offset, chunk.length
+            return self._rereader.has_range_digest(directory_fd, name, is_it, where, digest, stop)
+
+        return reads
+
+    # ---- both ------------------------------------------------------------------
+
+    def _is_there(self, read: Callable[[], bool]) -> bool:
+        """Return whether a part is as expected; an unreadable part is not."""
+        try:
+            return read()
+        except OSError:
+            return False
+
+    def _check_signed(self, digest: bytes, signed: bytes) -> None:
+        """Check that a repeated copy has the signed content. Changed if not."""
+        if self._signer is not None and digest != signed:
+            raise Changed("content differs from the first read")
+
+    def _remark(self, root: int, path: bytes, text: str, context: Context[Item]) -> None:
+        shown = self._accounts.failure(root, path, VERIFYING, OSError()).path
+        context.note([Remark(shown, text)])
+
+
+def _as_failure(error: OSError | NoSpace) -> OSError:
+    """Return the error of an entry whose copy differs."""
+    if isinstance(error, Differs):
+        return error
+    reason = error.strerror or "unknown error" if isinstance(error, OSError) else str(error)
+    text = f"{Differs().strerror}; cannot copy it again: {reason}"
+    if isinstance(error, Trouble):
+        return Trouble(kind_of(error), text)
+    return OSError(error.errno if isinstance(error, OSError) else errno.ENOSPC, text)

@@ -1,0 +1,703 @@
+"""The visitor of a copy: makes, fills and completes directories.
+
+A directory of the target is made when its source is opened; `pcircle.ops.copy.tree.entries` copies
+names between both; after everything in it, it gets its attributes. With a checkpoint, a directory
+that is complete without a failure is one record; of other directories the completed names are
+recorded. Records are written at the end of the item, under the latest epoch of everything that it
+touched.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec.structs import replace
+
+from pcircle.core.guards import require
+from pcircle.fs.attributes.exposure import withdraw
+from pcircle.fs.attributes.metadata import settle_file, settle_searched
+from pcircle.fs.attributes.xattrs import FORBIDDING, read_flags
+from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.entry_errors import LOOP, Changed, Trouble, had_tried, tried, trying
+from pcircle.fs.naming import sync_directory
+from pcircle.fs.scan import Block, DirectoryBatch
+from pcircle.fs.write_access import WriteAccess
+from pcircle.jobs.failures import tell_recalls
+from pcircle.ops.checkpoint.journal import Counts, SubtreeRecord
+from pcircle.ops.checkpoint.previous_records import (
+    RecordedDirectory,
+    exclude_checkpoint,
+    exclude_completed,
+    exclude_completed_from_list,
+)
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.attributes import path_of
+from pcircle.ops.copy.tree.counter_delta import between, has_failed
+from pcircle.ops.copy.tree.counters import DIRECTORIES, FAILED, named, totals
+from pcircle.ops.copy.tree.directory import Differing, Directory
+from pcircle.ops.copy.tree.entries import Entries
+from pcircle.ops.copy.tree.follow import ancestors_of, below, refuse_cycle
+from pcircle.ops.copy.tree.items import (
+    NOTHING,
+    Part,
+    Skipped,
+    floor_of,
+)
+from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.resume_partial import open_again, sweep, sweep_all
+from pcircle.ops.copy.tree.small import (
+    SCAN,
+    Begun,
+    is_to_be_opened,
+    made_with,
+    small_directories,
+)
+from pcircle.ops.copy.tree.worker import Worker
+from pcircle.runtime import Context
+from pcircle.walk.items import Place, Tree
+from pcircle.walk.opened import Gathering, Open, child_of
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import device, release
+
+
+class CopyVisitor(Visitor[Part]):
+    """The visitor of one worker thread."""
+
+    nothing: ClassVar[Part] = NOTHING
+
+    def __init__(self, worker: Worker, entries: Entries) -> None:
+        self._plan = worker.plan
+        self._sides = worker.sides
+        self._directory = worker.copier
+        self._copier = worker.copier.copier
+        self._extras = worker.extras
+        self._differing = Differing(worker.plan.keep, worker.extras)
+        self._limits = worker.limits
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._takings = worker.takings
+        self._signer = worker.signer
+        self._disk = worker.disk
+        self._recorder = worker.recorder
+        self._waiting = worker.waiting
+        self._earlier = worker.earlier
+        self._acting = worker.acting
+        self._entries = entries
+        self._counted = False  # the directory that is asked for, as one that was looked at
+        self._in_place = False  # a directory that is complete is so in the item that has read it
+        self._began: Counts = ()  # the item
+        self._standing = RecordedDirectory()  # of the directory that is asked for
+        self._floor = 0  # the latest epoch of what the item has touched
+        self._small = small_directories(worker)
+        self.scan = None if self._small is None else SCAN
+        self._access = self.access_of(worker.plan)
+
+    @staticmethod
+    def access_of(plan: Plan) -> WriteAccess:
+        """Return which protections of existing directories the run may remove temporarily.
+
+        As with cp, their modes apply unless they become those of the source, or an earlier copy has
+        made them.
+        """
+        return WriteAccess(owner=plan.keep.mode or plan.retries)
+
+    # ---- items -----------------------------------------------------------------
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        self._floor = floor_of(item)
+        self._in_place = isinstance(item, Tree)
+        self._began = self._begin(context)
+
+    def resume(self, base: Open[Part], context: Context[Any]) -> None:
+        self._floor = base.own or 0
+        self._in_place = False
+        self._begin(context)
+
+    def _begin(self, context: Context[Any]) -> Counts:
+        """Start an item without leftovers of the last one; return the counts so far."""
+        self._copier.is_stopping = context.is_stopping
+        tell_recalls(self._copier.context.recalls, self._plan.shown, context)
+        if self._limits is not None:
+            self._limits.is_stopping = context.is_stopping
+        if self._waiting is not None:
+            self._waiting.begin()
+        if self._recorder is not None:
+            self._recorder.begin_item()
+        return self._takings.begin()
+
+    def end(self, context: Context[Any], opens: Sequence[Open[Part]]) -> None:
+        """Record, claim and hold for verification what was done."""
+        self._entries.end(context)
+        if self._acting is not None:
+            self._acting.actions.tell(context)
+        if opens and self._began:
+            self._share(opens)
+        recorder = self._recorder
+        if recorder is not None:
+            self._floor = recorder.end_item(self._floor)
+        if opens:
+            opens[0].own = self._floor
+
+    def reached(self, epoch: int) -> None:
+        """Let the item count no sooner than this epoch."""
+        self._floor = max(self._floor, epoch)
+
+    def stays(self, opened: Open[Part]) -> None:
+        opened.ended = self._takings.now()
+
+    def _share(self, opens: Sequence[Open[Part]]) -> None:
+        """Assign to each waiting directory the counts of what was done in it alone.
+
+        Directories that were completed in place count for their parents.
+        """
+        opens[0].began, opens[0].ended = self._began, self._takings.now()
+        counts = [between(opened.began, opened.ended) for opened in opens]
+        own = list(counts)
+        for opened, all_below in zip(opens[1:], counts[1:], strict=True):
+            above = require(opened.above).slot
+            own[above] = between(all_below, own[above])
+        for opened, share in zip(opens, own, strict=True):
+            opened.part = self.merge(opened.part, Part(share))
+
+    def since(self, part: Part) -> Part:
+        """Return the result of an item that has just ended, with its epoch."""
+        if self._recorder is None or part.epoch >= self._floor:
+            return part
+        return msgspec.structs.replace(part, epoch=self._floor)
+
+    def taken(self) -> Part:
+        takings = self._takings
+        return takings.signed() if self._in_place else takings.take()
+
+    def merge(self, a: Part, b: Part) -> Part:
+        return self._takings.merge(a, b)
+
+    # ---- entering --------------------------------------------------------------
+
+    def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
+        """Return the result of an earlier run for a directory without subdirectories.
+
+        Other directories are entered, because their subdirectories may have changed.
+        """
+        self._counted = False
+        opened.began = self._takings.now()
+        if self._earlier is None:
+            return None
+        self._standing = self._earlier.standing(opened.root, opened.path)
+        record = self._standing.record
+        if record is None or totals(record.counts).directories > 1:
+            return None
+        part = NOTHING
+        signer = self._signer
+        if signer is not None:
+            if not signer.is_digest(record.digest):
+                return None
+            runs = (signer.pack_directory(opened.root, opened.path, record.digest),)
+            part = Part(runs=runs, signed=record.signed)
+        self._counters.resume(record.counts)
+        if totals(record.counts).special_skipped:
+            context.note([Skipped(opened.path, "", opened.root)])
+        return part
+
+    def select_directories(
+        self, above: Open[Part], names: list[bytes], context: Gathering[Part]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """See `Visitor`."""
+        return ([], names) if self._small is None else self._small.select(above, names)
+
+    def process_directories(
+        self, above: Open[Part], batch: DirectoryBatch, context: Gathering[Part]
+    ) -> list[bytes]:
+        """See `Visitor`."""
+        return require(self._small).copy(above, batch, partial(self._go_on, above, context))
+
+    def _go_on(
+        self, above: Open[Part], context: Gathering[Part], name: bytes, begun: Begun
+    ) -> None:
+        """Continue with a small directory that is not plain, as the walk does."""
+        opened = child_of(above, name, len(context.opens), NOTHING)
+        context.opens.append(opened)
+        opened.began = self._takings.now()
+        opened.leases = begun.leases
+        try:
+            self._copy_rest(above, opened, begun, context)
+        except BaseException:  # the job ends
+            release(opened)
+            raise
+        context.complete(opened)
+
+    def _copy_rest(
+        self, above: Open[Part], opened: Open[Part], begun: Begun, context: Gathering[Part]
+    ) -> None:
+        if begun.leases is None:
+            self._begin_directory()
+            error = require(begun.error)
+            had_tried(error, "create the copy of directory")
+            opened.failed = True
+            self._counters.weight += above.weight
+            self.failed(opened, error, context)
+            return
+        source, made = begun.leases
+        bare = self._extras.any
+        opened.own = Directory(source.opened.status, made.identity, created=True, bare=bare)
+        opened.place = self._place(opened, source, made, above, made=True)
+        self._floor = max(self._floor, opened.place.epoch)
+        opened.weight = above.weight / max(1, len(begun.names))
+        self._entries.are_copied(opened, begun, context)
+        self._begin_directory()
+        self._counters.found += len(begun.names)
+        self._counters.weight += 0.0 if begun.names else above.weight
+        self._entries.go_on(opened, begun, context)
+
+    def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
+        """Make the target's directory."""
+        self._begin_directory()
+        doing = "open directory"
+        try:
+            if holder is not None:
+                self._refuse(opened, source, holder)
+            doing = "create the copy of directory"
+            return self._enter(opened, source, holder)
+        except OSError as error:
+            had_tried(error, doing)
+            raise
+
+    def _enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease:
+        status = source.opened.status
+        if holder is None or holder.leases is None:
+            created = self._make_root(opened, status)
+            self._mark(opened.root)
+            target_side = self._sides.targets.lease(opened.root, opened.path)
+        else:
+            above = require(holder.leases[1])
+            name = opened.path.rpartition(b"/")[2]
+            try:
+                created = self._make_in(opened, status, name, above.fd, holder)
+            except PermissionError as error:
+                if not self._is_admitted(above.fd, error):
+                    raise
+                created = self._make_in(opened, status, name, above.fd, holder)
+            target_side = self._sides.targets.lease_below(above, name)
+        obstacle = None
+        try:
+            if not created and self._access.any:
+                obstacle = self._access.obstacle(target_side.fd, target_side.opened.status)
+                if target_side.searched and obstacle is not None:
+                    target_side = self._readable(opened, holder, target_side)
+            own = self._between(source.fd, status, target_side, holder, created=created)
+            if not created:
+                own = self._take_up(opened, target_side, own)
+                own = replace(own, differs=self._differs(own, target_side))
+            self._itemize(opened, source, None if own.created else target_side)
+            if not created and self._withdraw(own, target_side):
+                own = replace(own, differs=True)
+            opened.own = own = replace(own, obstacle=obstacle)
+            opened.place = self._place(opened, source, target_side, holder, made=created)
+            if opened.place.epoch > self._floor:
+                self._floor = opened.place.epoch
+            if self._plan.follow:
+                opened.ancestors = below(ancestors_of(opened, holder), opened.place)
+        except BaseException:
+            if obstacle is not None:
+                with suppress(OSError):
+                    obstacle.restore(target_side.fd)
+            target_side.end()
+            raise
+        return target_side
+
+    def _is_admitted(self, target_fd: int, error: OSError) -> bool:
+        """Return whether a protection that prevented a change was just removed."""
+        return self._access.helps(error) and self._access.admit(target_fd) is not None
+
+    def _readable(self, opened: Open[Part], holder: Open[Part] | None, lease: Lease) -> Lease:
+        """Lease a directory again after its mode was opened. OSError.
+
+        Its status is that of before.
+        """
+        if self._access.admit(lease.fd) is None:
+            return lease
+        status, targets = lease.opened.status, self._sides.targets
+        if holder is None or holder.leases is None:
+            targets.forget(opened.root, opened.path)
+            again = targets.lease(opened.root, opened.path, lease.identity)
+        else:
+            name = opened.path.rpartition(b"/")[2]
+            again = targets.lease_below(require(holder.leases[1]), name)
+            if again.identity != lease.identity:
+                again.end()
+                raise Changed("the directory was replaced by another one")
+        again.opened.status = status
+        lease.end()
+        return again
+
+    def _admit(self, where: Where, target_fd: int) -> None:
+        """Remove protections of a directory until all of its entries are complete."""
+        if self._access.any and not require(where.place).made:
+            self._access.admit(target_fd)
+
+    def _mark(self, root: int) -> None:
+        """Mark the target of a root, to which records refer from now on."""
+        self._sides.leave_mark(root)
+
+    def _begin_directory(self) -> None:
+        self._counted = True
+        self._counters.scans_done += 1
+        self._counters.sized += 1
+        if self._limits is not None:
+            self._limits.operations(self._limits.entry)
+
+    def _refuse(self, opened: Open[Part], source: Lease, holder: Open[Part]) -> None:
+        """Raise Trouble if the directory is the copy itself, or was visited before."""
+        if source.identity == require(holder.place).copy:
+            raise Trouble(LOOP, "it is the copy that is being made")
+        if self._plan.follow:
+            where = opened.root, opened.path, ancestors_of(opened, holder)
+            refuse_cycle(where, source, self._sides.sources, self._sides.targets)
+
+    def _between(
+        self,
+        source_fd: int,
+        status: os.stat_result,
+        lease: Lease,
+        holder: Open[Part] | None,
+        *,
+        created: bool,
+    ) -> Directory:
+        extras = self._extras
+        layout = self._copier.layouts.directory_layout(source_fd)
+        if not extras.any:
+            return Directory(status, lease.identity, created, layout=layout)
+        bare = holder is not None and require(holder.place).bare
+        inherited = created and extras.made_directory(lease.fd, bare=bare)
+        try:
+            held = extras.read_directory(source_fd, alone=inherited or not created)
+        except OSError as error:
+            had_tried(error, "read the attributes of")
+            raise
+        bare = created and not inherited
+        return Directory(status, lease.identity, created, held, layout=layout, bare=bare)
+
+    def _differs(self, own: Directory, lease: Lease) -> bool:
+        """Return whether the attributes of an existing directory change."""
+        return self._differing.of(own.source, own.held, lease)
+
+    def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
+        """Report the differences of a directory, whose copy is None if it was just created.
+
+        An existing copy is as it was found: its rights are withdrawn afterwards. OSError.
+        """
+
+    def _withdraw(self, own: Directory, lease: Lease) -> bool:
+        """Withdraw rights that the source does not grant, before a directory is filled.
+
+        Return whether anything was changed.
+        """
+        if own.quiet or not self._plan.keep.mode:
+            return False
+        target = path_of(lease.fd) if lease.searched else lease.fd
+        try:
+            return withdraw(target, own.source, self._plan.keep, own.held)
+        except PermissionError as error:
+            is_admitted = self._is_admitted(lease.fd, error)
+        with suppress(PermissionError):  # it is another user's; settling it will fail as well
+            return is_admitted and withdraw(target, own.source, self._plan.keep, own.held)
+        return False
+
+    def _make_root(self, opened: Open[Part], status: os.stat_result) -> bool:
+        """Make the copy of a root; return False if its name existed."""
+        root = self._plan.roots[opened.root]
+        if not root.target_name:
+            return False
+        with self._sides.targets.lease(opened.root, HOLDER) as lease:
+            return self._make_in(opened, status, root.target_name, lease.fd, None)
+
+    def _make_in(
+        self,
+        opened: Open[Part],
+        status: os.stat_result,
+        name: bytes,
+        holder_fd: int,
+        holder: Open[Part] | None,
+    ) -> bool:
+        """Make the target directory; return False if its name existed."""
+        mode = made_with(status.st_mode, self._plan.umask, closed=self._plan.keep.mode)
+        if self._recorder is not None and is_to_be_opened(
+            self._plan.keep.status(status).st_mode, self._plan.umask
+        ):
+            self._announce(opened, name, holder_fd)
+        try:
+            os.mkdir(name, mode, dir_fd=holder_fd)
+        except FileExistsError:
+            self._is_there(opened, name, holder_fd, holder)
+            return False
+        except OSError as error:
+            target.stop_if_full(error, holder_fd, self._copier.names)
+            raise
+        return True
+
+    def _is_there(
+        self, opened: Open[Part], name: bytes, holder_fd: int, holder: Open[Part] | None
+    ) -> None:
+        """Accept an existing directory. Collision if it belongs to another name."""
+        made = holder is not None and require(holder.place).made
+        where = opened.root, HOLDER if holder is None else holder.path
+        self._directory.enter_names(*where, made=made)
+        self._copier.names.collisions.check(holder_fd, name)
+        if self._earlier is not None and self._is_ours(holder_fd, name):
+            # Those that the source has not either are others', and stay.
+            source, _ = require(opened.leases)
+            flags = self._plan.keep.flags and bool(read_flags(source.fd) & FORBIDDING)
+            open_again(holder_fd, name, flags=flags)
+
+    def _place(
+        self,
+        opened: Open[Part],
+        source: Lease,
+        lease: Lease,
+        holder: Open[Part] | None,
+        *,
+        made: bool,
+    ) -> Place:
+        number = self._file_system(opened, source, holder)
+        copy, epoch = lease.identity, 0 if self._disk is None else self._disk.epoch
+        if holder is not None:
+            above = require(holder.place)
+            copy, epoch = above.copy, max(epoch, above.epoch)
+        bare = opened.own.bare
+        return Place(source.identity, lease.identity, copy, number, epoch, made, bare)
+
+    def _file_system(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> int:
+        """Return the walk's number of a directory's file system."""
+        if holder is None:
+            return self._plan.roots[opened.root].file_system
+        if not self._plan.keep.links:
+            return 0  # nobody asks
+        above, _ = require(holder.leases)
+        if device(above) == device(source):
+            return require(holder.place).file_system
+        # A mount point: its path is the same on every node, its device number may not be.
+        from zlib import crc32
+
+        return crc32(b"%d %s" % (opened.root, opened.path))
+
+    def _is_ours(self, holder_fd: int, name: bytes) -> bool:
+        """Return whether this job has changed an existing directory."""
+        status = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+        return self._plan.is_ours(status)
+
+    def _announce(self, opened: Open[Part], name: bytes, holder_fd: int) -> None:
+        """Record that this job has made a directory, for a later run."""
+        try:
+            os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            require(self._recorder).add_created_directory(opened.root, opened.path)
+
+    def _take_up(self, opened: Open[Part], lease: Lease, own: Directory) -> Directory:
+        """Resume a directory of an earlier run, and remove its temporary files."""
+        earlier = self._earlier
+        if earlier is None:
+            return own
+        where, standing = (opened.root, opened.path), self._standing
+        partial = None
+        if standing.record is not None:  # all that it had by then is there
+            # What could not be kept of it must be counted again.
+            if not totals(standing.record.counts).not_kept:
+                own = replace(own, finished_ns=standing.record.changed)
+            partial = earlier.partial(*where)
+        elif not lease.searched:  # else nobody can tell what is there
+            begun, listing = sweep(earlier.resumed, *where, lease.fd)
+            own = replace(own, begun=begun)
+            partial = None if standing.modified else earlier.partial(*where, listing)
+        if partial is not None:
+            self._counters.resume(partial.counts)
+        # Whether an earlier run has made it, should it matter.
+        return replace(own, created=earlier.resumed.is_created(*where), partial=partial)
+
+    # ---- what is in it ---------------------------------------------------------
+
+    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """Return the blocks without the checkpoint, and without completed names."""
+        if self._plan.journal is not None:
+            blocks = exclude_checkpoint(blocks, source.fd, self._plan.journal.path)
+        partial = None if opened.own is None else opened.own.partial
+        if partial is None or self._recorder is None:
+            return blocks
+        return exclude_completed(blocks, partial, self._recorder.keys)
+
+    def divided(self, opened: Open[Part], text: bytes) -> bytes:
+        recorder = self._recorder
+        if opened.own.partial is None or recorder is None:
+            return text
+        return exclude_completed_from_list(text, opened.own.partial, recorder.keys)
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+    ) -> None:
+        self._admit(where, fds[1])
+        self._entries.copy(where, names, fds, context)
+
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+        self._accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
+
+    def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
+        if not self._counted:  # what it is in can't be reached
+            self._begin_directory()
+        doing = tried(error, "open directory" if opened.own is None else "read directory")
+        self._accounts.fail(opened.root, opened.path, doing, error, context, sized=True)
+
+    # ---- leaving ---------------------------------------------------------------
+
+    def stopped(self, opens: Sequence[Open[Part]]) -> None:
+        """Restore the modes with which directories were found."""
+        for opened in reversed(opens[1:]):
+            self._restore(opened)
+
+    def _restore(self, opened: Open[Part]) -> None:
+        """Restore protections of a directory, unless it was changed further."""
+        obstacle = getattr(opened.own, "obstacle", None)
+        if obstacle is not None:
+            where = opened.root, opened.path, opened.own.identity
+            with suppress(OSError), self._sides.targets.lease(*where) as lease:
+                obstacle.restore(lease.fd)
+
+    def lost(self, opened: Open[Part]) -> Part:
+        """Complete a failed directory, whose entries are unknown."""
+        self._restore(opened)
+        if self._in_place:
+            return NOTHING
+        part = self.merge(opened.part, self.taken())
+        self._floor = max(self._floor, part.epoch)
+        return msgspec.structs.replace(part, runs=(), spilled=(), signed=0)
+
+    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
+        """Set the attributes of a directory after everything below it."""
+        where = opened.root, opened.path
+        try:
+            self._finish(opened)
+        except OSError as error:
+            had_tried(error, "set the attributes of the copy of")
+            self._accounts.fail(*where, None, error, context, sized=True)
+            return self.lost(opened)
+        self._counters.directories += 1
+        part, signer = opened.part, self._signer
+        if signer is not None:
+            try:
+                signed = signer.finish_directory(*where, NOTHING, part)
+            except ValueError as twice:
+                self._counters.directories -= 1
+                why = Changed(str(twice))
+                self._accounts.fail(*where, "sign directory", why, context, sized=True)
+                return self.lost(opened)
+            part = msgspec.structs.replace(signed, counts=part.counts, epoch=part.epoch)
+        self._account(opened)
+        if self._recorder is None:
+            return part
+        if self._in_place:
+            counts = between(opened.began, self._takings.now())
+            if not counts[FAILED]:
+                self._record(opened, part, counts)
+            return part  # its holder's counts have these in them
+        part = self.merge(part, self.taken())
+        self._floor = max(self._floor, part.epoch, require(opened.place).epoch)
+        if not has_failed(part):
+            self._record(opened, part, part.counts)
+        return part
+
+    def _account(self, opened: Open[Part]) -> None:
+        """Count and report a completed directory."""
+        own, counters = opened.own, self._counters
+        counters.directories_created += own.created
+        counters.directories_touched += own.differs and not own.created
+        if self._acting is not None:
+            self._acting.directory(opened.root, opened.path, self._action(own))
+
+    def _action(self, own: Directory) -> str:
+        """Return the action of a completed directory for `--json-lines`."""
+        return "copy"
+
+    def _record(self, opened: Open[Part], part: Part, counts: Counts) -> None:
+        """Write one record for a directory without subdirectories; see `known`."""
+        copy: os.stat_result | None = None
+        if opened.leases is not None and opened.leases[1] is not None:
+            with suppress(OSError):  # then it is done, but nothing says so
+                copy = os.fstat(opened.leases[1].fd)
+        else:
+            copy = self._sides.copy_status(opened.root, opened.path, opened.own.identity)
+        if copy is None:
+            return
+        if counts[DIRECTORIES] == 1:
+            self._entries.forget(opened.root, opened.path)
+        recorder = require(self._recorder)
+        key = recorder.keys.directory(opened.root, opened.path)
+        digest = b"" if self._signer is None else self._signer.digest_of(part)
+        recorder.add(
+            SubtreeRecord(key, named(counts), copy.st_ino, copy.st_ctime_ns, digest, part.signed)
+        )
+
+    def _finish(self, opened: Open[Part]) -> None:
+        """Set the attributes of a directory, and sync it if requested. OSError."""
+        own = opened.own
+        keep = self._plan.keep
+        missing = is_to_be_opened(own.source.st_mode, self._plan.umask) if own.created else 0
+        sync = self._plan.existing.sync
+        any_attribute = keep.mode or keep.any
+        own_work = any_attribute or missing or sync or own.begun or own.layout is not None
+        if not (own_work or own.finished_ns or own.obstacle):
+            return
+        if opened.leases is not None and opened.leases[1] is not None:
+            self._finish_open(opened, opened.leases[1], missing)
+        else:
+            with self._sides.targets.lease(opened.root, opened.path, own.identity) as lease:
+                self._finish_open(opened, lease, missing)
+        if own.obstacle is not None and not self._is_settled(opened):
+            self._restore(opened)
+
+    def _is_settled(self, opened: Open[Part]) -> bool:
+        """Return whether a complete directory has its mode and flags."""
+        return self._plan.keep.mode
+
+    def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
+        own = opened.own
+        if own.finished_ns and os.fstat(lease.fd).st_ctime_ns == own.finished_ns:
+            self._counters.resumed += 1
+            return  # an earlier run has finished it, and nothing was changed since
+        if own.begun and self._earlier is not None:
+            sweep_all(self._earlier.resumed, lease.fd)
+        if own.layout is not None:
+            self._copier.layouts.set_directory_layout(lease, own.layout)
+        self._settle(lease, own)
+        if missing and not self._plan.keep.mode:
+            os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
+        if own.held is not None:
+            self._extras.protect(lease.fd, own.held)
+        if self._plan.existing.sync:
+            with trying("flush the copy of"):
+                sync_directory(lease.fd, searched=lease.searched)
+                self._sync_root(opened)
+
+    def _settle(self, lease: Lease, own: Directory) -> None:
+        keep = self._plan.keep
+        if lease.searched and own.held is None:
+            settle_searched(lease.fd, own.source, keep)
+            return
+        target_fd = path_of(lease.fd) if lease.searched else lease.fd
+        refused = settle_file(target_fd, own.source, keep, own.held)
+        if refused:
+            try:
+                self._extras.account(refused, lease.fd)
+            finally:
+                if keep.timestamps:  # a probe for room has moved them
+                    times = own.source.st_atime_ns, own.source.st_mtime_ns
+                    os.utime(target_fd, ns=times)
+
+    def _sync_root(self, opened: Open[Part]) -> None:
+        """Sync the name of a root that was made."""
+        if not opened.path and opened.own.created:
+            with self._sides.targets.lease(opened.root, HOLDER) as holder:
+                self._sides.sync_holder(HOLDER, holder)

@@ -1,0 +1,111 @@
+"""Copies that wait to be verified, until they are on disk.
+
+An item whose copies will be verified is held (`Context.hold`) with its epoch; when that is
+committed, it is resumed with an item that reads them, on any rank. One sync serves all waiting
+copies. Epochs are short, so what waits is the work of some seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pcircle.core.guards import require
+from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
+from pcircle.ops.checkpoint.journal import Counts
+from pcircle.ops.copy.tree.items import Chunk, Copied, Done, Item, Reread, Verify
+from pcircle.runtime import Context
+from pcircle.walk.visitor import Where
+
+if TYPE_CHECKING:
+    from pcircle.ops.copy.entry.content_hash import HashObserver
+
+LONGEST_WAIT_S = 2.0
+"""The time between epochs; they are committed sooner if ranks are idle."""
+
+
+class _Held:
+    """The waiting items of one rank, with their epochs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._committed = 0
+        self._held: list[tuple[int, Item, Context[Item]]] = []
+
+    def add(self, epoch: int, item: Item, context: Context[Item]) -> None:
+        """Add an item that waits for the commit of this epoch."""
+        context.hold(epoch)
+        with self._lock:
+            if epoch > self._committed:
+                self._held.append((epoch, item, context))
+                return
+        context.resume(context.ticket, [item], Done(), epoch)
+
+    def commit(self, epoch: int) -> None:
+        """Resume the items of this epoch and earlier ones."""
+        with self._lock:
+            self._committed = epoch
+            ready = [each for each in self._held if each[0] <= epoch]
+            self._held = [each for each in self._held if each[0] > epoch]
+        for of, item, context in ready:
+            context.resume(context.ticket, [item], Done(), of)
+
+
+class Waiting:
+    """The waiting copies of one rank. `hasher` has seen the items' copies, on the worker's thread.
+
+    With `beside` it shares the items of that object, of another thread of the rank.
+    """
+
+    def __init__(
+        self, disk: FileSystemSync, hasher: HashObserver, beside: Waiting | None = None
+    ) -> None:
+        self._disk = disk
+        self._hasher = hasher
+        self._held: _Held = _Held() if beside is None else beside._held
+
+    def begin(self) -> None:
+        """Start an item without leftovers of the last one."""
+        self._hasher.take()
+
+    def copied(
+        self, where: Where, names: Sequence[bytes], counts: Counts = (), entries: bytes = b""
+    ) -> Copied | None:
+        """Return what to verify of completed names of a directory; or None.
+
+        `counts`, if given, and `entries` are recorded with the names after verification.
+        """
+        seen = self._hasher.take()
+        files = [name for name in names if name in seen]
+        if not files:
+            return None
+        found = [seen[name] for name in files]
+        return Copied(
+            where.root,
+            where.path,
+            require(where.place),
+            b"\0".join(files),
+            tuple(each.size for each in found),
+            b"".join(each.digest for each in found),
+            b"\0".join(name for name in names if name not in seen),
+            counts,
+            entries,
+            where.slot,
+        )
+
+    def hold(self, copied: Sequence[Copied], context: Context[Item]) -> None:
+        """Hold the copies of the item until they are on disk."""
+        self._held.add(self._disk.epoch, Verify(tuple(copied)), context)
+
+    def part(self, chunk: Chunk, reached: int, blocks: bytes, context: Context[Item]) -> None:
+        """Hold a chunk that was copied up to `reached`."""
+        length = reached - chunk.offset
+        part = msgspec.structs.replace(chunk, length=length, weight=0.0)
+        self._held.add(self._disk.epoch, Reread(part, self._hasher.digest, blocks), context)
+
+    def commit(self, epoch: int) -> None:
+        """Resume all items up to this epoch. Called on another thread."""
+        self._held.commit(epoch)

@@ -1,0 +1,150 @@
+"""The parts of one worker thread of a copy, built from the plan.
+
+A part knows only the parts that it is given here. Code that works on entries takes what it needs of
+a `Worker` in its constructor, which thereby lists its dependencies. Threads of a rank share the
+journal, the epochs, the limits, and waiting copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from pcircle.core.guards import require
+from pcircle.fs.directories import HOLDER
+from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
+from pcircle.ops.checkpoint.previous_records import PreviousRecords
+from pcircle.ops.checkpoint.recorder import Recorder
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.files import Copier
+from pcircle.ops.copy.entry.observers import Observer, SigningObserver
+from pcircle.ops.copy.entry.overwrite import OverwritePolicy
+from pcircle.ops.copy.entry.target import TemporaryNames
+from pcircle.ops.copy.tree.accounts import CopyAccounts
+from pcircle.ops.copy.tree.action_log import Acting
+from pcircle.ops.copy.tree.copier import DirectoryCopier
+from pcircle.ops.copy.tree.counter_delta import Takings
+from pcircle.ops.copy.tree.counters import Counters
+from pcircle.ops.copy.tree.limits import ItemLimits, limits_of
+from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.previous_run import Earlier
+from pcircle.ops.copy.tree.selection import siblings_of
+from pcircle.ops.copy.tree.source_target import Sides
+from pcircle.ops.copy.tree.waiting import Waiting
+
+if TYPE_CHECKING:
+    from pcircle.ops.copy.entry.content_hash import HashObserver
+    from pcircle.ops.digest import Signer
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """The parts of worker thread `number` of rank `rank` of `size`.
+
+    `recorder` is None without a checkpoint, `disk` also without --verify, `waiting` without
+    --verify, `earlier` without --resume, `signer` without -s, `limits` without limits, `acting`
+    without --json-lines.
+    """
+
+    plan: Plan
+    rank: int
+    size: int
+    number: int
+    sides: Sides
+    counters: Counters
+    accounts: CopyAccounts
+    takings: Takings
+    extras: AttributeCopier
+    copier: DirectoryCopier
+    signer: Signer | None
+    limits: ItemLimits | None
+    disk: FileSystemSync | None
+    recorder: Recorder | None
+    waiting: Waiting | None
+    earlier: Earlier | None
+    acting: Acting | None
+
+
+Keeping: TypeAlias = "Callable[[Any, Counters, AttributeCopier], OverwritePolicy]"
+"""Makes the overwrite policy of one thread."""
+
+
+def worker(
+    plan: Plan,
+    rank: int,
+    size: int,
+    first: Worker | None = None,
+    number: int = 0,
+    keeping: Keeping | None = None,
+) -> Worker:
+    """Return the worker of a rank, or of its thread of this `number`, next to the `first`."""
+    counters = Counters()
+    recorder, disk = _journal(plan, rank, size, first)
+    sides = Sides(plan, None if disk is None else disk.add_directory, is_first=first is None)
+    limits = limits_of(plan, size) if first is None else first.limits
+    signer = None
+    if plan.sign is not None:
+        from pcircle.ops.digest import Signer  # few copies are signed
+
+        signer = Signer(plan.sign, HOLDER, first=None if first is None else first.signer)
+    hasher: HashObserver | None = None
+    if plan.verify:
+        from pcircle.ops.copy.entry.content_hash import HashObserver  # few copies are verified
+
+        hasher = HashObserver()
+    signing = None if signer is None else SigningObserver(signer)
+    acting = None
+    if plan.acts.any:
+        acting = Acting(plan.tool, plan.acts, rank, None if first is None else first.acting)
+    wanted = (hasher, signing, limits, acting)
+    observers: list[Observer] = [each for each in wanted if each is not None]
+    # The number tells temporary names apart, of all threads of all ranks.
+    temporary = TemporaryNames(plan, rank + size * number, siblings_of(plan))
+    extras = AttributeCopier(plan.keep, counters, temporary)
+    if keeping is not None:
+        temporary.keeper = keeping(plan, counters, extras)
+    copier = Copier(plan, counters, extras, observers)
+    waiting = None
+    if disk is not None and hasher is not None:
+        waiting = Waiting(disk, hasher, None if first is None else first.waiting)
+    return Worker(
+        plan,
+        rank,
+        size,
+        number,
+        sides,
+        counters,
+        CopyAccounts(plan, counters, acting),
+        Takings(counters, signer, counted=recorder is not None),
+        extras,
+        DirectoryCopier(copier, extras, counters, sides.sources, signer, acting),
+        signer,
+        limits,
+        disk,
+        recorder,
+        waiting,
+        _earlier(plan, recorder, sides, signer),
+        acting,
+    )
+
+
+def _journal(
+    plan: Plan, rank: int, size: int, first: Worker | None
+) -> tuple[Recorder | None, FileSystemSync | None]:
+    """Return the recorder, if there is a checkpoint, and what must be on disk."""
+    if plan.journal is not None:
+        beside = None if first is None else first.recorder
+        recorder = Recorder(plan.journal, rank, size, beside, plan.token)
+        return recorder, recorder
+    disk = None if first is None else first.disk
+    return None, FileSystemSync(disk, plan.token) if plan.verify else None
+
+
+def _earlier(
+    plan: Plan, recorder: Recorder | None, sides: Sides, signer: Signer | None
+) -> Earlier | None:
+    if plan.journal is None or not plan.journal.stale:
+        return None
+    keys = require(recorder).keys
+    return Earlier(plan, PreviousRecords(plan.journal, keys), keys, sides, signer)

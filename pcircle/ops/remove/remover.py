@@ -1,0 +1,682 @@
+"""Removal of the entries that the walk finds.
+
+Names are removed as they are listed, and a directory when nothing is left in it. A name is removed
+relative to its open directory, and a directory relative to the one in which it was found, so a
+symbolic link that replaces a directory is removed or rejected, never followed. The result of a
+subtree is whether any entry in it stays, because then its directory stays too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import chain, compress
+from typing import TYPE_CHECKING, Any
+
+from pcircle.core.encoding import text_of
+from pcircle.core.guards import require
+from pcircle.fs import native
+from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
+from pcircle.fs.directories import join_path as joined
+from pcircle.fs.entry_errors import BUSY, Changed, Trouble
+from pcircle.fs.openat2 import opener
+from pcircle.fs.scan import (
+    Block,
+    DirectoryBatch,
+    Steadiness,
+    blocks,
+    encoded,
+    listed_first,
+    rewound,
+)
+from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
+from pcircle.jobs.change_task import ChangeTask
+from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
+from pcircle.jobs.tree_task import EntryVisitor, TreeCounters
+from pcircle.ops.remove.plan import WHOLE, RemovalCounters, RemovalPlan
+from pcircle.ops.remove.trash import move_to_run
+from pcircle.runtime import Context
+from pcircle.walk.attributes import LETTERS, test_of_directory
+from pcircle.walk.choosing import choosing
+from pcircle.walk.items import Batch, Tree
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.roots import open_roots
+from pcircle.walk.visitor import DirectoryScan, Names, Where
+
+if TYPE_CHECKING:
+    from pcircle.ops.remove.removal_log import RemovalLog, ThreadLog
+
+_NAMES_PER_CHECK = 256  # names between two checks whether the job stops
+_SCAN = DirectoryScan(_NAMES_PER_CHECK, 2 * _NAMES_PER_CHECK, keep_open=True, any_device=True)
+_NEVER = 1 << 62  # a time in the far future: these calls are short, or wait without the lock
+_TRIES = 3
+_MAX_LEVELS = 32  # of new directories below one that had been listed
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+_FIELDS = {"f": "files", "d": "directories", "l": "links"}
+_GONE = "gone"
+_OTHER = "it is no longer what was planned"
+
+
+class _DirectoryState:
+    """A directory's status when it was opened, and whether it contained any selected entry.
+
+    `wanted` means that the filters select the directory, `updated` that reading it may change its
+    access time. If the directory stays, its `obstacle` is restored.
+    """
+
+    __slots__ = ("held_some", "obstacle", "status", "updated", "wanted")
+
+    def __init__(self, status: os.stat_result, *, wanted: bool) -> None:
+        self.status = status
+        self.wanted = wanted
+        self.held_some = self.updated = False
+        self.obstacle: Obstacle | None = None
+
+    def held(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """Yield the directory's blocks and record whether any has an entry."""
+        for block in blocks:
+            self.held_some |= len(block) > 0
+            yield block
+
+
+class Remover(EntryVisitor):
+    """The visitor of a removal."""
+
+    def __init__(self, task: RemoveTask, counters: RemovalCounters | None = None) -> None:
+        """With `counters`, only count what would be removed."""
+        super().__init__(task, counters)
+        self._plan = plan = task.plan
+        self._counts = counters is not None
+        self._dry = plan.dry or self._counts
+        self._acts = None if self._counts else task.acts
+        plain = (
+            plan.recursive and plan.operations_per_s is None and not (plan.keep_times or plan.sized)
+        )
+        if plain and not self._dry and self._acts is None:
+            self.scan = _SCAN._replace(one_mount=not plan.enter_mounts)
+        self.in_place = plan.one_node  # the kernel serializes changes of a directory
+        self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, tally=self.counters)
+        wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
+        self._is_wanted = wanted  # test for directories that contain no selected entries
+        self._steadiness = Steadiness()
+        self._stays = 0
+        self._action = "move" if plan.trash else "delete"
+        self._access = WriteAccess() if self._dry else task.access
+        self._notes: ThreadLog | None = None
+        self._is_ready = self._dry  # whether `_notes` is initialized
+
+    def _intend(self, kind: str, root: int, path: bytes, names: Sequence[bytes]) -> None:
+        """Log the names that are removed next, see `RemovalLog`."""
+        if not self._is_ready:
+            self._is_ready, removal_log = True, (self.task.first or self.task).removal_log
+            self._notes = None if removal_log is None else removal_log.thread_log(self.task.rank)
+        if self._notes is not None:
+            self._notes.write(self.counters, kind, root, path, names)
+
+    def _goes(self, opened: Open[int]) -> bool:
+        """Return whether a directory must be removed if nothing in it stays."""
+        plan, kinds = self._plan, self._plan.wanted.kinds
+        if not opened.path and plan.keep_root:
+            return False
+        if plan.applies:
+            return bool(mark_in(require(opened.only), self.task.lists))
+        if opened.only is not None:
+            from pcircle.fs.lists import names_itself  # few runs have a path list
+
+            if not names_itself(opened.only, self.task.lists):
+                return False
+        return kinds is None or "d" in kinds
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        super().enter(opened, source, holder)
+        plan, status = self._plan, source.opened.status
+        opened.entered = plan.recursive or plan.listed
+        opened.own = self._seen(opened, source)
+        times = self.task.access_times
+        if times is not None:
+            opened.own.updated = times.is_updated_by(source.fd)
+        if plan.restores:
+            opened.own.obstacle = self.task.access.obstacle(source.fd, status)
+        if plan.applies:
+            mark = mark_in(require(opened.only), self.task.lists)
+            if mark and mark != mark_of(status):
+                raise Changed(_OTHER)
+        return None
+
+    def process_directories(
+        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
+    ) -> list[bytes]:
+        """Remove directories with few files; return those that the walk must still enter."""
+        counters, names = self.counters, batch.names
+        whole = list(map(b"%b\0%b".__mod__, zip(names, batch.texts(), strict=True)))
+        self._intend(WHOLE, above.root, above.path, whole)
+        removed = [
+            _unlink_all(fd, batch.inside[begin:end])
+            for fd, (begin, end) in zip(batch.fds, batch.ranges(), strict=True)
+        ]
+        batch.close()
+        undone = {
+            name: files
+            for name, files, count in zip(names, removed, batch.counts, strict=True)
+            if files < count
+        }
+        emptied = [name for name in names if name not in undone] if undone else names
+        fd = require(above.leases)[0].fd
+        outcomes = native.numbers(native.unlink_names(fd, emptied, True, _NEVER))
+        if any(outcomes):
+            files_of = dict(zip(names, removed, strict=True))
+            undone |= {name: files_of[name] for name in compress(emptied, outcomes)}
+        files = sum(undone.values())
+        counters.found += files
+        counters.files += files
+        counters.sized += files
+        return list(undone)
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        if self._plan.applies:
+            return map(sorted_out, blocks)
+        if self._is_wanted is not None:
+            blocks = opened.own.held(blocks)
+        is_steady = self._steadiness.of(source.opened.status.st_dev)
+        return blocks if is_steady else listed_first(blocks)
+
+    def _seen(self, opened: Open[int], source: Lease) -> _DirectoryState:
+        status, wanted = self.task.as_counted(source.opened.status), self._is_wanted
+        return _DirectoryState(
+            status, wanted=wanted is None or wanted(opened.path, status, source.fd)
+        )
+
+    def _stays_empty(self, opened: Open[int], seen: _DirectoryState) -> bool:
+        """Return whether a directory without selected entries is itself not selected."""
+        if seen.held_some or (opened.only is not None and opened.only.is_range):
+            return False
+        return not seen.wanted
+
+    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+        counters, path = self.counters, opened.path
+        counters.left_out += opened.left_out
+        if opened.own.updated and not opened.own.held_some:
+            self.task.access_times.remember(opened.own.status)
+        stays = opened.part or opened.left_out or not self._goes(opened)
+        stays = stays or self._stays_empty(opened, opened.own)
+        doing = "remove directory"
+        try:
+            stays = stays or self._busy(opened, context)
+            if stays:
+                doing = "keep the times of"
+                self._keep_times(opened)
+            if stays or self._dry:
+                restore(opened, self.task.directories)
+            if stays:
+                counters.kept += 1
+                return 1
+        except FileNotFoundError:
+            counters.vanished += 1
+            self._tell_vanished(opened.root, path, "d")
+            return 0
+        except OSError as error:
+            self.fail(opened.root, path, doing, error, context)
+            with suppress(OSError):  # it has failed already
+                restore(opened, self.task.directories)
+            return 1
+        counters.directories += 1
+        self._tell(opened.root, path, "d", context, opened.own.status)
+        return 0
+
+    def _busy(self, opened: Open[int], context: Context[Any]) -> bool:
+        """Remove a directory; return whether something in it stays. OSError.
+
+        Entries created since it was listed are removed too, a limited number of times.
+        """
+        self.task.due(1, context.is_stopping)
+        for _ in range(_TRIES):
+            try:
+                self._remove_directory(opened)
+            except OSError as error:
+                if error.errno not in _NOT_EMPTY or not self._plan.recursive:
+                    raise
+            else:
+                return False
+            identity = require(opened.place).source
+            with self.task.directories.lease(opened.root, opened.path, identity) as lease:
+                self._sweep(opened.root, opened.path, lease.fd, _MAX_LEVELS, context)
+            if self.taken():
+                return True
+        try:
+            self._remove_directory(opened)
+        except OSError as error:
+            if error.errno in _NOT_EMPTY:
+                raise Trouble(BUSY, "someone is writing here") from None
+            raise
+        return False
+
+    def _remove_directory(self, opened: Open[int]) -> None:
+        if self._dry:
+            return
+        above = require(opened.above)
+        leases = above.leases
+        name = opened.path.rpartition(b"/")[2] or self._plan.roots[opened.root].within
+        if leases is not None:
+            self._rmdir(name, leases[0].fd, opened.root, opened.path)
+        else:
+            path, known = above.path if opened.path else HOLDER, above.place
+            identity = self._holder(opened.root) if known is None else known.source
+            with self.task.directories.lease(opened.root, path, identity) as lease:
+                self._rmdir(name, lease.fd, opened.root, opened.path)
+        self.task.directories.forget(opened.root, opened.path)
+
+    def _rmdir(self, name: bytes, fd: int, root: int, path: bytes) -> None:
+        """Remove a directory by its path below a root.
+
+        The parent of a root is never changed to permit the removal.
+        """
+        self._intend("d", root, path.rpartition(b"/")[0] if path else HOLDER, [name])
+        remove = partial(os.rmdir, name, dir_fd=fd)
+        try:
+            remove()
+        except OSError as error:
+            if not (path and self._access.helps(error)):
+                raise
+            self._access.admit(fd)
+            self._access.change(remove, name, fd)
+
+    def _sweep(self, root: int, path: bytes, fd: int, levels: int, context: Any) -> bool:
+        """Remove the current contents of a directory; return whether there were any."""
+        where: Open[int] = Open(root, path, 0, None, 0)
+        counters, held_some = self.counters, False
+        for block in blocks(rewound(fd)):
+            count = len(block)
+            held_some |= count > 0
+            self._choose(block, path, fd)
+            self._stays |= len(block) < count
+            counters.found += len(block)
+            counters.scans_due += len(block.directories)
+            names = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
+            self.names(where, names, (fd, -1), context)
+            for name in encoded(block.directories):
+                counters.scans_done += 1
+                below = joined(path, name)
+                try:
+                    inner = self.task.open_beneath(name, fd)
+                    try:
+                        status, wanted = self.task.as_counted(os.fstat(inner)), self._is_wanted
+                        stays = wanted is not None and not wanted(below, status, inner)
+                        held = levels and self._sweep(root, below, inner, levels - 1, context)
+                    finally:
+                        os.close(inner)
+                    if stays and not held:
+                        self._stays = 1
+                        counters.kept += 1
+                        continue
+                    self._rmdir(name, fd, root, below)
+                except OSError as error:
+                    self._stays = 1
+                    self.fail(root, below, "remove directory", error, context)
+                else:
+                    counters.directories += 1
+                    self._tell(root, below, "d", context)
+        return held_some
+
+    def _keep_times(self, opened: Open[int]) -> None:
+        if self._plan.keep_times and not self._dry and opened.place is not None:
+            status, identity = opened.own.status, opened.place.source
+            times = status.st_atime_ns, status.st_mtime_ns
+            with (
+                self.task.directories.lease(opened.root, opened.path, identity) as lease,
+                Admissions(self._access) as admissions,
+            ):
+                try:
+                    os.utime(lease.fd, ns=times)
+                except PermissionError as error:
+                    if not (self._access.helps(error) and admissions.admit(lease.fd)):
+                        raise
+                    os.utime(lease.fd, ns=times)
+
+    def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
+        """Remove a directory that cannot be listed if it is empty, which a dry run assumes."""
+        if opened.place is None:
+            self.counters.scans_done += 1
+            self.counters.sized += 1
+        if error.errno == errno.ENOENT:
+            self.counters.vanished += 1
+            self._tell_vanished(opened.root, opened.path, "d")
+            opened.own = _GONE
+            return
+        status = self._unlisted(opened, error)
+        if status is not None:
+            try:
+                self._remove_directory(opened)
+            except OSError:
+                pass  # report the original error
+            else:
+                self.counters.directories += 1
+                self._tell(opened.root, opened.path, "d", context, status)
+                opened.own = _GONE
+                return
+        self.fail(opened.root, opened.path, "remove directory", error, context)
+
+    def _unlisted(self, opened: Open[int], error: OSError) -> os.stat_result | None:
+        """Return the status of an unlistable directory if it must be removed when empty."""
+        plan = self._plan
+        if error.errno != errno.EACCES or opened.leases is None or not self._goes(opened):
+            return None
+        if plan.force_modes and self._dry:  # the real run would list it and remove its contents
+            return None
+        source = opened.leases[0]
+        status = source.opened.status
+        try:
+            if self._stays_empty(opened, self._seen(opened, source)):
+                return None
+        except Trouble:  # unknown
+            return None
+        if plan.applies:
+            is_meant = mark_in(require(opened.only), self.task.lists) == mark_of(status)
+        else:
+            is_meant = plan.recursive
+        return status if is_meant else None
+
+    def lost(self, opened: Open[int]) -> int:
+        with suppress(OSError):  # it has failed already
+            restore(opened, self.task.directories)
+        return int(opened.own is not _GONE)
+
+    def stopped(self, opens: Sequence[Open[int]]) -> None:
+        restore_all(opens, self.task.directories)
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """Remove names of a directory; the filters also apply to a PATH that is not a directory."""
+        counters, fd = self.counters, fds[0]
+        if where.path == HOLDER and not self._is_held(where, names, fd, context):
+            return
+        if self._plan.trash:
+            self._move(where, names, fd, context)
+            return
+        if where.path == HOLDER:
+            count = len(names)
+            names = self._chosen(where.root, names, fd)
+            counters.kept += count - len(names)
+        counters.weight += where.weight * len(names)
+        counters.sized += len(names)
+        for kind, some in (("f", names.files), ("l", names.links), ("s", names.specials)):
+            if some:
+                self._remove(where, kind, some, fd, context)
+
+    def _holder(self, root: int) -> tuple[int, int] | None:
+        """Return the identity of a PATH's parent, in the form used for directories."""
+        known = self._plan.holders
+        number = root % max(1, len(self._plan.roots))
+        if not known:
+            return None
+        return known[number] if self._plan.one_node else (0, known[number][1])
+
+    def _is_held(self, where: Where, names: Names, fd: int, context: Context[Any]) -> bool:
+        """Return whether a PATH is still in the same parent directory as at the first look."""
+        known = self._holder(where.root)
+        if known is None or known == self.task.identify(os.fstat(fd)):
+            return True
+        for name in names.all():
+            error = Changed("the directory was replaced by another one")
+            self.fail(where.root, name, self.task.doing, error, context)
+        return False
+
+    def _move(self, where: Where, names: Names, fd: int, context: Context[Any]) -> None:
+        """Move a PATH to the trash."""
+        plan, counters = self._plan, self.counters
+        for name in names.all():
+            try:
+                mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+                if not self._dry:
+                    move_to_run(name, fd, plan.trash, where.root)
+            except OSError as error:
+                self.fail(where.root, name, "move to the trash", error, context)
+                continue
+            kind = LETTERS.get(stat.S_IFMT(mode), "?")
+            field = _FIELDS.get(kind, "special")
+            setattr(counters, field, getattr(counters, field) + 1)
+            self._tell(where.root, name, kind, context)
+
+    def _chosen(self, root: int, names: Names, fd: int) -> Names:
+        block = Block()
+        if self._plan.applies and not self._plan.marks[root]:  # excluded from the plan
+            return Names([], [], [])
+        block.files, block.links, block.specials = (
+            list(map(text_of, some)) for some in (names.files, names.links, names.specials)
+        )
+        self._choose(block, HOLDER, fd)
+        return Names(encoded(block.files), encoded(block.links), encoded(block.specials))
+
+    def _remove(
+        self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
+    ) -> None:
+        """Remove names of a directory, and count those that this call removed."""
+        for at in range(0, len(names), _NAMES_PER_CHECK):
+            if at and context.is_stopping():
+                break
+            some = names[at : at + _NAMES_PER_CHECK] if len(names) > _NAMES_PER_CHECK else names
+            gone = self._remove_some(where, kind, some, fd, context)
+            field = _FIELDS.get(kind, "special")
+            setattr(self.counters, field, getattr(self.counters, field) + gone)
+
+    def _remove_some(
+        self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
+    ) -> int:
+        self.task.due(len(names), context.is_stopping)
+        self._intend(kind, where.root, where.path, names)
+        remove, tells, is_changed = self._way(where), self._acts is not None, False
+        gone, rest = len(names), iter(names)
+        if remove is os.unlink and not tells:
+            outcomes = native.numbers(native.unlink_names(fd, list(names), False, _NEVER))
+            # Failures are retried by the loop below, which handles errors.
+            rest = iter([name for name, outcome in zip(names, outcomes, strict=True) if outcome])
+        while True:
+            try:
+                for name in rest:
+                    status = remove(name, dir_fd=fd)
+                    if status is not None and self._is_plan(status):
+                        self._stays = 1
+                        self.counters.kept += 1
+                        gone -= 1
+                    elif tells:
+                        self._tell(where.root, _path(where, name), kind, context, status)
+                return gone
+            except FileNotFoundError:
+                self.counters.vanished += 1
+                gone -= 1
+                self._tell_vanished(where.root, _path(where, name), kind)
+            except OSError as error:
+                if where.path != HOLDER and self._access.helps(error):
+                    if self._access.admit(fd) is not None:
+                        rest = chain([name], rest)
+                        continue
+                    if not is_changed and self._access.flags:
+                        remove, is_changed = partial(self._change, remove), True
+                        rest = chain([name], rest)
+                        continue
+                gone -= 1
+                self._stays = 1
+                self.fail(where.root, _path(where, name), "remove", error, context)
+
+    def _change(
+        self, remove: Callable[..., os.stat_result | None], name: bytes, *, dir_fd: int
+    ) -> os.stat_result | None:
+        """Remove a name whose flags may forbid it, with a function from `_way`. OSError."""
+        act = partial(remove, name, dir_fd=dir_fd)
+        return self._access.change(act, parted(name)[0], dir_fd)
+
+    def _is_plan(self, status: os.stat_result) -> bool:
+        """Return whether an entry is the file that the plan is written to."""
+        written = self._plan.written
+        if written is None:
+            return False
+        known = written if self._plan.one_node else (0, written[1])
+        return bool(self.task.identify(status) == known)
+
+    def _way(self, where: Where) -> Callable[..., os.stat_result | None]:
+        """Return the function that processes each name."""
+        plan = self._plan
+        if plan.applies:
+            known = plan.marks[where.root] if where.path == HOLDER else b""
+            return partial(_unlink_marked, known, self._dry)
+        if not self._dry:
+            return partial(_unlink_sized, self.counters) if plan.sized else os.unlink
+        return partial(os.stat, follow_symlinks=False) if plan.acts.plan else _remove_nothing
+
+    def _tell(
+        self,
+        root: int,
+        path: bytes,
+        kind: str,
+        context: Context[Any],
+        status: os.stat_result | None = None,
+    ) -> None:
+        acts = self._acts
+        if acts is None:
+            return
+        path = b"" if self._plan.roots[root].name else path
+        acts.done(self._action, root, path, kind)
+        if self._plan.acts.plan and status is not None:
+            acts.planned(entry(root, path, mark_of(status)))
+        if acts.is_full:
+            acts.tell(context)
+
+    def _tell_vanished(self, root: int, path: bytes, kind: str) -> None:
+        if self._acts is not None:
+            path = b"" if self._plan.roots[root].name else path
+            self._acts.vanished(self._action, root, path, kind)
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """Report a failure, or only count it in a counting pass; the removal reports it later."""
+        if self._counts:
+            self.counters.failed += 1
+        else:
+            super().fail(root, path, doing, error, context)
+            if self._acts is not None:
+                path = b"" if self._plan.roots[root].name else path
+                self._acts.failed(self._action, root, path, error.errno)
+
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+        if error.errno == errno.ENOENT:
+            self.counters.sized += 1
+            self.counters.vanished += 1
+            self._tell_vanished(where.root, _path(where, name), "")
+        else:
+            self._stays = 1
+            super().unreached(where, parted(name)[0], error, context)
+
+    def taken(self) -> int:
+        stays, self._stays = self._stays, 0
+        return stays
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        if self._acts is not None:
+            self._acts.tell(context)
+
+
+def restore(opened: Open[int], directories: Directories) -> None:
+    """Restore the attributes of a directory that was not removed. OSError."""
+    obstacle: Obstacle | None = getattr(opened.own, "obstacle", None)
+    if obstacle is not None:
+        opened.own.obstacle = None
+        identity = require(opened.place).source
+        with directories.lease(opened.root, opened.path, identity) as lease:
+            obstacle.restore(lease.fd)
+
+
+def restore_all(opens: Sequence[Open[int]], directories: Directories) -> None:
+    """Restore the directories that a job has not completed, deepest first."""
+    for opened in reversed(opens):
+        with suppress(OSError):  # the job has ended
+            restore(opened, directories)
+
+
+def _unlink_all(fd: int, names: list[bytes]) -> int:
+    """Remove names from a directory; return how many this call removed."""
+    return native.numbers(native.unlink_names(fd, names, False, _NEVER)).count(0)
+
+
+def _remove_nothing(name: bytes, *, dir_fd: int) -> None:
+    """Remove nothing, in a dry run."""
+
+
+def _unlink_sized(counters: RemovalCounters, name: bytes, *, dir_fd: int) -> None:
+    """Remove a file and count its disk usage; concurrent changes of its links are not noticed."""
+    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    os.unlink(name, dir_fd=dir_fd)
+    counters.named_bytes += status.st_blocks * 512
+    counters.freed_bytes += status.st_blocks * 512 * (status.st_nlink == 1)
+
+
+def _unlink_marked(known: bytes, is_dry: bool, name: bytes, *, dir_fd: int) -> None:
+    """Remove an entry if it is as planned, or only check that. OSError; Changed if it differs."""
+    bare, mark = parted(name)
+    if mark_of(os.stat(bare, dir_fd=dir_fd, follow_symlinks=False)) != (mark or known):
+        raise Changed(_OTHER)
+    if not is_dry:
+        os.unlink(bare, dir_fd=dir_fd)
+
+
+def _path(where: Where, name: bytes) -> bytes:
+    return joined(where.path, parted(name)[0])
+
+
+class RemoveTask(ChangeTask):
+    """A rank's or thread's part of a removal; subclasses set `tool`."""
+
+    doing = "remove"
+    counters_type, visitor_type = RemovalCounters, Remover
+    plan: RemovalPlan
+    removal_log: RemovalLog | None = None  # set if the job can restart after the loss of a rank
+
+    def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
+        """Yield the items of the roots that previous runs have not removed and counted."""
+        for item in super().begun(counters):
+            if item.root in self.plan.gone:
+                counters.found -= 1
+                counters.scans_due -= isinstance(item, Tree)
+            else:
+                yield item
+
+    @property
+    def access(self) -> WriteAccess:
+        """The obstacles to removal that this run clears."""
+        plan = self.plan
+        acts = plan.restores or not plan.dry
+        return WriteAccess(plan.force_modes and acts, plan.lifts_flags and acts)
+
+    def abandon(self, item: Any, own: Any) -> None:
+        if isinstance(own, list):
+            restore_all(own, self.directories)
+
+    def _admit(self, fd: int) -> bool:
+        return self.access.admit(fd) is not None
+
+    def reach(self, *, is_first: bool) -> Directories:
+        plan = self.plan
+        self.open_beneath = opener(cross=plan.enter_mounts, no_atime=self.walks_twice)
+        self.identify = device_and_inode if plan.one_node else inode_alone
+        unlock: Callable[[int], bool] | None = None
+        if self.access.owner:
+            unlock = self._admit
+        below = self.open_beneath
+        return open_roots(
+            self.reached,
+            plan.directory,
+            self.identify,
+            is_first=is_first,
+            below=below,
+            unlock=unlock,
+            written=True,
+            no_atime=self.walks_twice,
+        )

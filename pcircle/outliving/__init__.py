@@ -1,1 +1,0 @@
-"""Jobs that restart without a lost rank, and repeat no output."""

@@ -1,1 +1,0 @@
-"""Parallel removal of trees, used by every tool that removes entries."""

@@ -1,0 +1,1 @@
+"""Jobs that begin again without a rank that was lost."""

@@ -1,0 +1,185 @@
+"""Restartable jobs: when local ranks are lost, the job is restarted without them.
+
+The surviving ranks stop as for any other reason, and end. Rank 0, which is the process that the
+user started, then runs the same plan again with fewer ranks. This is one path for all tools: the
+state of the lost rank, its unfinished work and its messages need not be known. A tool declares
+whether it can be restarted (`ToolProgram.outlives`). Tools that only read can, because no output is
+repeated (`pcircle.runtime.restart.output_log`). fcp uses its checkpoint instead, see
+`pcircle.tools.common.copy_program`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from pcircle.circle.settings import EngineSettings
+from pcircle.core.errors import RankLost, StoppedEarly
+from pcircle.runtime import Observer, Outcome, Program, Task, run_program
+from pcircle.runtime.crash_report import CrashReporter
+from pcircle.runtime.restart.output_log import OutputLog
+from pcircle.runtime.task import TimeLimit
+from pcircle.threads.threads import has_live_workers
+from pcircle.walk.tasks import WalkTask
+
+_LAST_THREADS_S = 10.0  # for threads without work to end, on a busy machine
+_STEP_S = 0.002
+
+
+class RestartConsole(Protocol):
+    """Rank 0's user interface of a job, as implemented by `pcircle.cli.console`."""
+
+    def follow(self, output_log: OutputLog, former: Any) -> None: ...
+    def leave(self, reasons: Iterable[str]) -> None: ...
+    def conclude(self, outcome: Outcome[Any]) -> int: ...
+
+
+class RestartableProgram(Protocol):
+    """A tool that can be restarted, as implemented by `pcircle.cli.program`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def limit(self) -> TimeLimit | None: ...
+    @property
+    def again(self) -> bool: ...
+    @property
+    def close(self) -> Callable[[], None]: ...
+    def complain(self, text: str) -> None: ...
+    def mishaps(self) -> CrashReporter: ...
+    def prepare(self, nodes: Sequence[int]) -> bytes: ...
+    def prepare_again(self, plan: bytes, ranks: int) -> bytes: ...
+    def withdraw(self) -> None: ...
+    def outlives(self) -> bool: ...
+    def share(self, ranks: int) -> None: ...
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]: ...
+    def observer(self, plan: bytes) -> Observer[Any]: ...
+    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings: ...
+
+
+class _RestartObserver(Observer[Any]):
+    """Rank 0's observer: passes everything to the console, but handles the loss of ranks."""
+
+    def __init__(self, job: RestartableJob, console: Any) -> None:
+        self._job = job
+        self._console: RestartConsole = console
+        self.period_s = console.period_s
+        self.show, self.status, self.log = console.show, console.status, console.log
+        self.suspend, self.resume, self.notice = console.suspend, console.resume, console.notice
+        self.sync = console.sync
+
+    show: Any
+    status: Any
+    log: Any
+    suspend: Any
+    resume: Any
+    notice: Any
+    sync: Any
+
+    def conclude(self, outcome: Outcome[Any]) -> int:
+        lost = RankLost.only(outcome.reasons)
+        if lost and self._job.output_log.is_whole:
+            self._job.lost = lost
+            self._console.leave(outcome.reasons)
+            return outcome.code
+        code = self._job.code = self._console.conclude(outcome)
+        return code
+
+
+class RestartableJob(Program):
+    """A tool's job, for the runtime. `lost` are the ranks lost in its last run."""
+
+    def __init__(self, program: RestartableProgram) -> None:
+        self.name, self.limit, self.again = program.name, program.limit, program.again
+        self.lost: tuple[int, ...] = ()
+        self.code: int | None = None  # once it has ended
+        self.output_log = OutputLog()
+        self._program = program
+        self._plan = b""
+        self._is_restartable = False
+        self._task: Task[Any, Any] | None = None  # of this process
+        self._console: Any = None
+
+    limit: TimeLimit | None
+
+    def complain(self, text: str) -> None:
+        self._program.complain(text)
+
+    def mishaps(self) -> CrashReporter:
+        return self._program.mishaps()
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        if self._plan:
+            try:
+                self.output_log.begin_again()
+            except OSError as error:
+                text = f"cannot read temporary files: {error.strerror}"
+                raise StoppedEarly(f"a rank was lost, and {text}; run it again") from error
+            self._plan = self._program.prepare_again(self._plan, len(nodes))
+        else:
+            self._plan = self._program.prepare(nodes)
+            self._is_restartable = self._program.outlives()
+        return self._plan
+
+    def withdraw(self) -> None:
+        self._program.withdraw()
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        self._task = self._program.task(plan, rank, size)
+        return self._task
+
+    def close(self) -> None:
+        """Release what this process's task holds, except for lists, which are read again."""
+        if isinstance(self._task, WalkTask):
+            self._task.keeps_lists = True
+        self._program.close()
+
+    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings:
+        return self._program.settings(observer, task)
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        if not self._is_restartable:
+            return self._program.observer(plan)
+        console: Any = self._program.observer(plan)
+        console.follow(self.output_log, self._console)
+        self._console = console
+        return _RestartObserver(self, console)
+
+
+def run_restartable(program: RestartableProgram, ranks: int) -> int:
+    """Run a tool on local ranks, with fewer after each loss; return the exit code."""
+    job = RestartableJob(program)
+    try:
+        while True:
+            program.share(ranks)
+            code = run_program(job, ranks, "local")
+            if not job.lost:
+                # A rank that is lost after all accounts were given loses no work.
+                late = code == RankLost.exit_code and job.code is not None
+                return job.code if late and job.code is not None else code
+            ranks, job.lost = max(1, ranks - len(job.lost)), ()
+            # Workers end by themselves. Their helpers end when the task is closed, which must come
+            # after any use of its descriptors.
+            ended = _await_condition(lambda: not has_live_workers())
+            if ended:
+                job.close()
+            if not (ended and _await_condition(can_restart)):
+                program.complain("a thread of a worker is stuck: run it again")
+                return code
+    finally:
+        job.output_log.close()
+
+
+def can_restart() -> bool:
+    """Return whether this process can start ranks again: it forks them, so it needs one thread."""
+    return len(sys._current_frames()) == 1
+
+
+def _await_condition(true: Callable[[], bool]) -> bool:
+    """Wait until a condition on the last run's threads holds; return whether it does."""
+    until_s = time.monotonic() + _LAST_THREADS_S
+    while not true() and time.monotonic() < until_s:
+        time.sleep(_STEP_S)
+    return true()

@@ -1,1 +1,0 @@
-"""Simulates jobs of any size on a model of the protocol: how many ranks a task is worth."""

@@ -1,0 +1,130 @@
+"""One simulated job, from what is asked to its figures."""
+
+from __future__ import annotations
+
+from math import log2
+
+import msgspec
+import numpy as np
+
+from pcircle.simulation.ending import RankTree, Rounds
+from pcircle.simulation.ideal import ideal_s
+from pcircle.simulation.machine import Machine, Policy
+from pcircle.simulation.model import Simulation
+from pcircle.simulation.tree import Tree, balanced, drawn, files, flat, geometric
+
+_FAN = 32
+_ENVELOPE_BYTES = 24  # of a message: kind, numbers and lengths
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What is to be done.
+
+    Of the shape "files" there are `entries` in `directories`, and an item has
+    up to `batch` of them, each of which takes `entry_s`. The other shapes have
+    `items`, which take `item_s` on average.
+    """
+
+    shape: str = "files"
+    entries: int = 1_000_000
+    directories: int = 10_000
+    batch: int = 300
+    entry_s: float = 1e-4
+    items: int = 0
+    item_s: float = 0.1
+    times: str = "uniform"
+
+    def tree(self, seed: int) -> Tree:
+        """The tree of items, drawn from a seed."""
+        rng = np.random.default_rng(seed)
+        if self.shape == "files":
+            counts, sizes = files(self.entries, self.directories, self.batch, rng)
+            # A directory without entries has to be read as well.
+            means_s = self.entry_s * np.maximum(1.0, sizes)
+            return Tree(counts, drawn(self.times, means_s, rng))
+        if self.shape == "balanced":
+            counts = balanced(self.items, _FAN)
+        elif self.shape == "geometric":
+            counts = geometric(self.items, rng)
+        else:
+            counts = flat(self.items)
+        return Tree(counts, drawn(self.times, np.full(len(counts), self.item_s), rng))
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What a job came to.
+
+    `efficiency` is the work by time and ranks; `of_bound` and `of_ideal` are
+    how near the time is to the longer of work by ranks and span, and to that
+    of an ideal schedule. `half_busy_latencies` is how much later than in that
+    half of the ranks work, in latencies times log2 of the ranks.
+    """
+
+    ranks: int
+    items: int
+    entries: int
+    work_s: float
+    span_s: float
+    time_s: float
+    efficiency: float
+    of_bound: float
+    of_ideal: float
+    messages: int
+    messages_per_item: float
+    messages_per_entry: float
+    bytes: int
+    max_inbox: int
+    half_busy_s: float | None
+    half_busy_latencies: float | None
+    stop_s: float
+    stop_rounds: float
+    result_s: float
+    round_s: float
+
+
+def play(task: Task, ranks: int, machine: Machine, policy: Policy, seed: int) -> Figures:
+    """Simulate a job."""
+    return play_tree(task.tree(seed), task, ranks, machine, policy, seed)
+
+
+def play_tree(
+    tree: Tree, task: Task, ranks: int, machine: Machine, policy: Policy, seed: int
+) -> Figures:
+    """Simulate a job on a tree that is known."""
+    counts = Simulation(tree, ranks, machine, policy, seed).run()
+    best_s, best_half_s = ideal_s(tree, ranks)
+    below = RankTree(ranks, policy.arity, machine.ranks_per_node)
+    round_s = Rounds(below, machine, np.random.default_rng(seed)).round_s()
+    stop_s = counts.stopped_s - counts.last_work_s
+    entries = task.entries + task.directories if task.shape == "files" else tree.items * task.batch
+    messages = sum(counts.messages)
+    time_s = counts.stopped_s
+    late_s = None
+    if counts.half_busy_s is not None and best_half_s >= 0:
+        late_s = max(0.0, counts.half_busy_s - best_half_s)
+    return Figures(
+        ranks=ranks,
+        items=tree.items,
+        entries=entries,
+        work_s=tree.work_s,
+        span_s=tree.span_s,
+        time_s=time_s,
+        efficiency=tree.work_s / ranks / time_s,
+        of_bound=tree.bound_s(ranks) / time_s,
+        of_ideal=best_s / time_s,
+        messages=messages,
+        messages_per_item=messages / tree.items,
+        messages_per_entry=messages / entries,
+        bytes=messages * _ENVELOPE_BYTES
+        + counts.parcels * machine.item_bytes
+        + counts.results * machine.result_bytes,
+        max_inbox=counts.max_inbox,
+        half_busy_s=counts.half_busy_s,
+        half_busy_latencies=None
+        if late_s is None
+        else late_s / (machine.far_s + machine.message_s) / max(1.0, log2(ranks)),
+        stop_s=stop_s,
+        stop_rounds=stop_s / round_s if round_s else 0.0,
+        result_s=counts.root_s - counts.last_work_s,
+        round_s=round_s,
+    )

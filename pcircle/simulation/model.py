@@ -1,0 +1,486 @@
+"""The protocol, abstracted: who runs dry asks, then waits; what is given comes back as one result.
+
+What costs an event is a message, a rank that runs dry, and what
+`pcircle.simulation.working` can't work out from sums. Only a rank that has waiters and
+nothing to give them is looked at after each item.
+"""
+
+from __future__ import annotations
+
+import gc
+from heapq import heappop, heappush
+from math import ceil
+from random import Random
+from typing import Any
+
+from pcircle.core.guards import require
+from pcircle.simulation.ending import RankTree
+from pcircle.simulation.kinds import (
+    ANSWER,
+    ASK,
+    LAST_LOOSE,
+    PUSH,
+    QUIESCE,
+    REFUSE,
+    RETURNS,
+    STOP,
+    WAIT,
+)
+from pcircle.simulation.machine import Machine, Policy
+from pcircle.simulation.rank import NONE, Bundle, Counts, Rank, Run, Slot, cut
+from pcircle.simulation.tree import Tree
+from pcircle.simulation.waves import WORKING, Waves
+from pcircle.simulation.working import Working
+
+_STEP, RUN, _COMBINE, _PAUSE, _WAKE = range(STOP + 1, STOP + 6)
+_BASIC = (ANSWER, PUSH, RETURNS)
+
+
+class Simulation(Working):
+    """One job."""
+
+    def __init__(
+        self, tree: Tree, ranks: int, machine: Machine, policy: Policy, seed: int = 0
+    ) -> None:
+        super().__init__(tree, policy.ahead_from if policy.ahead and ranks > 1 else 0)
+        self.machine, self.policy = machine, policy
+        self.size = ranks
+        self.dims = max(1, (ranks - 1).bit_length())
+        self.ranks = [Rank(number) for number in range(ranks)]
+        self.rng = Random(seed)
+        self.events: list[tuple[float, int, int, int, int, Any]] = []
+        self.serial = 0  # of events
+        self.sent = 0
+        self.busy = 0
+        shared = 1 < machine.ranks_per_node < ranks
+        self.nearest = shared and policy.victims in ("nearest", "auto")
+        others = ranks - 1 - self._lines(0).bit_count()
+        self.tries = policy.tries if others else 0
+        least = max(policy.share_least, policy.enough * ranks // policy.share_messages)
+        self.share_limit = min(policy.share_limit, least)
+        self.most = max(self.share_limit, policy.enough * ranks)
+        below = RankTree(ranks, policy.arity, machine.ranks_per_node)
+        self.waves = Waves(
+            below.parents.tolist(),
+            below.children,
+            self._send,
+            self._wake,
+            self._is_passive,
+            self._counted,
+        )
+        self.jitter = [1 + machine.jitter * self.rng.expovariate(1.0) for _ in range(8191)]
+
+    def run(self) -> Counts:
+        """Play it until all have stopped."""
+        collects = gc.isenabled()
+        gc.disable()  # there are no cycles, and looking for them takes a third of the time
+        try:
+            self._play()
+        finally:
+            if collects:
+                gc.enable()
+        self.counts.stopped_s = self.waves.stopped_s
+        return self.counts
+
+    def _play(self) -> None:
+        self._begin()
+        events, counts, waves = self.events, self.counts, self.waves
+        while waves.stopped < self.size:
+            time_s, _, kind, number, other, body = heappop(events)
+            counts.events += 1
+            self.now_s = time_s
+            rank = self.ranks[number]
+            if kind < _STEP:
+                self._arrive(rank, kind, other, body)
+            elif kind == RUN:
+                if rank.version == other:
+                    self._ran(rank)
+            elif kind == _STEP:
+                self._step(rank)
+            elif kind == _PAUSE:
+                works = waves.phases[number] == WORKING
+                if works and rank.pause == other and rank.current == NONE and not rank.asking:
+                    self._ask(rank, time_s)
+            elif kind == _WAKE:
+                waves.passive(0, time_s)
+            else:
+                body.timed = False
+                self._return(rank, body, time_s)
+                waves.passive(number, time_s)
+
+    def _begin(self) -> None:
+        self._first_waits()
+        if not self.tries:
+            for rank in self.ranks[1:]:
+                self._wait(rank, 0.0)
+        else:
+            for rank in self.ranks[1:]:
+                self._pause(rank, 0.0)
+        self.busy = 1
+        root = self.ranks[0]
+        slot = Slot(None, None, 0, 1)
+        slot.runs = 1
+        root.stack.append((0, 1, slot))
+        root.queued = 1
+        self._next(root, 0.0)
+        self._serve(root, 0.0)
+        self._schedule(root)
+
+    def _first_waits(self) -> None:
+        """At the start all wait, and their neighbours know it without a message."""
+        everywhere = self.policy.start == "all"
+        largest = self.policy.first == "largest"
+        for rank in self.ranks:
+            number = rank.number
+            lines = self._lines(number)
+            high = 1 << number.bit_length()  # children of the tree have one more bit above
+            bits = [1 << dim for dim in range(self.dims) if lines >> dim & 1]
+            children = [number | bit for bit in bits if bit >= high]
+            if largest:  # the last is served first, and a low bit has many above it
+                children.reverse()
+            if everywhere:
+                rank.waits = lines
+                rank.waiters = dict.fromkeys(number ^ bit for bit in bits if bit < high)
+            else:
+                rank.waits = high >> 1
+            rank.waiters.update(dict.fromkeys(children))
+
+    def _lines(self, number: int) -> int:
+        """The dimensions in which a rank has neighbours, as bits."""
+        # Those of its own bits, and those that lead to no number beyond the last rank.
+        lines = number | ((1 << (self.size - number - 1).bit_length()) - 1)
+        if self.policy.graph == "tree":
+            high = 1 << number.bit_length()
+            lines &= ~(high - 1) | high >> 1
+        return lines
+
+    # ---- what the waves ask --------------------------------------------------------------------
+
+    def _is_passive(self, number: int, kind: int) -> bool:
+        rank = self.ranks[number]
+        if kind != QUIESCE and rank.asking:
+            return False
+        return rank.current == NONE and not rank.owing
+
+    def _counted(self, number: int, kind: int) -> tuple[int, int]:
+        rank = self.ranks[number]
+        if kind == QUIESCE:
+            return rank.basic_sent, rank.basic_got
+        return rank.sent, rank.got
+
+    def _wake(self, due_s: float) -> None:
+        self._push(due_s, _WAKE, 0, 0, None)
+
+    # ---- time ----------------------------------------------------------------------------------
+
+    def _push(self, time_s: float, kind: int, rank: int, other: int, body: Any) -> None:
+        self.serial += 1
+        heappush(self.events, (time_s, self.serial, kind, rank, other, body))
+
+    def _send(self, source: int, dest: int, kind: int, body: Any, at_s: float) -> None:
+        machine = self.machine
+        self.counts.messages[kind] += 1
+        if kind <= LAST_LOOSE:
+            rank = self.ranks[source]
+            rank.sent += 1
+            if kind in _BASIC:
+                rank.basic_sent += 1
+        self.sent = sent = self.sent + 1
+        per_node = machine.ranks_per_node
+        near = source // per_node == dest // per_node
+        wait_s = (machine.near_s if near else machine.far_s) * self.jitter[sent % 8191]
+        due_s = at_s + wait_s
+        if kind == PUSH:  # parts of one share come in their order
+            if rank.pushed_to == dest and due_s < rank.pushed_s:
+                due_s = rank.pushed_s
+            rank.pushed_to, rank.pushed_s = dest, due_s
+        self._push(due_s, kind, dest, source, body)
+
+    def _arrive(self, rank: Rank, kind: int, source: int, body: Any) -> None:
+        now_s = self.now_s
+        if not rank.stepping:
+            free_s = rank.ready_s
+            if rank.current != NONE and self.machine.look_s:
+                free_s = max(free_s, now_s + self.machine.look_s * self.rng.random())
+            if free_s <= now_s:
+                rank.ready_s = now_s + self.machine.message_s
+                self._handle(rank, kind, source, body, rank.ready_s)
+                return
+            rank.stepping = True
+            self._push(free_s, _STEP, rank.number, 0, None)
+        rank.inbox.append((kind, source, body))
+        if len(rank.inbox) > self.counts.max_inbox:
+            self.counts.max_inbox = len(rank.inbox)
+
+    def _step(self, rank: Rank) -> None:
+        inbox, rank.inbox = rank.inbox, []
+        rank.stepping = False
+        rank.ready_s = self.now_s
+        for kind, source, body in inbox:
+            rank.ready_s += self.machine.message_s
+            self._handle(rank, kind, source, body, rank.ready_s)
+
+    # ---- work ----------------------------------------------------------------------------------
+
+    def _schedule(self, rank: Rank) -> None:
+        """The rank's next event: a slot may end, or, with waiters that get nothing, an item."""
+        rank.version += 1
+        item = rank.current
+        if item == NONE:
+            return
+        if rank.waiters or rank.rest:
+            due_s = rank.until_s
+            if rank.spawn_s >= 0 and self.tree.children[item]:
+                due_s = rank.spawn_s
+        else:
+            due_s = self._may_complete_s(rank)
+        self._push(due_s, RUN, rank.number, rank.version, None)
+
+    def _ran(self, rank: Rank) -> None:
+        self._advance(rank)
+        self._serve(rank, self.now_s)
+        self._schedule(rank)
+
+    def _advance(self, rank: Rank) -> None:
+        if rank.current != NONE:
+            self._sync(rank)
+            if rank.current == NONE:
+                rank.version += 1
+                self._dry(rank)
+
+    # ---- demand --------------------------------------------------------------------------------
+
+    def _dry(self, rank: Rank) -> None:
+        self.busy -= 1
+        self._seek(rank, self.now_s)
+        self.waves.passive(rank.number, self.now_s)
+
+    def _seek(self, rank: Rank, at_s: float) -> None:
+        """Ask somebody, or, after some refusals, wait."""
+        rank.announced.clear()
+        rank.rest = 0
+        if rank.asking or self.size == 1 or self.waves.phases[rank.number] != WORKING:
+            return
+        if rank.tries:
+            self._ask(rank, at_s)
+            return
+        if not self._pause(rank, at_s) or rank.tells:
+            self._wait(rank, at_s)
+
+    def _ask(self, rank: Rank, at_s: float) -> None:
+        rank.asking = True
+        dest, onward = self._victim(rank)
+        self._send(rank.number, dest, ASK, (rank.number, onward), at_s)
+
+    def _pause(self, rank: Rank, at_s: float) -> bool:
+        """Ask once more, later; False if it was often enough."""
+        if rank.pauses >= len(self.policy.pauses_s):
+            return False
+        due_s = at_s + self.policy.pauses_s[rank.pauses] * (0.5 + self.rng.random())
+        rank.pauses += 1
+        rank.pause += 1
+        self._push(due_s, _PAUSE, rank.number, rank.pause, None)
+        return True
+
+    def _victim(self, rank: Rank) -> tuple[int, bool]:
+        """Whom to ask, and whether that one is to ask on in another node."""
+        number = rank.number
+        if not self.nearest:
+            return self._other(number, 0, self.size), False
+        per_node = self.machine.ranks_per_node
+        first = number - number % per_node
+        last = min(self.size, first + per_node)
+        if not rank.far:
+            near = self._other(number, first, last)
+            if near != first:
+                return near, False
+            rank.far = True  # it is the leader
+        return (self._elsewhere(first, last), False) if number == first else (first, True)
+
+    def _other(self, number: int, first: int, last: int) -> int:
+        other = first + int(self.rng.random() * (last - first - 1))
+        return other + (other >= number)
+
+    def _elsewhere(self, first: int, last: int) -> int:
+        other = int(self.rng.random() * (self.size - (last - first)))
+        return other if other < first else other + last - first
+
+    def _fed(self, rank: Rank) -> None:
+        rank.tries = self.tries
+        rank.tells = True
+        rank.pauses = 0
+        rank.pause += 1
+
+    def _refused(self, rank: Rank, at_s: float) -> None:
+        self._advance(rank)
+        rank.asking = False
+        is_try = True
+        if self.nearest:
+            was_near = not rank.far
+            rank.far = was_near or not self._has_local(rank.number)
+            is_try = not was_near  # else half of one
+        if rank.tries and is_try:
+            rank.tries -= 1
+        if rank.current == NONE:
+            if is_try or self.waves.phases[rank.number] != WORKING:
+                self._seek(rank, at_s)
+            else:
+                self._ask(rank, at_s)
+            self.waves.passive(rank.number, at_s)
+
+    def _has_local(self, number: int) -> bool:
+        per_node = self.machine.ranks_per_node
+        first = number - number % per_node
+        return min(self.size, first + per_node) - first > 1
+
+    def _wait(self, rank: Rank, at_s: float) -> None:
+        """Tell all neighbours that don't know it yet."""
+        number = rank.number
+        untold = self._lines(number) & ~rank.waits
+        rank.waits |= untold
+        while untold:
+            bit = untold & -untold
+            untold ^= bit
+            self._send(number, number ^ bit, WAIT, None, at_s)
+
+    def _serve(self, rank: Rank, at_s: float) -> None:
+        """Give to those who wait, or wait with them.
+
+        A large share goes in parts, and what is still to come counts as what is here.
+        """
+        policy, waiters = self.policy, rank.waiters
+        if rank.current == NONE or not (waiters or rank.rest):
+            return
+        stealable = rank.queued
+        while stealable:
+            whole = stealable + sum(rank.announced.values())
+            rank.rest = min(rank.rest, whole)
+            if not rank.rest:
+                if not waiters:
+                    break
+                rank.taker = next(reversed(waiters) if policy.order == "newest" else iter(waiters))
+                rank.rest = min(ceil(whole * policy.pushed), self.most)
+            count = min(rank.rest, self.share_limit, stealable)
+            rank.rest -= count
+            stealable -= count
+            self._give(rank, rank.taker, PUSH, count, at_s)
+        if waiters and not stealable and policy.onward:
+            self._wait(rank, at_s)
+
+    def _give(self, rank: Rank, dest: int, kind: int, count: int, at_s: float) -> None:
+        rank.waiters.pop(dest, None)
+        if self.policy.mutual:
+            rank.waits &= ~self._line(rank.number, dest)
+        runs, left = cut(rank.stack, count, rank.number, dest)
+        rank.queued -= count
+        self.counts.parcels += count
+        rest = rank.rest if kind == PUSH else 0
+        self._send(rank.number, dest, kind, (runs, rest), at_s)
+        for bundle in left:
+            if not bundle.open:
+                self._return(rank, bundle, at_s)
+
+    def _line(self, number: int, other: int) -> int:
+        """The bit of the dimension in which two ranks are neighbours, 0 if they are not."""
+        bit = number ^ other
+        return 0 if bit & (bit - 1) else bit & self._lines(number)
+
+    # ---- messages ------------------------------------------------------------------------------
+
+    def _handle(self, rank: Rank, kind: int, source: int, body: Any, at_s: float) -> None:
+        """A message is handled; what it leads to leaves at `at_s`."""
+        if kind > LAST_LOOSE:
+            self.waves.handle(rank.number, kind, body, at_s)
+            return
+        rank.got += 1
+        if kind in _BASIC:
+            rank.basic_got += 1
+        if kind == RETURNS:
+            for slot in body:
+                slot.out -= 1
+                if not slot.runs and not slot.out:
+                    self._complete(rank, slot, at_s)
+            if rank.current == NONE:
+                self.waves.passive(rank.number, at_s)
+        elif kind == WAIT:
+            rank.waiters.pop(source, None)
+            rank.waiters[source] = None
+            self._advance(rank)
+            if rank.current != NONE:
+                self._serve(rank, at_s)
+                self._schedule(rank)
+        elif kind == ASK:
+            self._asked(rank, body, at_s)
+        elif kind == REFUSE:
+            self._refused(rank, at_s)
+        else:
+            self._got(rank, kind, source, body, at_s)
+
+    def _asked(self, rank: Rank, ask: tuple[int, bool], at_s: float) -> None:
+        thief, onward = ask
+        self._advance(rank)
+        stealable = rank.queued
+        if stealable:
+            share = self.policy.answered
+            count = ceil(stealable * share) if share else self.rng.randint(1, stealable)
+            if stealable > self.policy.queue_high:
+                count = min(count, self.policy.queue_high // 4)  # the rest may be on disk
+            self._give(rank, thief, ANSWER, min(count, self.share_limit), at_s)
+            self._schedule(rank)
+        elif onward and self.waves.phases[rank.number] == WORKING:
+            first = rank.number
+            other = self._elsewhere(first, min(self.size, first + self.machine.ranks_per_node))
+            self._send(first, other, ASK, (thief, False), at_s)
+        else:
+            self._send(rank.number, thief, REFUSE, None, at_s)
+
+    def _got(
+        self, rank: Rank, kind: int, source: int, given: tuple[list[Run], int], at_s: float
+    ) -> None:
+        runs, rest = given
+        if kind == ANSWER:
+            rank.asking = False
+            rank.far = self.nearest and not self._has_local(rank.number)
+        rank.waits &= ~self._line(rank.number, source)
+        if self.policy.mutual:
+            rank.waiters.pop(source, None)
+        if rest:
+            rank.announced[source] = rest
+        else:
+            rank.announced.pop(source, None)
+        self._fed(rank)
+        self._advance(rank)
+        rank.stack.extend(runs)
+        rank.queued += sum([last - first for first, last, _ in runs])
+        if rank.current == NONE:
+            self.busy += 1
+            if self.counts.half_busy_s is None and 2 * self.busy >= self.size:
+                self.counts.half_busy_s = self.now_s
+            self._next(rank, self.now_s)
+        self._hand_out(rank)
+        self._serve(rank, at_s)
+        self._schedule(rank)
+
+    # ---- results -------------------------------------------------------------------------------
+
+    def _complete(self, rank: Rank, slot: Slot, at_s: float) -> None:
+        bundle = slot.bundle
+        if bundle is None:
+            self.counts.root_s = at_s
+            self.waves.complete(at_s)
+            return
+        bundle.open -= 1
+        rank.owing += not bundle.done
+        bundle.done.append(require(slot.parent))
+        if not bundle.open:
+            self._return(rank, bundle, at_s)
+        elif not bundle.timed:
+            bundle.timed = True
+            self._push(at_s + self.policy.combine_s, _COMBINE, rank.number, 0, bundle)
+
+    def _return(self, rank: Rank, bundle: Bundle, at_s: float) -> None:
+        if bundle.done:
+            self.counts.results += len(bundle.done)
+            self._send(rank.number, bundle.victim, RETURNS, bundle.done, at_s)
+            bundle.done = []
+            rank.owing -= 1

@@ -1,0 +1,1 @@
+"""What several commands share: options and report of copying, carrying out removals."""

@@ -1,0 +1,286 @@
+"""The console of a copy: failures as they happen, progress, and the summary."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pcircle import __version__
+from pcircle.cli import console as base
+from pcircle.cli.options import Common
+from pcircle.cli.output import Output
+from pcircle.cli.report import Signed
+from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
+from pcircle.core.names import show
+from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import Failure
+from pcircle.ops.checkpoint.resume import CheckpointSession
+from pcircle.ops.copy.tree.counters import Counters, totals
+from pcircle.ops.copy.tree.items import VERIFYING, Done, Remark, Skipped
+from pcircle.ops.copy.tree.plan import Root
+from pcircle.ops.copy.tree.resume import remarks_of
+from pcircle.runtime import Outcome
+from pcircle.tools.common.copy_report import (
+    SCHEMA,
+    Report,
+    account,
+    describe_losses,
+    described,
+    summary,
+)
+from pcircle.tools.common.error_path import with_path
+
+if TYPE_CHECKING:
+    from pcircle.jobs.plan_output import PlanFile
+    from pcircle.runtime.restart.output_log import OutputLog
+    from pcircle.tools.common.signing_report import Signatures
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Lost ranks, and whether there is a checkpoint to resume from."""
+
+    ranks: tuple[int, ...]
+    resumes: bool
+
+
+class Console(base.Console[Done]):
+    """Reports a copy's failures, progress and end.
+
+    With `may_go_on` the job survives a loss of ranks: `loss` then describes it.
+    """
+
+    acts = "copies"
+
+    def __init__(
+        self,
+        tool: str,
+        options: Common,
+        log: LogFile | None,
+        *,
+        dry: bool,
+        sources: Sequence[bytes],
+        target: bytes,
+        roots: Sequence[Root],
+        kept: CheckpointSession | None = None,
+        signatures: Signatures | None = None,
+        words: Sequence[str] = (),
+        actions: LogFile | None = None,
+        listed: LogFile | None = None,
+        planned: PlanFile | None = None,
+    ) -> None:
+        self.tool = tool
+        super().__init__(options, log, actions, listed, planned)
+        self._dry = dry
+        self._differs = False
+        self._skipped: set[str] = set()  # kinds of special files
+        self._sources = sources
+        self._target = target
+        self._roots = roots
+        self._error_log = options.error_log
+        self._kept = kept
+        self._signatures = signatures
+        self._words = words
+        self._signed: list[tuple[bytes, str | None]] = []
+        self.may_go_on = False
+        self.loss: Loss | None = None
+        self.told: int | None = None  # the exit code, in the end
+        if kept is not None:
+            self.notice(0, remarks_of(kept))
+
+    # ---- while it runs ---------------------------------------------------------
+
+    def counted(self, counts: tuple[int, ...]) -> Counters:
+        return totals(counts)
+
+    def refused(self, failure: Failure) -> Failure:
+        return with_path(failure, self._roots)
+
+    def remark(self, notice: Any) -> Iterable[str]:
+        if isinstance(notice, Failure):
+            self._differs = self._differs or notice.doing == VERIFYING
+            if self._signatures is not None:
+                self._signatures.failed(notice)
+        elif isinstance(notice, Skipped):
+            return self._skip(notice)
+        elif isinstance(notice, Remark) and not self.quiet:
+            return [f"{self.tool}: {described(notice)}"]
+        return ()
+
+    def _skip(self, skipped: Skipped) -> list[str]:
+        """Return the line for a skipped special file, the first of its kind."""
+        if self._signatures is not None:
+            self._signatures.skipped(skipped)
+        kind = skipped.kind
+        if kind and kind not in self._skipped and not self.quiet:
+            self._skipped.add(kind)
+            example = show(skipped.path)
+            return [f"{self.tool}: skipping {kind}s such as '{example}': add -a to copy them"]
+        return []
+
+    # ---- the end ---------------------------------------------------------------
+
+    def conclude(self, outcome: Outcome[Done]) -> int:
+        total = Counters.total(outcome.counts)
+        lost = RankLost.only(outcome.reasons)
+        if self.may_go_on and lost and (self._told is None or self._told.is_whole):
+            return self._go_on(outcome.code, lost, outcome.reasons, total)
+        code, reasons = self.end(outcome)
+        missing = None if code else account(total, outcome.reports, self.failures)
+        if missing is not None:
+            code = Defect.exit_code
+            reasons.append(missing)
+        if self._signatures is not None and code in (0, EntriesFailed.exit_code):
+            try:
+                settled = total.completed + total.skipped
+                failures = total.failed + len(self.by_kind)
+                self._signed = self._signatures.results(
+                    outcome.result, failures=failures, entries=settled
+                )
+            except ValueError as error:
+                code = Defect.exit_code
+                reasons.append(str(error))
+        self.tell_failures()
+        unsigned = self._signatures is not None and self._signatures.is_lacking
+        if total.failed or unsigned or self.log_failed:
+            code = worst((code, EntriesFailed.exit_code))
+        if self._differs:
+            code = worst((code, IntegrityError.exit_code))
+        if any(" was lost" in reason for reason in reasons):
+            reasons.append("temporary .fcp-* files may remain")
+        report = self._report(code, total, tuple(reasons), outcome)
+        self.tell_reasons(code, reasons)
+        goes_on = self._end_checkpoint(code, total)
+        if not self.quiet:
+            for line in describe_losses(report.not_kept):
+                self.note(f"{self.tool}: {line}")
+        told = self.told = self._tell(report)
+        if not (self.quiet or self._dry):
+            for line in self.next(code, reasons, goes_on):
+                self.note(f"{self.tool}: {line}")
+        return told
+
+    def follow(self, told: OutputLog, former: base.Console[Done] | None) -> None:
+        """Continue from a former console; work in the checkpoint is not reported again."""
+        super().follow(told, former)
+        self._unlisted = 0 if former is None else former._unlisted
+
+    def _go_on(
+        self, code: int, lost: tuple[int, ...], reasons: Sequence[str], total: Counters
+    ) -> int:
+        """Prepare to continue without the lost ranks."""
+        self._progress.close()
+        for reason in reasons:
+            self.note(f"{self.tool}: {reason}; going on without it")
+        self.quiet = True  # of the checkpoint, which nobody need care for
+        self.loss = Loss(lost, self._end_checkpoint(code, total))
+        return code
+
+    def _end_checkpoint(self, code: int, total: Counters) -> bool:
+        """Remove the checkpoint if nothing remains to be done; return whether it still exists."""
+        if self._kept is None:
+            return False
+        began = total.scans_done or total.sized or self._kept.plan.stale
+        path = show(self._kept.checkpoint.path)
+        complete = code in (0, EntriesFailed.exit_code, IntegrityError.exit_code)
+        goes_on = not complete and bool(began)
+        if not goes_on:
+            try:
+                self._kept.remove()
+            except OSError as error:
+                self.note(f"{self.tool}: cannot remove the checkpoint '{path}': {error.strerror}")
+        elif not self.quiet:
+            self.note(f"{self.tool}: checkpoint kept in '{path}'")
+        self._kept.close()
+        return goes_on
+
+    def next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
+        """Yield what to do next: continue, start again, or retry failures."""
+        first = "free some space and " if _is_full(reasons) else ""
+        if goes_on:
+            # A time that has come is over for the next run.
+            resume = self._command("--resume", ("--restart",), ("--stop-at",))
+            yield f"to continue, {first}run: {resume}" if resume else "to continue, add --resume"
+        elif code == StoppedEarly.exit_code and self._kept is None:
+            again = self._command(None, (), ("--stop-at",))
+            text = "no checkpoint was kept; to start over, "
+            yield f"{text}{first}run: {again}" if again else f"{text}{first}run it again"
+        elif self.by_kind and code == EntriesFailed.exit_code:
+            retry = None
+            if self._error_log is not None and self._signatures is None:
+                # A log that is read can't be written meanwhile, and is the list of what is copied.
+                listed = ("--error-log", "--retry-from", "--files-from", "--stop-at")
+                wanted = f"--retry-from={self._error_log}"
+                retry = self._command(wanted, ("--resume", "--restart"), listed)
+            text = "to retry only what failed, "
+            how = "use --error-log FILE and then --retry-from FILE"
+            yield f"{text}run: {retry}" if retry else f"{text}{how}"
+
+    def _command(
+        self, add: str | None, drop: Collection[str], drop_valued: Collection[str]
+    ) -> str | None:
+        """Return the command to run next; None if the copy was started by a program."""
+        if not self._words:
+            return None
+        from pcircle.cli.resume_command import command
+
+        return command(self.tool, self._words, add=add, drop=drop, drop_valued=drop_valued)
+
+    def _report(
+        self, code: int, total: Counters, reasons: tuple[str, ...], outcome: Outcome[Done]
+    ) -> Report:
+        return Report(
+            schema=SCHEMA,
+            tool=self.tool,
+            version=__version__,
+            exit_code=code,
+            dry_run=self._dry,
+            sources=tuple(map(show, self._sources)),
+            target=show(self._target),
+            not_kept=total.not_kept,
+            reasons=reasons,
+            signatures=tuple(Signed(show(path), text) for path, text in self._signed),
+            **self.fields(Report, total, outcome, earlier=(total.resumed, total.resumed_bytes)),
+        )
+
+    def _shown_target(self) -> str:
+        """Return the copy if there is one, else the directory of all copies."""
+        return show(self._roots[0].target_shown if len(self._roots) == 1 else self._target)
+
+    def summary(self, report: Report) -> str:
+        """Return the last line of the run."""
+        return summary(report, self._shown_target(), resumes=self._resumes)
+
+    @property
+    def _resumes(self) -> bool:
+        return self._kept is not None and self._kept.state.counts is not None
+
+    def document(self, report: Report) -> None:
+        """Write the JSON document, if requested."""
+        self.results.document(report)
+
+    def _tell(self, report: Report) -> int:
+        """Write the requested results; one that cannot be written is a failure."""
+        self.document(report)
+        signed = [each for each in report.signatures if each.signature is not None]
+        if signed:
+            self.results.text(f"{each.signature}  {each.path}\n".encode() for each in signed)
+        for root, each in enumerate(report.signatures):
+            if each.signature is None:
+                why = "" if self._signatures is None else self._signatures.why(root)
+                self.note(f"{self.tool}: no signature of '{each.path}': {why}")
+        if not self.quiet:
+            text = self.summary(report) + "\n"
+            if self.verbose:
+                text = self.shown_shares(report, report.entries) + text
+            Output(self.results.stream).write(text)  # said about the copy: no result
+        return worst((report.exit_code, self.results.code))
+
+
+def _is_full(reasons: Sequence[str]) -> bool:
+    """Return whether the job stopped for lack of space."""
+    full = os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)
+    return any(text in reason for text in full for reason in reasons)

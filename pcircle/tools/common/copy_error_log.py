@@ -1,0 +1,122 @@
+"""`--error-log`: a line of JSON for each failed entry; `--retry-from`: retrying these entries.
+
+`pcircle.jobs.error_log` describes how lines reach the file. A line has text for people, and
+percent-encoded data with which a program finds the entry again: the absolute paths of the SRC and
+of its copy, and the entry's path below both.
+
+A log is not trusted: a line of another form, of other roots, or with a path that could lead out of
+the roots refuses the run. `pcircle.fs.directories` ensures that no entry is reached through links.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from pcircle.cli.inputs import open_input
+from pcircle.core.errors import UsageError
+from pcircle.core.names import show
+from pcircle.fs.lists import Lists, record_of, sort
+from pcircle.fs.sorting import pieces, sorted_records
+from pcircle.jobs.error_log import decode, encode
+from pcircle.jobs.failures import Failure, LogLine, log_line
+from pcircle.ops.copy.tree.items import Notice
+from pcircle.ops.copy.tree.plan import DIRECTORY, Root
+from pcircle.tools.common.error_path import with_path
+
+_KEY_BYTES = 8
+
+
+class Line(LogLine, frozen=True):
+    """A failed entry in the log, with the absolute paths of the SRC and of its copy.
+
+    They are percent-encoded, like `entry`, the path below both.
+    """
+
+    source: str
+    target: str
+
+
+class Lines:
+    """Formats the lines of failures, on the rank on which they happen."""
+
+    def __init__(self, roots: Sequence[Root], directory: bytes) -> None:
+        self._roots = roots
+        self._sides = [tuple(map(encode, sides(root, directory))) for root in roots]
+
+    def of(self, notice: Notice) -> bytes:
+        """Return the line of a notice, or nothing if it is not a failure."""
+        return self._line(notice) if isinstance(notice, Failure) else b""
+
+    def _line(self, failure: Failure) -> bytes:
+        source, target = self._sides[failure.root]
+        plain = msgspec.structs.asdict(log_line(with_path(failure, self._roots)))
+        line = Line(**plain, source=source, target=target)
+        return msgspec.json.encode(line) + b"\n"
+
+
+def sides(root: Root, directory: bytes) -> tuple[bytes, bytes]:
+    """Return the absolute paths of a SRC and of its copy, which identify a root."""
+    return (
+        os.path.normpath(os.path.join(directory, root.source_shown)),
+        os.path.normpath(os.path.join(directory, root.target_shown)),
+    )
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """An entry to retry: its roots, and its path below them."""
+
+    source: bytes
+    target: bytes
+    entry: bytes
+
+
+def read_log(path: str) -> Iterator[Failed]:
+    """Return the entries of a log. UsageError."""
+    shown = show(os.fsencode(path))
+    try:
+        with open_input(path) as stream:
+            for number, line in enumerate(pieces(stream, b"\n"), 1):
+                if line.strip():
+                    yield _read_line(line, f"line {number} of '{shown}'")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"--retry-from: cannot read '{shown}': {reason}") from None
+
+
+def _read_line(data: bytes, where: str) -> Failed:
+    try:
+        line = msgspec.json.decode(data, type=Line)
+        failed = Failed(decode(line.source), decode(line.target), decode(line.entry))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        what = f"{where} does not describe a failed entry"
+        raise UsageError(f"--retry-from: {what}: {error}") from None
+    parts = failed.entry.split(b"/") if failed.entry else []
+    if b"\0" in failed.entry or not {b"", b".", b".."}.isdisjoint(parts):
+        raise UsageError(f"--retry-from: {where} names no path below SRC: '{show(failed.entry)}'")
+    return failed
+
+
+def select(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Lists:
+    """Return what to retry. UsageError if an entry has another root."""
+    keyed = sorted_records(_keyed(failed, roots, directory))
+    by_root = groupby(keyed, key=lambda record: record[:_KEY_BYTES])
+    return sort((int(key, 16), (each[_KEY_BYTES:] for each in some)) for key, some in by_root)
+
+
+def _keyed(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Iterator[bytes]:
+    """Return the records of entries with the numbers of their roots in front."""
+    numbers = {sides(root, directory): number for number, root in enumerate(roots)}
+    for entry in failed:
+        number = numbers.get((entry.source, entry.target))
+        if number is None:
+            raise UsageError(
+                "--retry-from: the log belongs to another copy, "
+                f"'{show(entry.source)}' to '{show(entry.target)}'"
+            )
+        if entry.entry and roots[number].kind != DIRECTORY:
+            raise UsageError(f"--retry-from: '{show(entry.source)}' is no longer a directory")
+        yield b"%0*x" % (_KEY_BYTES, number) + record_of(entry.entry, whole=True)

@@ -1,0 +1,576 @@
+"""The program of a copy, from its options to the tasks of its ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+
+from pcircle.cli.filters import now_ns, refuse_ageless
+from pcircle.cli.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
+from pcircle.cli.options import Common
+from pcircle.cli.program import ToolProgram, local_ranks, run_tool
+from pcircle.cli.results import open_output
+from pcircle.cli.times import Stop, limit_of
+from pcircle.core.errors import RankLost, StoppedEarly, UsageError
+from pcircle.core.guards import require
+from pcircle.core.names import show
+from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.data import When
+from pcircle.fs.directories import working_directory
+from pcircle.fs.safe_open import any_link
+from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.error_log import LogFile
+from pcircle.ops.checkpoint.resume import CheckpointOptions, CheckpointSession
+from pcircle.ops.copy.entry.overwrite import OverwriteOptions
+from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES
+from pcircle.ops.copy.tree.destination import resolve
+from pcircle.ops.copy.tree.journaled import JournaledCopy
+from pcircle.ops.copy.tree.layouts import demand, striping_of
+from pcircle.ops.copy.tree.plan import (
+    DEFAULT_LARGE_BYTES,
+    DIRECTORY,
+    Plan,
+    Root,
+)
+from pcircle.ops.copy.tree.resume import (
+    has_checkpoint,
+    is_worth_it,
+    keep,
+    left_behind,
+    none_found,
+    reached,
+)
+from pcircle.ops.copy.tree.task import CopyTask
+from pcircle.runtime import Observer, Task
+from pcircle.tools.common.copy_console import Console
+from pcircle.tools.common.copy_report import described
+from pcircle.walk.attributes import Attributes
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+    from pcircle.jobs.plan_output import PlanFile
+    from pcircle.ops.copy.tree.dry_run import DryTask
+    from pcircle.runtime.restart.output_log import OutputLog
+    from pcircle.tools.common.copy_error_log import Failed
+
+
+Links = Literal["all", "operands", "none"]
+
+
+class Options(Common, frozen=True, kw_only=True):
+    """The resolved options of a copy.
+
+    `tool` is the command. `target` None stands for `target_directory`. Sizes are in bytes, times in
+    seconds. With `files_from` and `deep`, listed directories include their contents. `links` are
+    the symbolic links to follow: all, sources ("operands") or none. `stripe` is the value of
+    `--stripe`. `unjoined` pairs options with operands that may be meant as their values; `words`
+    are the arguments as typed.
+    """
+
+    tool: str
+    sources: tuple[bytes, ...]
+    target: bytes
+    into: bool = False
+    exact: bool = False
+    keep: Keep = Keep()
+    chunk_bytes: int | None = None
+    dry: bool = False
+    links: Links = "none"
+    bytes_per_s: float | None = None
+    operations_per_s: float | None = None
+    reflink: When = "auto"
+    sparse: When = "auto"
+    existing: OverwriteOptions = OverwriteOptions()
+    retry_from: str | None = None
+    deep: bool = False
+    checkpoint: CheckpointOptions = CheckpointOptions()
+    verify: bool = False
+    sign: str | None = None
+    stripe: str | None = None
+    json_lines: str | None = None
+    list_out: str | None = None
+    stop: Stop = Stop()
+    unjoined: tuple[tuple[str, str], ...] = ()
+    words: tuple[str, ...] = ()
+
+
+class CopyProgram(ToolProgram):
+    """The program of a copy. Other tools that copy subclass it."""
+
+    plan_type: ClassVar[type[Plan]] = Plan
+    task_type: ClassVar[type[CopyTask]] = CopyTask
+    journaled_type: ClassVar[type[JournaledCopy]] = JournaledCopy
+    console_type: ClassVar[type[Console]] = Console
+    outlives_ranks: ClassVar[bool] = True
+    """Whether the job continues without a rank that was lost."""
+    lists_completely: ClassVar[bool] = False
+    """Whether a list of paths or patterns that may be truncated is refused."""
+
+    def __init__(self, options: Options, umask: int) -> None:
+        super().__init__()
+        self.name = options.tool
+        self._options = options
+        self._umask = umask
+        self._actions: LogFile | None = None
+        self._list: LogFile | None = None
+        self.planned: PlanFile | None = None  # of a tool that has plans
+        self._wish = options.checkpoint
+        self._kept: CheckpointSession | None = None
+        self._lists: Lists | None = None  # on rank 0
+        self._given: Lists | None = None  # of standard input
+        self.limit = limit_of(options.stop)
+        self.console: Console | None = None  # on rank 0
+        self.told: OutputLog | None = None  # where it may go on
+        self._former: Console | None = None
+        self.began_s: float | None = None  # where it is not the first run
+        self._size = 1
+        self._exact = False  # whether the target is the copy, and not where it goes
+
+    def going_on(self) -> Options | None:
+        """Return the options with which the job continues without lost ranks, or None.
+
+        The other ranks start again, from the checkpoint. So nothing must be known of what the lost
+        ranks held: a job that was killed altogether can be resumed at any moment
+        (`pcircle.ops.checkpoint`), and so can this one.
+        """
+        loss = None if self.console is None else self.console.loss
+        if loss is None:
+            return None
+        wish = msgspec.structs.replace(self._options.checkpoint, resume=loss.resumes, restart=False)
+        # DST means what it meant, although the copy may have made it.
+        how = {"into": not self._exact, "exact": self._exact}
+        jobs = self._size - len(loss.ranks)
+        return msgspec.structs.replace(self._options, jobs=jobs, checkpoint=wish, **how)
+
+    def follow(self, former: CopyProgram) -> None:
+        """Continue a program that has lost ranks, with its logs and its time. StoppedEarly."""
+        # What was measured from the beginning still is.
+        self.limit, self.began_s = former.limit, former.began_s
+        self.log, self._actions, self._list = former.log, former._actions, former._list
+        self.told, self._former, self._given = former.told, former.console, former._given
+        try:
+            require(self.told).begin_again()
+        except OSError as error:
+            raise StoppedEarly(f"cannot read temporary files: {error.strerror}") from error
+
+    def ended(self, code: int) -> int:
+        """Return the exit code of a job that does not continue."""
+        told = None if self.console is None else self.console.told
+        if code == RankLost.exit_code and self.outlives_ranks and told is not None:
+            return told  # who was lost after all had told what they did took nothing along
+        return code
+
+    def _may_go_on(self) -> bool:
+        """Return whether the job survives a loss: its ranks are local, and it can restart."""
+        options = self._options
+        if not self.outlives_ranks or options.dry:
+            return False
+        if self._kept is None and options.existing != OverwriteOptions():
+            return False  # what it has made would count as existing
+        return self._former is not None or local_ranks(options) > 1
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        options = self._options
+        _refuse_unusable(options)
+        refuse_ageless(options.wanted, options.sources)
+        rules = rules_of(options.filters, null=options.null, complete=self.lists_completely)
+        here = working_directory()
+        self._wish = reached(options.checkpoint)
+        log = options.retry_from
+        entries: Iterator[Failed] = iter(())
+        if log is not None:
+            from pcircle.tools.common.copy_error_log import read_log, select
+
+            entries = read_log(log)
+        failed = list(islice(entries, 1))
+        try:
+            roots = self._meant(self._roots(failed, here), here)
+        except UsageError as error:
+            raise _explained(error, options.unjoined) from None
+        if log is not None:
+            self._lists = select(chain(failed, entries), roots, here)
+        elif options.files_from is not None:
+            note = None if options.quiet else self.complain
+            self._lists = self._given or _listed(
+                options, options.files_from, roots, note, complete=self.lists_completely
+            )
+            if options.files_from == "-":  # it can be read once
+                self._given = self._lists
+        else:
+            self._lists = self.listing(roots)
+        return self._finished(self._decide(nodes, roots, rules, here))
+
+    def _decide(
+        self, nodes: Sequence[int], roots: tuple[Root, ...], rules: Any, here: bytes
+    ) -> Plan:
+        """Return the plan without its checkpoint. UsageError."""
+        options = self._options
+        kept = demand(options.stripe, options.keep)
+        plan: Plan = self.plan_type(
+            roots=roots,
+            tool=options.tool,
+            keep=kept,
+            large_bytes=_large_bytes(options),
+            chunk_bytes=options.chunk_bytes,
+            token=os.urandom(4).hex().encode(),
+            umask=self._umask,
+            directory=here,
+            one_node=len(set(nodes)) == 1,
+            dry=options.dry,
+            say_each=options.dry and options.verbose > 0,
+            reflink=options.reflink,
+            sparse=options.sparse,
+            existing=options.existing,
+            listed=None if self._lists is None else self._lists.digest,
+            rules=rules,
+            follow=options.links == "all",
+            one_file_system=options.one_file_system,
+            bytes_per_s=options.bytes_per_s,
+            operations_per_s=options.operations_per_s,
+            verify=options.verify,
+            sign=options.sign,
+            striping=striping_of(options.stripe, kept, roots),
+            threads=options.threads,
+            wanted=_of_retry(options.wanted) if options.retry_from else options.wanted,
+            now_ns=now_ns(),
+            acts=self._acts(roots),
+            strict=options.strict_operands,
+            retries=options.retry_from is not None,
+            **self.decided(roots),
+        )
+        return plan
+
+    def _finished(self, plan: Plan) -> bytes:
+        """Return the encoded plan with its checkpoint."""
+        plan = self._with_checkpoint(plan)
+        self._open_logs()  # last of all: a refused run leaves the old ones alone
+        return msgspec.msgpack.encode(plan)
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        """Return a further list of paths, or None for all. UsageError."""
+        return None
+
+    def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
+        """Return more fields of the plan, decided on rank 0. UsageError."""
+        return {}
+
+    def _open_logs(self) -> None:
+        options = self._options
+        if self._former is not None:
+            return  # they are open
+        self.begin_log(options.error_log)
+        if options.json_lines is not None:
+            self._actions = LogFile(open_output(options.json_lines, "--json-lines"))
+        if options.list_out is not None:
+            self._list = LogFile(open_output(options.list_out, "--list-out"))
+
+    def _acts(self, roots: tuple[Root, ...]) -> Wanted:
+        """Return the requested output of actions. UsageError if a list is not possible."""
+        options = self._options
+        end = b""
+        if options.list_out is not None:
+            if len(roots) != 1 or roots[0].kind != DIRECTORY:
+                raise UsageError("--list-out requires one SRC, a directory")
+            end = b"\0" if options.null else b"\n"
+        return Wanted(options.json_lines is not None, end)
+
+    def _with_checkpoint(self, plan: Plan) -> Plan:
+        """Return the plan with its checkpoint, if it keeps one."""
+        if plan.strict:
+            _refuse_elsewhere(plan.roots)
+        if not self._wish.never and is_worth_it(plan):
+            self._kept = keep(plan, self._wish)
+            if self._kept is not None:
+                plan = _resumed(plan, self._kept)
+        if not self._options.quiet:
+            self._say_what_is_found(plan.roots)
+        return plan
+
+    def _say_what_is_found(self, roots: Sequence[Root]) -> None:
+        """Report that --resume has found nothing, and checkpoints of other copies."""
+        kept = self._kept
+        if kept is None or (kept.plan.run == 1 and not kept.plan.stale):
+            if self._wish.resume:
+                shown = self._options.target
+                exact = self._options.into or self._options.exact
+                self.complain(none_found(roots, roots[0].target_shown if exact else shown))
+            for remark in () if kept is None else left_behind(kept):
+                self.complain(described(remark))
+
+    def withdraw(self) -> None:
+        if self._kept is not None:
+            self._kept.abandon()
+
+    def _roots(self, failed: Sequence[Failed], here: bytes) -> tuple[Root, ...]:
+        """Return the destination of each SRC.
+
+        For a retry of failures DST has its earlier meaning, although it exists now.
+        """
+        options = self._options
+        sources, target = options.sources, options.target
+        follow, force = options.links != "none", options.existing.force
+        into, exact = options.into, options.exact
+        roots = resolve(sources, target, into=into, exact=exact, follow=follow, force=force)
+        if failed and len(sources) == 1 and not (into or exact):
+            from pcircle.tools.common.copy_error_log import sides
+
+            wanted = (failed[0].source, failed[0].target)
+            if sides(roots[0], here) != wanted:
+                exactly = resolve(sources, target, exact=True, follow=follow, force=force)
+                if sides(exactly[0], here) == wanted:
+                    return exactly
+        return roots
+
+    def _meant(self, roots: tuple[Root, ...], here: bytes) -> tuple[Root, ...]:
+        """Return the roots; those of an interrupted copy if DST exists only because of it."""
+        options = self._options
+        wish = self._wish
+        if len(roots) > 1 or options.into or options.exact or wish.never:
+            return roots
+        if roots[0].target_shown == options.target:  # as it is meant then, too
+            return roots
+        if has_checkpoint(roots, here, wish):
+            return roots
+        follow, force = options.links != "none", options.existing.force
+        operands = options.sources, options.target
+        try:
+            exactly = resolve(*operands, exact=True, follow=follow, force=force)
+        except UsageError:
+            return roots
+        return exactly if has_checkpoint(exactly, here, wish) else roots
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        self._size = size
+        decided = msgspec.msgpack.decode(plan, type=self.plan_type)
+        lists = self._lists if rank == 0 else None
+        if decided.sign is not None:
+            from pcircle.ops.digest.algorithms import ensure_usable
+
+            ensure_usable(decided.sign, rank)
+        if decided.dry:
+            dry = self.dry_type()(decided, rank, size, lists)
+            self.close, dry.line_of = dry.close, self._line_of(decided)
+            return dry
+        if decided.journal is not None:
+            task = self._journaled(decided, rank, size, lists)
+        else:
+            task = self.task_type(decided, rank, size, lists)
+        self.close, task.line_of = task.close, self._line_of(decided)
+        return task
+
+    def dry_type(self) -> type[DryTask]:
+        """Return the task of a dry run."""
+        from pcircle.ops.copy.tree.dry_run import DryTask
+
+        return DryTask
+
+    def _journaled(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> CopyTask:
+        """Return a copy with a checkpoint. StoppedEarly on a rank that cannot access it."""
+        try:
+            return self.journaled_type(plan, rank, size, self._kept, lists)
+        except OSError as error:
+            shown = show(require(plan.journal).path)
+            text = f"rank {rank} cannot use the checkpoint '{shown}'"
+            reason = f"{text}, which must be visible to all ranks: {error.strerror}"
+            raise StoppedEarly(reason) from error
+
+    def _line_of(self, plan: Plan) -> Callable[[Any], bytes] | None:
+        """Return the formatter of the error log, if there is one."""
+        if self._options.error_log is None:
+            return None
+        from pcircle.tools.common.copy_error_log import Lines
+
+        return Lines(plan.roots, plan.directory).of
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        options = self._options
+        signatures = None
+        roots = msgspec.msgpack.decode(plan, type=Plan).roots
+        self._exact = roots[0].target_shown == options.target and not options.into
+        if options.sign is not None:
+            from pcircle.tools.common.signing_report import Signatures
+
+            signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
+        self.console = self.console_type(
+            self.name,
+            options,
+            self.log,
+            dry=options.dry,
+            sources=options.sources,
+            target=options.target,
+            roots=roots,
+            kept=self._kept,
+            signatures=signatures,
+            words=options.words,
+            actions=self._actions,
+            listed=self._list,
+            planned=self.planned,
+        )
+        self.console.may_go_on = self._may_go_on()
+        if self.console.may_go_on:
+            if self.told is None:
+                from pcircle.runtime.restart.output_log import OutputLog
+
+                self.told = OutputLog()
+            self.console.follow(self.told, self._former)
+        self.began_s = self.console.began_s = self.began_s or self.console.began_s
+        return self.console
+
+
+def _refuse_elsewhere(roots: Sequence[Root]) -> None:
+    """Raise UsageError if an operand was replaced by a link since it was checked."""
+    for root in roots:
+        for holder, name, shown in (
+            (root.source_holder, root.source_name, root.source_shown),
+            (root.target_holder, root.target_name, root.target_shown),
+        ):
+            refuse_elsewhere(os.path.join(holder, name), shown)
+
+
+def _of_retry(wanted: Attributes) -> Attributes:
+    """Return the filters of a retry: the times of failed entries may have changed since."""
+    return msgspec.structs.replace(wanted, newer=None, older=None)
+
+
+def run_copy(options: Options, made: Callable[[Any, int], CopyProgram] = CopyProgram) -> int:
+    """Run a copy whose program is `made` of options and umask; return the exit code."""
+    if options.reflink == "always" and options.sparse != "auto":
+        raise UsageError("--reflink=always requires --sparse=auto")
+    if options.reflink == "always" and options.verify:
+        raise UsageError("--reflink=always cannot be combined with --verify")
+    if options.sign is not None:
+        _check_signature(options)
+    if options.retry_from is not None and options.files_from is not None:
+        raise UsageError("--retry-from cannot be combined with --files-from")
+    if options.list_out is not None and options.list_out in (
+        options.json_lines,
+        options.files_from,
+    ):
+        raise UsageError(f"--list-out: '{options.list_out}' is used by another option")
+    if options.list_out is not None and options.verify:
+        raise UsageError("--list-out cannot be combined with --verify")
+    if options.wanted.by_time == "atime" and options.checkpoint.resume:
+        raise UsageError(
+            "--resume cannot be combined with --by-time=atime: the copy has changed the access "
+            "times that it goes by; to start over, --restart"
+        )
+    demand(options.stripe, options.keep)  # that it makes sense
+    _import_ahead(options)
+    # Directories must be entered and files reopened before they get their final modes.
+    umask = os.umask(0o077)
+    os.umask(umask & ~0o700)
+    try:
+        with any_link(options.insecure_links):
+            return _run(options, made, umask)
+    finally:
+        os.umask(umask)
+
+
+def _run(options: Options, made: Callable[[Any, int], CopyProgram], umask: int) -> int:
+    """Run the copy, again with fewer ranks as long as ranks are lost; return the exit code."""
+    program = made(options, umask)
+    while True:
+        code = run_tool(program, options)
+        further = program.going_on()
+        if further is None:
+            return program.ended(code)
+        options, former = further, program
+        program = made(options, umask)
+        program.follow(former)
+
+
+def _refuse_unusable(options: Options) -> None:
+    """Raise UsageError for loose operands, an unusable algorithm or an unwritable result file."""
+    if options.strict_operands:
+        refuse_loose((*options.sources, options.target))
+    if options.sign is not None:
+        from pcircle.ops.digest.algorithms import get_algorithm  # few copies are signed
+
+        try:
+            get_algorithm(options.sign)
+        except ValueError as error:
+            raise UsageError(f"--signature: {error}") from None
+    if options.json is not None:
+        from pcircle.cli import json_output as jsonout
+
+        jsonout.check(options.json)
+
+
+def _import_ahead(options: Options) -> None:
+    """Import what only this job needs before ranks are forked, so each need not."""
+    if local_ranks(options) > 1 and not options.checkpoint.never:
+        import pcircle.ops.checkpoint.shared_board
+    if options.verify:
+        import pcircle.ops.copy.tree.verify
+    if options.dry:
+        import pcircle.ops.copy.tree.dry_run  # noqa: F401
+    if options.sign is not None:
+        from pcircle.ops.digest.algorithms import import_early
+
+        import_early(options.sign)
+
+
+def _resumed(plan: Plan, kept: CheckpointSession) -> Plan:
+    """Return the plan of a copy with this checkpoint."""
+    journal = kept.plan
+    return msgspec.structs.replace(
+        plan,
+        journal=journal,
+        large_bytes=kept.large_bytes,
+        since_ns=journal.since_ns if journal.stale else None,
+        now_ns=journal.now_ns,
+    )
+
+
+def _listed(
+    options: Options,
+    name: str,
+    roots: tuple[Root, ...],
+    note: Callable[[str], None] | None,
+    *,
+    complete: bool,
+) -> Lists:
+    """Return the paths of --files-from. UsageError."""
+    if len(roots) != 1 or roots[0].kind != DIRECTORY:
+        raise UsageError("--files-from requires one SRC, a directory")
+    paths = read_paths(name, null=options.null, whole=options.deep, note=note, complete=complete)
+    from pcircle.fs.lists import sort  # few runs have a list
+
+    return sort([(0, paths)])
+
+
+def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageError:
+    """Return the error, or a better one if a source was meant as the value of an option."""
+    for option, word in unjoined:
+        if f"source '{word}': " in str(error):
+            return UsageError(f"{option} takes its value with '=': {option}={word}")
+    return error
+
+
+def _check_signature(options: Options) -> None:
+    """Raise UsageError if the signature does not exist, or not for such a copy."""
+    from pcircle.ops.digest.algorithms import check_name
+
+    try:
+        check_name(require(options.sign))
+    except ValueError as error:
+        raise UsageError(f"--signature: {error}") from None
+    if options.reflink == "always":
+        raise UsageError("--signature cannot be combined with --reflink=always")
+    if options.dry:
+        raise UsageError("--signature cannot be combined with --dry-run")
+    if options.retry_from is not None:
+        raise UsageError("--signature cannot be combined with --retry-from")
+
+
+def _large_bytes(options: Options) -> int:
+    """Return the size above which files are copied in chunks."""
+    most = min(DEFAULT_LARGE_BYTES, options.chunk_bytes or DEFAULT_LARGE_BYTES)
+    if options.bytes_per_s is None:
+        return most
+    # One rank has a share of the rate, all of them have all of it.
+    return min(most, max(CHUNK_UNIT_BYTES, int(options.bytes_per_s)))

@@ -1,0 +1,146 @@
+"""The result of a copy: its model, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pcircle.cli.console import miscounted, unsettled
+from pcircle.cli.report import FailedEntry, ReadReport, Signed, plural
+from pcircle.core.names import show
+from pcircle.core.units import format_count, format_duration, format_rate, format_size
+from pcircle.ops.copy.entry.counts import HARD_LINKS
+from pcircle.ops.copy.tree.counters import Counters, totals
+from pcircle.ops.copy.tree.items import Remark
+from pcircle.runtime import RankReport
+
+SCHEMA = 1
+
+_NOT_HELD = "destination does not support them, or they cannot be read"
+
+
+class Report(ReadReport, frozen=True):
+    """The result of a copy; `entries` counts copied entries.
+
+    `not_kept` counts entries by kind of attribute that could not be kept. `special_skipped` counts
+    special files left out without -a, not included in `skipped`. `directories_created` and
+    `directories_touched` are parts of `directories`: new ones, and existing ones whose attributes
+    were updated; in a resumed run they include those of an earlier run that were not completed.
+    `resumed` counts entries of an earlier run; they and their bytes are included in the counts, but
+    not in the rates.
+    """
+
+    dry_run: bool
+    sources: tuple[str, ...]
+    target: str
+    found: int
+    not_kept: dict[str, int]
+    skipped: int
+    special_skipped: int
+    resumed: int
+    resumed_bytes: int
+    directories_created: int = 0
+    directories_touched: int = 0
+    signatures: tuple[Signed, ...] = ()
+
+
+def described(remark: Remark) -> str:
+    """Return a remark in one line, with its path."""
+    path = f"'{show(remark.path)}'"
+    if "{}" in remark.text:
+        return remark.text.replace("{}", path, 1)
+    return f"{path} {remark.text}"
+
+
+def describe_losses(not_kept: dict[str, int]) -> list[str]:
+    """Return a line for each kind of attribute that could not be kept."""
+    return [
+        f"{kind} of {plural(count, 'entry', 'entries')} were not kept: "
+        + ("each became a separate file" if kind == HARD_LINKS else _NOT_HELD)
+        for kind, count in not_kept.items()
+    ]
+
+
+def account(
+    total: Counters, reports: Sequence[RankReport], failures: Sequence[FailedEntry]
+) -> str | None:
+    """Return an error if the counts of a successful job disagree, else None.
+
+    Entries are counted as found where the source is read, and as settled where the target is
+    written; so are bytes if no entry has failed. A report file then has all counts.
+    """
+    text = unsettled(total)
+    if not text and not total.failed and total.bytes_found != total.bytes_done:
+        text = f"{total.bytes_found} bytes were found, but {total.bytes_done} accounted for"
+    known = [f"all ranks: {total}"]
+    known += [f"rank {report.rank}: {totals(report.counts)}" for report in reports]
+    known += [f"failed: {failure}" for failure in failures]
+    return miscounted(text, "\n".join(known)) if text else None
+
+
+def summary(
+    report: Report,
+    target: str | None = None,
+    touched: int = 0,
+    idle: str = "nothing to do",
+    *,
+    resumes: bool = False,
+) -> str:
+    """Return the last line of a run: entries, bytes, destination, time, rates.
+
+    `touched` entries other than directories had only their attributes set; `idle` is printed if
+    nothing else was done. In a run that `resumes`, all directories count as copied, because an
+    earlier run may have made them.
+    """
+    resumes = resumes or report.resumed > 0
+    made = report.directories if resumes else report.directories_created
+    touched += 0 if resumes else report.directories_touched
+    checked = report.directories - made
+    there = report.target if target is None else target
+    took = f"in {format_duration(report.elapsed_s)}"
+    stay = [f"{plural(report.skipped, 'entry', 'entries')} skipped"] if report.skipped else []
+    stay += [f"{plural(checked, 'directory', 'directories')} checked"] if checked else []
+    some = plural(touched, "entry", "entries")
+    is_set = f"would set attributes of {some}" if report.dry_run else f"attributes of {some} set"
+    if _was_idle(report):
+        done = is_set if touched else idle
+        done = f"{done}: {', '.join(stay)} in '{there}' {took}" if stay else f"{done} {took}"
+    else:
+        stay += [is_set] if touched else []
+        done = f"{_copied(report, made)} to '{there}' {took}"
+        if not report.dry_run:
+            share = 1 - checked / report.entries if report.entries else 1.0
+            rate = format_count(round(report.entries_per_s * share))
+            done = f"{done}: {format_rate(report.bytes_per_s)}, {rate} entries/s"
+        if stay:
+            done = f"{', '.join(stay)}; {done}"
+    if report.special_skipped:
+        left_out = plural(report.special_skipped, "special file", "special files")
+        done = f"{left_out} skipped; {done}"
+    if report.failed:
+        done = f"{plural(report.failed, 'entry', 'entries')} failed; {done}"
+    if report.resumed:
+        size = format_size(report.resumed_bytes)
+        earlier = plural(report.resumed, "entry", "entries")
+        done = f"{done}; of these, {earlier} and {size} by an earlier run"
+    return done
+
+
+def _copied(report: Report, made: int) -> str:
+    """Return what was copied, or would be, with this number of directories."""
+    kinds = [
+        plural(report.files, "file", "files"),
+        plural(made, "directory", "directories"),
+        plural(report.links, "link", "links"),
+    ]
+    if report.special:
+        kinds.append(plural(report.special, "special file", "special files"))
+    verb = "would copy" if report.dry_run else "copied"
+    entries = plural(report.entries - report.directories + made, "entry", "entries")
+    return f"{verb} {entries} ({', '.join(kinds)}), {format_size(report.bytes)}"
+
+
+def _was_idle(report: Report) -> bool:
+    """Return whether everything was up to date."""
+    if report.failed or report.exit_code:
+        return False
+    return not (report.files or report.links or report.special or report.directories_created)

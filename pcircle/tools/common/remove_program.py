@@ -1,0 +1,89 @@
+"""Restart of a removal after a rank was lost, with correct counts.
+
+Each thread writes down in shared memory what it removes before it does so
+(`pcircle.ops.remove.removal_log`). That gives the counts of a killed rank, but no names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.guards import require
+from pcircle.jobs.change_task import ChangeProgram
+from pcircle.ops.remove.plan import RemovalPlan
+from pcircle.walk.attributes import ANY
+
+if TYPE_CHECKING:
+    from pcircle.ops.remove.removal_log import RemovalLog
+
+_NOT_RESTARTABLE = (
+    "bytes",
+    "trash",
+    "empty_trash",
+    "files_from",
+    "apply",
+    "empty_dirs",
+    "keep_times",
+)
+_UNKNOWN = "a rank was lost, and what it has removed cannot be counted; run it again"
+
+
+class RestartableRemoval(ChangeProgram):
+    """A program for removals whose only result is how much was removed."""
+
+    plan_type = RemovalPlan
+
+    def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
+        super().__init__(typed, paths, **more)
+        self._log: RemovalLog | None = None
+        self._previous_log: RemovalLog | None = None  # log of the run that lost ranks
+        self._previous_counts: Counter[str] = Counter()  # counts of the runs that lost ranks
+
+    def outlives(self) -> bool:
+        """Return whether counts suffice and the names of removed entries are not needed."""
+        typed, plain = self.typed, self.options.wanted == ANY
+        named = typed.verbose or typed.json_lines is not None or typed.list_out is not None
+        given = [name for name in _NOT_RESTARTABLE if getattr(typed, name)]
+        return super().outlives() or (plain and not (named or given))
+
+    def share(self, ranks: int) -> None:
+        from pcircle.ops.remove.removal_log import RemovalLog
+
+        self._previous_log, self._log = self._log, RemovalLog(ranks)
+
+    def task(self, plan: bytes, rank: int, size: int) -> Any:
+        task: Any = super().task(plan, rank, size)
+        task.removal_log = self._log if self.outlives() else None
+        return task
+
+    def prepare_again(self, plan: bytes, ranks: int) -> bytes:
+        decided = msgspec.msgpack.decode(super().prepare_again(plan, ranks), type=RemovalPlan)
+        try:
+            removed = require(self._previous_log).count_removed(decided.roots, decided.directory)
+        except OSError as error:
+            raise StoppedEarly(f"{_UNKNOWN}: {error.strerror}") from error
+        if removed is None:
+            raise StoppedEarly(_UNKNOWN)
+        self._previous_counts.update(removed)
+        gone = [
+            number
+            for number, root in enumerate(decided.roots)
+            if not os.path.lexists(
+                os.path.join(decided.directory, root.holder, root.name or root.within)
+            )
+        ]
+        return msgspec.msgpack.encode(msgspec.structs.replace(decided, gone=tuple(gone)))
+
+    def with_former(self, total: Any) -> Any:
+        """Add the counts of the runs that lost ranks to those of the last run."""
+        for name, count in self._previous_counts.items():
+            setattr(total, name, getattr(total, name) + count)
+            total.found += count
+        return total

@@ -1,0 +1,1 @@
+"""`python -m pcircle.scale`: the model of the engine at scale, as a command."""

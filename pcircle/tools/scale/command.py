@@ -1,0 +1,126 @@
+"""The simulator from what was typed to the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+
+from pcircle.cli import json_output as jsonout
+from pcircle.cli.output import Output
+from pcircle.cli.results import Results
+from pcircle.core.errors import UsageError
+from pcircle.core.values import invalid, number, parse_number, positive
+from pcircle.simulation.job import Figures, Task, play_tree
+from pcircle.simulation.machine import Machine, Policy
+from pcircle.tools.scale.report import table
+
+MAX_RANKS = 1 << 20
+MAX_ITEMS = 20_000_000
+_MAX_ENTRIES = 10**13
+_LATENCY_US = {"ethernet": 40.0, "infiniband": 3.0}
+_MAX_TIME = 1e9
+_MAX_DIGITS = 2  # of an exponent
+_ITEMS_PER_RANK = 100
+
+
+class Document(msgspec.Struct, frozen=True):
+    """The figures as JSON."""
+
+    schema: int
+    task: Task
+    machine: Machine
+    policy: Policy
+    seed: int
+    jobs: list[Figures]
+
+
+def scale_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    if typed.operands:
+        raise UsageError(f"extra operand '{typed.operands[0]}'")
+    ranks = [_count("--ranks", each, MAX_RANKS) for each in typed.ranks.split(",")]
+    machine, policy = _machine(typed), Policy()
+    task = _task(typed, max(ranks))
+    seed = _seed(typed.seed)
+    if typed.json is not None:
+        jsonout.check(typed.json)
+    tree = task.tree(seed)
+    jobs = [play_tree(tree, task, each, machine, policy, seed) for each in ranks]
+    results = Results("pcircle.scale", typed.json, Output(sys.stderr).line)
+    results.document(Document(1, task, machine, policy, seed, jobs))
+    if typed.json != "-":
+        results.text([table(task, jobs).encode()])
+    return results.code
+
+
+def _task(typed: argparse.Namespace, ranks: int) -> Task:
+    given = {"--items": typed.items, "--item-ms": typed.item_ms}
+    other = {"--files": typed.files, "--dirs": typed.dirs}
+    is_files = typed.shape == "files"
+    for option, value in (given if is_files else other).items():
+        if value is not None:
+            raise UsageError(f"{option} cannot be combined with --shape {typed.shape}")
+    batch = _count("--batch", typed.batch, 10**6)
+    if not is_files:
+        items = _ITEMS_PER_RANK * ranks
+        if typed.items is not None:
+            items = _count("--items", typed.items, _MAX_ENTRIES)
+        _refuse_many(items, "lower --items or --ranks")
+        item_ms = "100" if typed.item_ms is None else typed.item_ms
+        item_s = _time("--item-ms", item_ms, 1e-3)
+        return Task(typed.shape, 0, 0, batch, 0.0, items, item_s, typed.times)
+    entries = _count("--files", "1e6" if typed.files is None else typed.files, _MAX_ENTRIES)
+    directories = max(1, entries // 100)
+    if typed.dirs is not None:
+        directories = _count("--dirs", typed.dirs, _MAX_ENTRIES)
+    _refuse_many(directories + entries // batch, "lower --files and --dirs, or raise --batch")
+    entry_s = _time("--stat-us", typed.stat_us, 1e-6)
+    return Task(typed.shape, entries, directories, batch, entry_s, times=typed.times)
+
+
+def _refuse_many(items: int, advice: str) -> None:
+    if items > MAX_ITEMS:
+        raise UsageError(
+            f"{items:,} items are too many to simulate (at most {MAX_ITEMS:,}): {advice}"
+        )
+
+
+def _machine(typed: argparse.Namespace) -> Machine:
+    far_us = str(_LATENCY_US[typed.network]) if typed.latency_us is None else typed.latency_us
+    return Machine(
+        ranks_per_node=_count("--ranks-per-node", typed.ranks_per_node, MAX_RANKS),
+        far_s=_time("--latency-us", far_us, 1e-6),
+        message_s=_time("--message-us", typed.message_us, 1e-6),
+        look_s=_time("--look-ms", typed.look_ms, 1e-3, allow_zero=True),
+    )
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise invalid("--seed", text, "must be a whole number")
+    return int(text)
+
+
+def _count(option: str, text: str, most: int) -> int:
+    """A whole number of at least 1, which may be written as 1e9."""
+    mantissa, e, exponent = text.lower().partition("e")
+    digits = mantissa.replace(".", "", 1)
+    if not (e and digits.isdecimal() and exponent.isdecimal() and len(exponent) <= _MAX_DIGITS):
+        return positive(option, text, most)
+    value = float(text)
+    if value < 1 or value != value // 1:
+        raise invalid(option, text, "must be a positive integer")
+    if value > most:
+        raise invalid(option, text, f"must be at most {most:,}")
+    return int(value)
+
+
+def _time(option: str, text: str, unit_s: float, *, allow_zero: bool = False) -> float:
+    value = number(option, text, parse_number)
+    if not (0 < value <= _MAX_TIME or (allow_zero and value == 0)):
+        raise invalid(
+            option, text, "must not be negative" if allow_zero else "must be greater than 0"
+        )
+    return value * unit_s

@@ -1,1 +1,0 @@
-"""The work of a rank in a copy: each kind of item, and its results."""

@@ -1,1 +1,0 @@
-"""The parts of one worker thread of a copy, each with no more than it needs."""
