@@ -34,7 +34,7 @@ from pcircle.threads.load_limit import TurnTaking
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.pacing import paced
 from pcircle.walk.roots import Root, open_roots, root_of
 from pcircle.walk.seeds import seeds

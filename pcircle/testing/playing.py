@@ -12,8 +12,8 @@ import msgspec
 from pcircle.circle import EngineSettings
 from pcircle.core.errors import Defect, worst
 from pcircle.runtime.task import Task
-from pcircle.testing.crew import Crew, Here, virtual_time
-from pcircle.testing.drawing import draw_nasty, draw_nodes, draw_settings
+from pcircle.testing.fibers import Crew, Here, virtual_time
+from pcircle.testing.random_cases import draw_nasty, draw_nodes, draw_settings
 from pcircle.testing.rank import Ears, SimRank
 from pcircle.testing.state import SharedState
 from pcircle.testing.violation import Violation

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
-from pcircle.testing.crew import Crew, Fibre
+from pcircle.testing.fibers import Crew, Fibre
 from pcircle.testing.stepwise import Ended
 from pcircle.threads.pool import PoolFuture, WorkerPool
 

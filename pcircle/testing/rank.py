@@ -16,7 +16,7 @@ from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Context, Observer, Outcome, Task
 from pcircle.runtime.worker_channel import WorkerChannel
-from pcircle.testing.crew import Crew
+from pcircle.testing.fibers import Crew
 from pcircle.testing.pool import SimLine, SimPool
 from pcircle.testing.watch import Inspector, Watch, described, short
 from pcircle.threads.pool import WorkerPool

@@ -15,7 +15,7 @@ from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.runtime import Context
 from pcircle.threads.load_limit import TurnTaking
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import batches
 

@@ -15,7 +15,7 @@ from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block, DirectoryBatch, blocks
 from pcircle.runtime import Context
 from pcircle.walk.items import Place
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 
 P = TypeVar("P")
 

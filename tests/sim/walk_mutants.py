@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pcircle.runtime import Context
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.walker import Walker
 
 

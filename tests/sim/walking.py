@@ -41,7 +41,7 @@ from pcircle.circle.messages import (
 from pcircle.runtime import Context
 from pcircle.testing.stepwise import Stepwise
 from pcircle.walk.items import Batch, Place, Tree, handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker
 from tests.sim.cases import Case

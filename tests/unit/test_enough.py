@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from pcircle.runtime import Context
-from pcircle.walk import opened
-from pcircle.walk.opened import Gathering
+from pcircle.walk import open_directory as opened
+from pcircle.walk.open_directory import Gathering
 
 
 @pytest.mark.parametrize(

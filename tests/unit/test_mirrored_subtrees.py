@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pcircle.tools.fmirror.work import subtrees
-from pcircle.tools.fmirror.work.quick import Equal
 from pcircle.tools.fmirror.work.subtrees import Subtrees
+from pcircle.tools.fmirror.work.unchanged import Equal
 
 Tree = dict[bytes, Any]
 """Directories by name; one without an entry of its own has three files."""

@@ -20,9 +20,9 @@ from pcircle.tools.fsum.items import Part
 from pcircle.tools.fsum.plan import Plan
 from pcircle.tools.fsum.reader import Reader
 from pcircle.tools.fsum.visitor import SumVisitor
-from pcircle.walk import opened as module
+from pcircle.walk import open_directory as module
 from pcircle.walk.items import Batch, Place
-from pcircle.walk.opened import Gathering
+from pcircle.walk.open_directory import Gathering
 from pcircle.walk.visitor import Names
 
 SMALL, LARGER = 100, 200 << 10

@@ -21,7 +21,7 @@ from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.runtime import Context
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
-from pcircle.walk.opened import Gathering, Open, child_of
+from pcircle.walk.open_directory import Gathering, Open, child_of
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker
 

@@ -15,10 +15,10 @@ import pytest
 
 from pcircle.fs import scan
 from pcircle.fs.lists import record_of, sort
-from pcircle.walk import opened as opened_module
+from pcircle.walk import open_directory as opened_module
 from pcircle.walk import walker as walker_module
 from pcircle.walk.items import Tree
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.walker import Walker
 
 from .scheduling import Clock, Job, Odds, Paths, World, Wrong

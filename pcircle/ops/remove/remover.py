@@ -41,9 +41,9 @@ from pcircle.ops.remove.plan import WHOLE, RemovalCounters, RemovalPlan
 from pcircle.ops.remove.trash import move_to_run
 from pcircle.runtime import Context
 from pcircle.walk.attributes import LETTERS, test_of_directory
-from pcircle.walk.choosing import choosing
+from pcircle.walk.filter import choosing
 from pcircle.walk.items import Batch, Tree
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 

@@ -21,7 +21,7 @@ from pcircle.fs.openat2 import opener
 from pcircle.fs.scan import Steadiness, blocks, encoded, listed_first, rewound
 from pcircle.fs.write_access import Obstacle, WriteAccess, open_admitted
 from pcircle.walk.attributes import LETTERS
-from pcircle.walk.choosing import Choose
+from pcircle.walk.filter import Choose
 
 _ABOVE = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)

@@ -19,10 +19,10 @@ from pcircle.jobs.failures import Failure
 from pcircle.jobs.plan_file import Planned, head, read_plan
 from pcircle.jobs.tree_task import resolve
 from pcircle.runtime import Outcome
-from pcircle.tools.fchmod import telling
-from pcircle.tools.fchmod.asking import asked_of
+from pcircle.tools.fchmod import report as telling
 from pcircle.tools.fchmod.entries.state import check_mark
 from pcircle.tools.fchmod.operands import root_of
+from pcircle.tools.fchmod.options import asked_of
 from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
 from pcircle.tools.fchmod.task import ModeTask
 from pcircle.walk.roots import Root

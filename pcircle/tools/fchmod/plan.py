@@ -4,7 +4,7 @@
 import msgspec
 
 from pcircle.jobs.change_task import ChangeCounters, ChangePlan
-from pcircle.tools.fchmod.entries.wish import Wish
+from pcircle.tools.fchmod.entries.request import Wish
 
 
 class ModePlan(ChangePlan, frozen=True, kw_only=True):

@@ -39,14 +39,14 @@ from pcircle.tools.fchmod.entries.calls import (
     target_of,
 )
 from pcircle.tools.fchmod.entries.quick import CAPACITY, Quick
+from pcircle.tools.fchmod.entries.resolve import Wisher
 from pcircle.tools.fchmod.entries.state import State, state_of
-from pcircle.tools.fchmod.entries.wishing import Wisher
 from pcircle.tools.fchmod.plan import Counters
 from pcircle.walk.attributes import LETTERS, test_of_directory
-from pcircle.walk.choosing import choosing
+from pcircle.walk.filter import choosing
 from pcircle.walk.following import descent
 from pcircle.walk.items import Batch, Place
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 from pcircle.walk.walker import batches
 

@@ -11,7 +11,7 @@ from pcircle.cli.tree_program import TreeConsole
 from pcircle.core.errors import IntegrityError, StoppedEarly, worst
 from pcircle.jobs.error_log import LogFile
 from pcircle.runtime import Outcome
-from pcircle.tools.fdiff.deferred import Groups, Moves, tell_groups
+from pcircle.tools.fdiff.hard_links_and_moves import Groups, Moves, tell_groups
 from pcircle.tools.fdiff.plan import Alone, Counters, DiffPlan, Linked, Matched
 from pcircle.tools.fdiff.telling import FirstFound, Telling
 from pcircle.tools.fdiff.work.manifests import compare_manifests

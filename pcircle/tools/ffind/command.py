@@ -79,7 +79,7 @@ class FindProgram(ChangeProgram):
 
     def _kept_roots(self, paths: tuple[bytes, ...]) -> tuple[Root, ...]:
         """Return the roots in an index. Pruning makes the search sequential."""
-        from pcircle.tools.ffind.keeping import kept
+        from pcircle.tools.ffind.index_check import kept
 
         parsed = self.parsed
         named = bool(self.typed.operands) or parsed.starts_from is not None
@@ -209,7 +209,7 @@ def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
 
 def _refuse_with_index(typed: argparse.Namespace, parsed: Parsed) -> None:
     """Raise UsageError for primaries that an index cannot answer, or that would do nothing."""
-    from pcircle.tools.ffind.keeping import is_live
+    from pcircle.tools.ffind.index_check import is_live
 
     if parsed.settings.follow != "P":
         raise UsageError(f"--in: -{parsed.settings.follow} needs the file system")

@@ -27,7 +27,7 @@ from pcircle.tools.ffind.evaluating.evaluator import depth_of
 from pcircle.tools.ffind.evaluating.small import SmallDirectories
 from pcircle.walk.following import descent
 from pcircle.walk.items import Place, handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 _BROKEN = (errno.ENOENT, errno.ENOTDIR)

@@ -11,8 +11,8 @@ from pcircle.core.encoding import attributes
 from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.fs.attributes.acls import ACCESS, DEFAULT, read_list, short_form
-from pcircle.tools.fls.looked import Looked
 from pcircle.tools.fls.plan import Form
+from pcircle.tools.fls.stat_batch import Looked
 
 _MARKS = {stat.S_IFDIR: b"/", stat.S_IFLNK: b"@", stat.S_IFIFO: b"|", stat.S_IFSOCK: b"="}
 _CODES = {

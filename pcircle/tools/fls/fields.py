@@ -17,10 +17,10 @@ from pcircle.cli.listing import Modes, Times, groups, human, users
 from pcircle.fs import native
 from pcircle.fs.native.pure import AS_IS, AS_NUMBERS, COLUMNS, LEFT, OF_EACH, OF_NAME, RIGHT
 from pcircle.fs.stats import PLACE_OF
+from pcircle.tools.fls.columns import in_columns
 from pcircle.tools.fls.decor import Decor, Extra
-from pcircle.tools.fls.looked import Looked, known
 from pcircle.tools.fls.plan import Form
-from pcircle.tools.fls.shapes import in_columns
+from pcircle.tools.fls.stat_batch import Looked, known
 
 _BLOCK_BYTES = 512
 _UNKNOWN = b"?"

@@ -32,12 +32,12 @@ from pcircle.tools.fmirror.program import ApplyProgram, ClearProgram, MirrorProg
 from pcircle.tools.fmirror.removal import Found, Removal, moved
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, Removed
 from pcircle.tools.fmirror.work.absence import Absence, source_of
-from pcircle.tools.fmirror.work.surplus import packed
+from pcircle.tools.fmirror.work.extraneous import packed
 from pcircle.transport.launch import launched
 
 if TYPE_CHECKING:
     from pcircle.tools.fmirror.earlier.manifests import Survey
-    from pcircle.tools.fmirror.work.alike import Moved
+    from pcircle.tools.fmirror.work.rename_pairs import Moved
 
 
 def mirror_typed(typed: argparse.Namespace) -> int:

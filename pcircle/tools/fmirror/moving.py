@@ -29,8 +29,8 @@ from pcircle.runtime import Observer, Outcome, Task
 from pcircle.tools.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.tools.fmirror.removal import Console, Found, Removal
 from pcircle.tools.fmirror.report import MirrorConsole
-from pcircle.tools.fmirror.work.alike import Candidates, Moved, Pair, Renamed, ordered
 from pcircle.tools.fmirror.work.moving import MovePlan, MoveTask, item_of
+from pcircle.tools.fmirror.work.rename_pairs import Candidates, Moved, Pair, Renamed, ordered
 
 _PAIRS_TOGETHER = 64
 _LINE = msgspec.json.Decoder(tuple[int, str, str])

@@ -20,10 +20,10 @@ from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tools.common.copy_options import keep_of, limit_of, wish_of
 from pcircle.tools.common.copy_program import Options
 from pcircle.tools.fmirror import planning, snapshots
-from pcircle.tools.fmirror.owning import owning
+from pcircle.tools.fmirror.ownership_options import owning
 from pcircle.tools.fmirror.plan import Deleting, Look, Upkeep
 from pcircle.tools.fmirror.snapshots import Snapshot
-from pcircle.tools.fmirror.work.alike import Renamed
+from pcircle.tools.fmirror.work.rename_pairs import Renamed
 from pcircle.walk.attributes import ANY
 
 # Of a job before the mirror: it says nothing, and what is written is written by that one.

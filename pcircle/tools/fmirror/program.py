@@ -24,8 +24,8 @@ from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_program import CopyProgram
 from pcircle.tools.fmirror import planning, snapshots
 from pcircle.tools.fmirror.earlier import changes, proof, state
+from pcircle.tools.fmirror.earlier.changed_paths import named
 from pcircle.tools.fmirror.earlier.lock import Lock
-from pcircle.tools.fmirror.earlier.named import named
 from pcircle.tools.fmirror.options import MirrorOptions, made_of
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.refusals import (
@@ -42,10 +42,10 @@ from pcircle.tools.fmirror.refusals import (
 )
 from pcircle.tools.fmirror.removal import Found
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
-from pcircle.tools.fmirror.work.alike import Paths
 from pcircle.tools.fmirror.work.applying import ApplyTask, JournaledApply
+from pcircle.tools.fmirror.work.extraneous import Finder, Meant, kept_rules, packed
 from pcircle.tools.fmirror.work.listing import clock_ns
-from pcircle.tools.fmirror.work.surplus import Finder, Meant, kept_rules, packed
+from pcircle.tools.fmirror.work.rename_pairs import Paths
 from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
 
 if TYPE_CHECKING:
@@ -403,6 +403,6 @@ class ClearProgram(MirrorProgram):
     console_type = ClearConsole
 
     def dry_type(self) -> type[DryTask]:
-        from pcircle.tools.fmirror.work.clearing import ClearTask, MoveAwayTask  # few runs do
+        from pcircle.tools.fmirror.work.remove_source import ClearTask, MoveAwayTask  # few runs do
 
         return MoveAwayTask if self._mirror.clears == "all" else ClearTask

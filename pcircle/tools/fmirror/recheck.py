@@ -28,6 +28,7 @@ from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.removal import PLAIN, Found, append_log
+from pcircle.tools.fmirror.work.extraneous import MOVING, moved_away
 from pcircle.tools.fmirror.work.listing import (
     UNSTEADY_NS,
     ChangeTimes,
@@ -35,8 +36,7 @@ from pcircle.tools.fmirror.work.listing import (
     ListingTimes,
     packed_times,
 )
-from pcircle.tools.fmirror.work.surplus import MOVING, moved_away
-from pcircle.walk.opened import Open
+from pcircle.walk.open_directory import Open
 from pcircle.walk.roots import Root
 
 

@@ -40,12 +40,12 @@ from pcircle.ops.remove.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.absence import Absence, Present, Source, source_of
-from pcircle.tools.fmirror.work.alike import Paths
 from pcircle.tools.fmirror.work.backup import Backup, Way, going
-from pcircle.tools.fmirror.work.surplus import DELETING, Surplus, deletion_line, packed
-from pcircle.walk.choosing import choosing
+from pcircle.tools.fmirror.work.extraneous import DELETING, Surplus, deletion_line, packed
+from pcircle.tools.fmirror.work.rename_pairs import Paths
+from pcircle.walk.filter import choosing
 from pcircle.walk.globs import Rule
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
 

@@ -18,10 +18,10 @@ from pcircle.tools.common.copy_console import Console
 from pcircle.tools.common.copy_report import Report, summary
 from pcircle.tools.fmirror.plan import Look
 from pcircle.tools.fmirror.removal import Found
-from pcircle.tools.fmirror.work.alike import Alone, Candidates, Moved, Paths
-from pcircle.tools.fmirror.work.judging import Groups, Linked, count
+from pcircle.tools.fmirror.work.extraneous import Surplus
+from pcircle.tools.fmirror.work.itemize import Groups, Linked, count
 from pcircle.tools.fmirror.work.listing import KnownTimes, ListingTimes
-from pcircle.tools.fmirror.work.surplus import Surplus
+from pcircle.tools.fmirror.work.rename_pairs import Alone, Candidates, Moved, Paths
 from pcircle.walk.globs import Rule
 
 _UNREAD = ("open directory", "read directory", "reach")

@@ -26,7 +26,7 @@ from pcircle.runtime import Observer, Task
 from pcircle.tools.fprof.console import Console
 from pcircle.tools.fprof.options import Options, check_outputs
 from pcircle.tools.fprof.plan import Plan, resolve
-from pcircle.tools.fprof.reports.wishes import DIMENSIONS, Wishes
+from pcircle.tools.fprof.reports.report_options import DIMENSIONS, Wishes
 from pcircle.tools.fprof.task import ProfileTask
 from pcircle.walk.attributes import ANY
 
@@ -143,7 +143,7 @@ def profile_typed(typed: argparse.Namespace) -> int:
     if not all(typed.operands):
         raise UsageError("empty file name")
     if typed.diff is not None:
-        from pcircle.tools.fprof.keeping import diff
+        from pcircle.tools.fprof.saved_profiles import diff
 
         with any_link(typed.insecure_links):
             return diff(typed)
@@ -169,7 +169,7 @@ def profile_typed(typed: argparse.Namespace) -> int:
         plot=typed.plot,
     )
     if typed.merge:
-        from pcircle.tools.fprof.keeping import tell_kept
+        from pcircle.tools.fprof.saved_profiles import tell_kept
 
         with any_link(options.insecure_links):
             return tell_kept(options)

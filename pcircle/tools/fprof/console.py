@@ -19,8 +19,8 @@ from pcircle.tools.fprof.profile.packing import unpack
 from pcircle.tools.fprof.reports import balance
 from pcircle.tools.fprof.reports.outputs import Outputs
 from pcircle.tools.fprof.reports.report import Run, make, stopped
+from pcircle.tools.fprof.reports.report_options import Wishes
 from pcircle.tools.fprof.reports.text import summary
-from pcircle.tools.fprof.reports.wishes import Wishes
 
 
 class Console(base.Console[Done]):

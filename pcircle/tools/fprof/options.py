@@ -13,7 +13,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.tools.fprof.plan import index_of
 from pcircle.tools.fprof.reports.outputs import Outputs
-from pcircle.tools.fprof.reports.wishes import Wishes
+from pcircle.tools.fprof.reports.report_options import Wishes
 
 
 class Options(Common, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from pcircle.tools.fprof.profile.collect import SPECIALS, Collector, Files
 from pcircle.tools.fprof.profile.inodes import Claim, home_of
 from pcircle.tools.fprof.profile.model import DirectoryRow
 from pcircle.walk.items import Place, handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
 if TYPE_CHECKING:

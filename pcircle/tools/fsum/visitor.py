@@ -18,7 +18,7 @@ from pcircle.tools.fsum.items import NOTHING, Large, Part
 from pcircle.tools.fsum.plan import Plan
 from pcircle.tools.fsum.reader import Reader
 from pcircle.walk.items import Place, handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from pcircle.tools.fsum.items import Difference, Digest
 from pcircle.tools.fsum.plan import LARGE_BYTES, Plan
 from pcircle.tools.fsum.reader import FLAGS, check_same
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.tasks import WalkTask
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Walker

@@ -1,6 +1,6 @@
 """Copying of files, links and ranges of large files one at a time, in all cases.
 
-The fast path for small files is in `pcircle.ops.copy.entry.plain`. This module handles holes, existing
+The fast path for small files is in `pcircle.ops.copy.entry.small_file`. This module handles holes, existing
 names, files that change, lack of space, and files that many ranks copy at once.
 """
 
@@ -29,7 +29,6 @@ from pcircle.ops.copy.entry.layouts import LayoutCopier
 from pcircle.ops.copy.entry.links import LinkCopier
 from pcircle.ops.copy.entry.observers import Observer
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError
-from pcircle.ops.copy.entry.plain import ONE_READ_BYTES, PlainCopier
 from pcircle.ops.copy.entry.settings import (
     CHUNK_UNIT_BYTES,
     SOURCE_FLAGS,
@@ -37,6 +36,7 @@ from pcircle.ops.copy.entry.settings import (
     FileRange,
     Identity,
 )
+from pcircle.ops.copy.entry.small_file import ONE_READ_BYTES, PlainCopier
 from pcircle.ops.copy.entry.target import StartedFile, TargetFile
 
 _MAX_TRIES = 3  # attempts for a file, each of which a signal interrupted

@@ -33,7 +33,7 @@ from pcircle.ops.copy.tree.seeds import seed_listed
 from pcircle.ops.copy.tree.special import Skipper, not_copied
 from pcircle.runtime import Context, Task
 from pcircle.walk.items import Batch, Place, Portion, Tree
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Walker
 

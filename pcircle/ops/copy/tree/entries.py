@@ -29,7 +29,7 @@ from pcircle.ops.copy.tree.special import Skipper, not_copied
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.walk.items import Batch, Place, handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 BATCH_S = 0.1

@@ -17,7 +17,7 @@ from typing import Any
 from pcircle.fs.directories import Directories, Lease, at_and_above
 from pcircle.fs.entry_errors import LOOP, Trouble
 from pcircle.walk.items import Place
-from pcircle.walk.opened import Open
+from pcircle.walk.open_directory import Open
 
 _ONE = struct.Struct("<QQ")
 

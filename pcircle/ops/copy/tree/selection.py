@@ -14,7 +14,7 @@ from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.ops.copy.entry.collisions import Siblings, reopened
 from pcircle.ops.copy.tree.plan import Plan
 from pcircle.walk.attributes import ANY
-from pcircle.walk.choosing import choosing
+from pcircle.walk.filter import choosing
 from pcircle.walk.following import follow
 
 Blocks = Callable[[bytes, int], Iterator[Block]]

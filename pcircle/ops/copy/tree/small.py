@@ -27,12 +27,12 @@ from pcircle.fs.native.pure import KEEP_MODE, KEEP_OWNER, KEEP_TIMES
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import Table
 from pcircle.ops.checkpoint.journal import SubtreeRecord
-from pcircle.ops.copy.entry.plain import MAX_NAMES
+from pcircle.ops.copy.entry.small_file import MAX_NAMES
 from pcircle.ops.copy.tree.counters import of_new_directory
 from pcircle.ops.copy.tree.items import Part
 from pcircle.ops.copy.tree.plan import Plan
 from pcircle.ops.copy.tree.worker import Worker
-from pcircle.walk.opened import Open
+from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import DirectoryScan
 
 _MAX_FILES = 64

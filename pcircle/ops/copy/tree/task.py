@@ -44,7 +44,7 @@ from pcircle.ops.copy.tree.waiting import LONGEST_WAIT_S
 from pcircle.ops.copy.tree.worker import Worker, worker
 from pcircle.runtime import Context, PartedTask
 from pcircle.walk.items import Batch, Portion, Tree
-from pcircle.walk.opened import Gathering
+from pcircle.walk.open_directory import Gathering
 from pcircle.walk.walker import Walker
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ from pcircle.ops.copy.tree.small import (
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.walk.items import Place, Tree
-from pcircle.walk.opened import Gathering, Open, child_of
+from pcircle.walk.open_directory import Gathering, Open, child_of
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import device, release
 

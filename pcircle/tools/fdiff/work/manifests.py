@@ -36,7 +36,7 @@ from pcircle.tools.fdiff.telling import Telling
 from pcircle.tools.fdiff.work.book import Alone
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 _BATCH_S = 0.1

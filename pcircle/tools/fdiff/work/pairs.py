@@ -29,9 +29,9 @@ from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.runtime import Context
 from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, DiffPlan, Large, Linked
 from pcircle.tools.fdiff.telling import Telling
-from pcircle.tools.fdiff.work.alone import KINDS, Lone
+from pcircle.tools.fdiff.work.one_sided import KINDS, Lone
 from pcircle.walk.items import handed_back
-from pcircle.walk.opened import Gathering
+from pcircle.walk.open_directory import Gathering
 from pcircle.walk.visitor import Names, Where
 
 LARGE_BYTES: Final = 32 << 20

@@ -26,8 +26,8 @@ from pcircle.tools.fdiff.plan import (
     Matched,
 )
 from pcircle.tools.fdiff.telling import Telling
-from pcircle.tools.fdiff.work.alone import AloneVisitor
 from pcircle.tools.fdiff.work.large import Begun, LargeFiles
+from pcircle.tools.fdiff.work.one_sided import AloneVisitor
 from pcircle.tools.fdiff.work.visitor import DiffVisitor
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.roots import open_roots

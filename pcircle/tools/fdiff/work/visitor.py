@@ -27,12 +27,12 @@ from pcircle.ops.compare.statuses import StatusComparer, UserNames
 from pcircle.runtime import Context
 from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, Ask, DiffPlan, Extras
 from pcircle.tools.fdiff.telling import Telling
-from pcircle.tools.fdiff.work.alone import KINDS, Lone
+from pcircle.tools.fdiff.work.one_sided import KINDS, Lone
 from pcircle.tools.fdiff.work.pairs import Pairs
 from pcircle.walk.attributes import ANY
-from pcircle.walk.choosing import choosing
+from pcircle.walk.filter import choosing
 from pcircle.walk.items import Place, unpack
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 _NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

@@ -15,7 +15,7 @@ from pcircle.tools.ffind.evaluating.bulk import In
 from pcircle.tools.ffind.evaluating.compiling import Compiled, compiled, function
 from pcircle.tools.ffind.evaluating.entry import CountedEntry, Entry, Quit, Test
 from pcircle.tools.ffind.language.nodes import Node, walk
-from pcircle.walk.opened import Open
+from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 
 _FIRST = 8  # names

@@ -14,7 +14,7 @@ from pcircle.jobs.tree_task import TreeCounters
 from pcircle.tools.ffind.evaluating.bulk import In
 from pcircle.tools.ffind.evaluating.compiling import Compiled
 from pcircle.tools.ffind.evaluating.evaluator import Evaluator, chosen, depth_of
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import DirectoryScan
 
 _FEW = 256  # entries

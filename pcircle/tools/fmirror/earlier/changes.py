@@ -29,7 +29,7 @@ from pcircle.fs.attributes.btrfs import (
 from pcircle.fs.attributes.mounts import mounts_below
 from pcircle.fs.directories import open_below
 from pcircle.fs.lists import record_of
-from pcircle.tools.fmirror.work.surplus import Finder
+from pcircle.tools.fmirror.work.extraneous import Finder
 
 
 class Changes(msgspec.Struct, frozen=True):

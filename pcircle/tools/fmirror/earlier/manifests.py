@@ -34,7 +34,7 @@ from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.plan import compared
 from pcircle.tools.fmirror.refusals import refuse_inside
 from pcircle.tools.fmirror.removal import Found
-from pcircle.tools.fmirror.work.surplus import Surplus
+from pcircle.tools.fmirror.work.extraneous import Surplus
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 

@@ -36,7 +36,7 @@ from pcircle.tools.fmirror.earlier.manifests import QUIET, UNTOLD, Survey
 from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
 

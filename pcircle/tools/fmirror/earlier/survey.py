@@ -30,9 +30,9 @@ from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import Deleting
-from pcircle.tools.fmirror.work.surplus import KINDS, Finder, Surplus, packed
+from pcircle.tools.fmirror.work.extraneous import KINDS, Finder, Surplus, packed
 from pcircle.walk.items import Place, handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 _TOGETHER = 256

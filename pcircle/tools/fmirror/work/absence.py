@@ -19,8 +19,8 @@ from pcircle.fs.directories import Directories, bases, device_and_inode
 from pcircle.fs.directories import join_path as joined
 from pcircle.ops.copy.tree.plan import scope_of
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.walk.emptiness import Emptiness
 from pcircle.walk.globs import Rule, leave_out
+from pcircle.walk.prune_empty import Emptiness
 from pcircle.walk.walker import Scope
 
 _LOOKS = 3

@@ -32,7 +32,7 @@ from pcircle.tools.fmirror.work.steps import Step
 from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.tools.fmirror.work.visitor import MirrorVisitor
 from pcircle.walk.items import handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from pcircle.fs.safe_open import directory
 from pcircle.fs.scan import blocks, encoded
 from pcircle.fs.write_access import Admissions
 from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
-from pcircle.walk.choosing import Choose
+from pcircle.walk.filter import Choose
 
 # Directories have none, nor has each file system, nor may everybody make each.
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOENT)

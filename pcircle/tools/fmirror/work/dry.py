@@ -25,20 +25,20 @@ from pcircle.ops.copy.tree.plan import Plan, scope_of
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps
-from pcircle.tools.fmirror.work.alike import Paths
-from pcircle.tools.fmirror.work.beside import Beside
-from pcircle.tools.fmirror.work.judging import Judge, Linked, count
-from pcircle.tools.fmirror.work.keeping import Keeping
-from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
-from pcircle.tools.fmirror.work.surplus import (
+from pcircle.tools.fmirror.work.extraneous import (
     Finder,
     Surplus,
     existing,
     filled,
     packed,
 )
-from pcircle.walk.emptiness import Emptiness
-from pcircle.walk.opened import Open
+from pcircle.tools.fmirror.work.itemize import Judge, Linked, count
+from pcircle.tools.fmirror.work.link_dest import Beside
+from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
+from pcircle.tools.fmirror.work.overwrite_policy import Keeping
+from pcircle.tools.fmirror.work.rename_pairs import Paths
+from pcircle.walk.open_directory import Open
+from pcircle.walk.prune_empty import Emptiness
 from pcircle.walk.visitor import Where
 
 if TYPE_CHECKING:

@@ -33,12 +33,12 @@ from pcircle.ops.copy.tree.items import Notice
 from pcircle.runtime import Context, Task
 from pcircle.threads.throttle import BURST_S, Throttle
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work.alike import Alone, Pair, Renamed, packed
 from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
-from pcircle.tools.fmirror.work.judging import Linked
+from pcircle.tools.fmirror.work.extraneous import Surplus
+from pcircle.tools.fmirror.work.itemize import Linked
 from pcircle.tools.fmirror.work.listing import ListingTimes
-from pcircle.tools.fmirror.work.surplus import Surplus
-from pcircle.walk.opened import Open
+from pcircle.tools.fmirror.work.rename_pairs import Alone, Pair, Renamed, packed
+from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Names, Where
 
 _TOGETHER = 256

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pcircle.fs.directories import affordable, close_open, join_path
 from pcircle.tools.fmirror.work.batches import Holders
-from pcircle.tools.fmirror.work.quick import QuickCheck
+from pcircle.tools.fmirror.work.unchanged import QuickCheck
 
 _SOON_S, _LATE_S = 0.002, 0.02  # time limits for the walk's directory, and for all below it
 _AT_ONCE = 64  # directories

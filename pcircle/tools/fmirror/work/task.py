@@ -5,10 +5,10 @@ from __future__ import annotations
 from pcircle.ops.copy.tree.items import Notice
 from pcircle.ops.copy.tree.journaled import JournaledCopy
 from pcircle.ops.copy.tree.task import CopyTask
-from pcircle.tools.fmirror.work.judging import Linked
-from pcircle.tools.fmirror.work.keeping import Keeping
+from pcircle.tools.fmirror.work.extraneous import Surplus
+from pcircle.tools.fmirror.work.itemize import Linked
 from pcircle.tools.fmirror.work.listing import ListingTimes
-from pcircle.tools.fmirror.work.surplus import Surplus
+from pcircle.tools.fmirror.work.overwrite_policy import Keeping
 from pcircle.tools.fmirror.work.visitor import MirrorVisitor
 
 

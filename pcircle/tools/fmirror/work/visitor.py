@@ -37,13 +37,7 @@ from pcircle.ops.copy.tree.visitor import CopyVisitor
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work.beside import Beside
-from pcircle.tools.fmirror.work.judging import Judge
-from pcircle.tools.fmirror.work.keeping import Keeping
-from pcircle.tools.fmirror.work.listing import Lister
-from pcircle.tools.fmirror.work.quick import OF_FILES, QuickCheck
-from pcircle.tools.fmirror.work.subtrees import Subtrees
-from pcircle.tools.fmirror.work.surplus import (
+from pcircle.tools.fmirror.work.extraneous import (
     Disposal,
     Finder,
     Surplus,
@@ -51,9 +45,15 @@ from pcircle.tools.fmirror.work.surplus import (
     filled,
     packed,
 )
-from pcircle.walk.emptiness import Emptiness
+from pcircle.tools.fmirror.work.itemize import Judge
+from pcircle.tools.fmirror.work.link_dest import Beside
+from pcircle.tools.fmirror.work.listing import Lister
+from pcircle.tools.fmirror.work.overwrite_policy import Keeping
+from pcircle.tools.fmirror.work.subtrees import Subtrees
+from pcircle.tools.fmirror.work.unchanged import OF_FILES, QuickCheck
 from pcircle.walk.items import Place, handed_back
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.prune_empty import Emptiness
 from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import device
 

@@ -20,7 +20,7 @@ from pcircle.core.units import format_size
 from pcircle.tools.fprof.profile.groups import DAY_S
 from pcircle.tools.fprof.profile.model import DirectoryRow, Profile
 from pcircle.tools.fprof.reports.report import Report
-from pcircle.tools.fprof.reports.wishes import DIMENSIONS, Wishes
+from pcircle.tools.fprof.reports.report_options import DIMENSIONS, Wishes
 
 _MARK = "{{data}}"
 _AGES_WEEKS = (1, 4, 13, 26, 52, 104, 260, 520)

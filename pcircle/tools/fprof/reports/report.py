@@ -31,7 +31,7 @@ from pcircle.tools.fprof.profile.groups import (
 )
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.reports.balance import RankWork, rank_work
-from pcircle.tools.fprof.reports.wishes import Wishes
+from pcircle.tools.fprof.reports.report_options import Wishes
 
 if TYPE_CHECKING:  # what only some reports have is imported for them alone
     from pcircle.tools.fprof.profile.inspecting import Sparse

@@ -35,9 +35,9 @@ from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import Deleting, MirrorPlan
 from pcircle.tools.fmirror.work.absence import Absence, source_of
 from pcircle.tools.fmirror.work.listing import ChangeTimes
-from pcircle.walk.choosing import choosing
-from pcircle.walk.emptiness import Emptiness
+from pcircle.walk.filter import choosing
 from pcircle.walk.globs import Rule, read_rule
+from pcircle.walk.prune_empty import Emptiness
 
 _MOST_AT_HAND = 1 << 16
 KINDS = ("files", "directories", "links", "specials")

@@ -21,7 +21,7 @@ from pcircle.fs.stats import CAPACITY, Failed, Stats, Table
 from pcircle.ops.compare import fields
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.batches import BatchedDetails, Holders
-from pcircle.tools.fmirror.work.keeping import Keeping, read_from_ns
+from pcircle.tools.fmirror.work.overwrite_policy import Keeping, read_from_ns
 
 OF_FILES = fields.ALL & ~fields.TARGET
 _KINDS = ONLY_FILES | 1 << LINK[0]

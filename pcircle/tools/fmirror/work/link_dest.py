@@ -14,8 +14,8 @@ from functools import partial
 
 from pcircle.fs.write_access import WriteAccess
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work.keeping import Keeping
-from pcircle.tools.fmirror.work.others import Others
+from pcircle.tools.fmirror.work.overwrite_policy import Keeping
+from pcircle.tools.fmirror.work.reference_tree import Others
 
 
 class Beside:

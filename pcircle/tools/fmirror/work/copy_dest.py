@@ -17,7 +17,7 @@ from pcircle.fs.data import Mover
 from pcircle.ops.copy.entry.copy_context import refuse_change
 from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work.others import Others
+from pcircle.tools.fmirror.work.reference_tree import Others
 
 _NO_CLONES = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY)
 

@@ -29,8 +29,8 @@ from pcircle.ops.copy.tree.items import Item
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.work.apart import Apart
 from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
-from pcircle.tools.fmirror.work.judging import count
-from pcircle.walk.opened import Open
+from pcircle.tools.fmirror.work.itemize import count
+from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 
 _CHANGED = "it has changed while it was looked at"

@@ -21,7 +21,7 @@ from pcircle.runtime import Context
 from pcircle.tools.fdiff.plan import ONLY_A, Alone, DiffPlan
 from pcircle.tools.fdiff.telling import Telling
 from pcircle.walk.items import Place, Tree
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 KINDS: Final = ("files", "links", "specials", "directories")

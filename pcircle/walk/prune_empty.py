@@ -10,7 +10,7 @@ import os
 
 from pcircle.fs.directories import join_path, open_below
 from pcircle.fs.scan import Block, blocks, encoded
-from pcircle.walk.choosing import choosing
+from pcircle.walk.filter import choosing
 from pcircle.walk.walker import Scope
 
 

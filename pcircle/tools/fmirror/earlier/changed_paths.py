@@ -10,7 +10,7 @@ from pcircle.core.encoding import text_of
 from pcircle.fs.directories import Directories, bases, capacity_of, working_directory
 from pcircle.fs.lists import record_of
 from pcircle.fs.sorting import Sorter
-from pcircle.tools.fmirror.work.surplus import Finder, Surplus, packed
+from pcircle.tools.fmirror.work.extraneous import Finder, Surplus, packed
 
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
 

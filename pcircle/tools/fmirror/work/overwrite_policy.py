@@ -37,7 +37,7 @@ from pcircle.ops.copy.tree.counters import Counters
 from pcircle.tools.fmirror.plan import MirrorPlan, compared
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.backup import Backup
-from pcircle.tools.fmirror.work.near import Near
+from pcircle.tools.fmirror.work.copy_dest import Near
 
 _NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 _CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV

@@ -16,7 +16,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.attributes.modes import parse_mode
 from pcircle.tools.fchmod.entries.lists import Edit, read_edits
-from pcircle.tools.fchmod.entries.wish import Wish
+from pcircle.tools.fchmod.entries.request import Wish
 
 _PREFIXES = ("f:", "d:")
 # With one of these the first operand is no MODE.

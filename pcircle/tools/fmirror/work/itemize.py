@@ -26,7 +26,7 @@ from pcircle.ops.copy.tree.counters import Counters
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps
-from pcircle.tools.fmirror.work.keeping import Keeping
+from pcircle.tools.fmirror.work.overwrite_policy import Keeping
 
 _COLUMNS = 11
 _TIME_COLUMN = 4

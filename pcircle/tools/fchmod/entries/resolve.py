@@ -24,8 +24,8 @@ from pcircle.tools.fchmod.entries.lists import (
     entries,
     without_names,
 )
+from pcircle.tools.fchmod.entries.request import Wish
 from pcircle.tools.fchmod.entries.state import State, with_set_id_cleared
-from pcircle.tools.fchmod.entries.wish import Wish
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 NameOf = Callable[[int], str]
