@@ -53,7 +53,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("error", "A line of --error-log", [], "pcircle.jobs.failures:LogLine", ""),
     ("copy-error", "A line of --error-log of fcp and fmirror", [],
      "pcircle.tools.common.copy_error_log:Line", ""),
-    ("found", "A line of -json of ffind", [], "pcircle.tools.ffind.evaluating.printing:Line", ""),
+    ("found", "A line of -json of ffind", [], "pcircle.tools.ffind.eval.printing:Line", ""),
 )  # fmt: skip
 
 # Names that modules have for type checkers alone.

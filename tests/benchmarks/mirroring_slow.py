@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 
 from pcircle.core.guards import require
-from pcircle.tools.fmirror.earlier import state
+from pcircle.tools.fmirror.state import state
 
 from .waiting import Scratch, options, scratch, slow
 

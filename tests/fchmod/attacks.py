@@ -54,7 +54,7 @@ FOLLOWING = """
 import os
 from pcircle.fs import directories
 from pcircle.tools.fchmod import changing
-from pcircle.tools.fchmod.entries import quick
+from pcircle.tools.fchmod.state import quick
 _init = directories.Directories.__init__
 def follow(self, *arguments, **options):
     options["follow"] = True

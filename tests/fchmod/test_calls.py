@@ -174,7 +174,7 @@ def test_a_link_that_comes_in_between_is_not_followed(run: Run, place: bytes) ->
     before = snapshot(place)
     hook = f"""
 import os, sys
-from pcircle.tools.fchmod.entries import quick
+from pcircle.tools.fchmod.state import quick
 change = quick.Quick.change
 def late(self, fd, names, odd):
     os.rename({place + b"/tree/file"!r}, {place + b"/tree/was"!r})
@@ -203,7 +203,7 @@ def test_the_owner_of_a_directory_gets_no_mode_onto_files_of_root(run: Run, plac
     hook = """
 import os, sys
 from pcircle.tools.fchmod import changing, visitor
-from pcircle.tools.fchmod.entries import quick
+from pcircle.tools.fchmod.state import quick
 def exchange(fd):
     for pair in (("evil", "was"), ("good", "evil"), ("was", "good")):
         os.rename(*pair, src_dir_fd=fd, dst_dir_fd=fd)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give fi
 # After names of several directories were looked up, one of these is another file.
 LATE = """
 import itertools, os, sys, types
-from pcircle.tools.fchmod.entries import quick
+from pcircle.tools.fchmod.state import quick
 from pcircle.walk import walker
 ticks = itertools.count()  # of a clock on which nothing is slow
 walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)

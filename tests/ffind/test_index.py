@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pcircle.core.errors import UsageError
 from pcircle.fs.stats import Stats
 from pcircle.tools.ffind import find
-from pcircle.tools.ffind.evaluating.bulk import bulk_of
+from pcircle.tools.ffind.eval.bulk import bulk_of
 from pcircle.walk import index as form
 from tests.fcp.running import ONE, TWO, Launcher, without_rights
 from tests.ffind.expressions import Answer, Words, answer, searches

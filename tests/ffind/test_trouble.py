@@ -13,7 +13,7 @@ import pytest
 
 from pcircle.fs import stats
 from pcircle.tools.ffind import find
-from pcircle.tools.ffind.evaluating import prefetch as ahead
+from pcircle.tools.ffind.eval import prefetch as ahead
 from tests.fcp.running import ONE, TWO, Launcher, Run
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule

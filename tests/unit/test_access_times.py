@@ -13,7 +13,7 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.core.timestamps import NS_PER_S
 from pcircle.fs.directories import device_and_inode
 from pcircle.jobs.access_times import AccessTimes
-from pcircle.tools.ffind.evaluating import compiling
+from pcircle.tools.ffind.eval import compiling
 from pcircle.tools.ffind.language.nodes import Node
 from pcircle.walk.items import Accesses
 

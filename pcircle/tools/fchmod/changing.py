@@ -13,11 +13,11 @@ from pcircle.fs.entry_errors import Changed
 from pcircle.jobs.plan_file import entry, parted
 from pcircle.jobs.tree_task import EntryVisitor
 from pcircle.tools.fchmod import report as telling
-from pcircle.tools.fchmod.entries.calls import Target, change_mode, held
-from pcircle.tools.fchmod.entries.resolve import Wisher
-from pcircle.tools.fchmod.entries.state import State, apply, mark_of, read_mark, state_of
 from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
 from pcircle.tools.fchmod.records import Records
+from pcircle.tools.fchmod.state.calls import Target, change_mode, held
+from pcircle.tools.fchmod.state.resolve import Wisher
+from pcircle.tools.fchmod.state.state import State, apply, mark_of, read_mark, state_of
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where

@@ -20,10 +20,10 @@ from pcircle.jobs.plan_file import Planned, head, read_plan
 from pcircle.jobs.tree_task import resolve
 from pcircle.runtime import Outcome
 from pcircle.tools.fchmod import report as telling
-from pcircle.tools.fchmod.entries.state import check_mark
 from pcircle.tools.fchmod.operands import root_of
 from pcircle.tools.fchmod.options import asked_of
 from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
+from pcircle.tools.fchmod.state.state import check_mark
 from pcircle.tools.fchmod.task import ModeTask
 from pcircle.walk.roots import Root
 

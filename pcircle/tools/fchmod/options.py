@@ -15,8 +15,8 @@ from pcircle.cli.ids import Owner, group_of, number_of, read_map, read_owner, us
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.attributes.modes import parse_mode
-from pcircle.tools.fchmod.entries.lists import Edit, read_edits
-from pcircle.tools.fchmod.entries.request import Wish
+from pcircle.tools.fchmod.state.lists import Edit, read_edits
+from pcircle.tools.fchmod.state.request import Wish
 
 _PREFIXES = ("f:", "d:")
 # With one of these the first operand is no MODE.

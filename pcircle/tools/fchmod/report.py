@@ -6,8 +6,8 @@ import stat
 
 from pcircle.cli.listing import groups, users
 from pcircle.core.names import show
-from pcircle.tools.fchmod.entries.request import Wish
-from pcircle.tools.fchmod.entries.state import State
+from pcircle.tools.fchmod.state.request import Wish
+from pcircle.tools.fchmod.state.state import State
 
 _USERS, _GROUPS = users(), groups()
 

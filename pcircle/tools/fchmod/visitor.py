@@ -30,7 +30,8 @@ from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.fs.stats import Table
 from pcircle.jobs.plan_file import mark_in, parted, sorted_out
 from pcircle.tools.fchmod.changing import Changing, restored, wisher_of
-from pcircle.tools.fchmod.entries.calls import (
+from pcircle.tools.fchmod.plan import Counters
+from pcircle.tools.fchmod.state.calls import (
     Target,
     access_of,
     held,
@@ -38,10 +39,9 @@ from pcircle.tools.fchmod.entries.calls import (
     is_link,
     target_of,
 )
-from pcircle.tools.fchmod.entries.quick import CAPACITY, Quick
-from pcircle.tools.fchmod.entries.resolve import Wisher
-from pcircle.tools.fchmod.entries.state import State, state_of
-from pcircle.tools.fchmod.plan import Counters
+from pcircle.tools.fchmod.state.quick import CAPACITY, Quick
+from pcircle.tools.fchmod.state.resolve import Wisher
+from pcircle.tools.fchmod.state.state import State, state_of
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.filter import choosing
 from pcircle.walk.following import descent

@@ -17,8 +17,8 @@ from pcircle.jobs.error_log import LogFile, open_log
 from pcircle.runtime import Task
 from pcircle.tools.ffind.applying import ApplyProgram
 from pcircle.tools.ffind.console import FindConsole
-from pcircle.tools.ffind.evaluating.compiling import needs_status
-from pcircle.tools.ffind.evaluating.resolving import Resolver
+from pcircle.tools.ffind.eval.compiling import needs_status
+from pcircle.tools.ffind.eval.resolving import Resolver
 from pcircle.tools.ffind.language.formats import ends_of
 from pcircle.tools.ffind.language.grammar import parse
 from pcircle.tools.ffind.language.nodes import Node, Parsed, names_of, walk

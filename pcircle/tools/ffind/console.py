@@ -15,8 +15,8 @@ from pcircle.fs.sorting import Sorter
 from pcircle.jobs.change_task import ChangeConsole
 from pcircle.jobs.error_log import LogFile
 from pcircle.runtime import Outcome
-from pcircle.tools.ffind.evaluating.output import QUIT, Found, Links, Records
-from pcircle.tools.ffind.evaluating.printing import CSV_HEAD
+from pcircle.tools.ffind.eval.output import QUIT, Found, Links, Records
+from pcircle.tools.ffind.eval.printing import CSV_HEAD
 from pcircle.tools.ffind.language.nodes import walk
 from pcircle.tools.ffind.ordering import packed, text_of
 from pcircle.tools.ffind.plan import Counters

@@ -21,10 +21,10 @@ from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.entry_errors import Trouble
 from pcircle.fs.scan import Block, encoded
 from pcircle.runtime import Context
-from pcircle.tools.ffind.evaluating.compiling import Compiled
-from pcircle.tools.ffind.evaluating.entry import Entry
-from pcircle.tools.ffind.evaluating.evaluator import depth_of
-from pcircle.tools.ffind.evaluating.small import SmallDirectories
+from pcircle.tools.ffind.eval.compiling import Compiled
+from pcircle.tools.ffind.eval.entry import Entry
+from pcircle.tools.ffind.eval.evaluator import depth_of
+from pcircle.tools.ffind.eval.small import SmallDirectories
 from pcircle.walk.following import descent
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.open_directory import Gathering, Open

@@ -18,8 +18,8 @@ from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import Row
 from pcircle.runtime import Context
-from pcircle.tools.ffind.evaluating.entry import Entry
-from pcircle.tools.ffind.evaluating.evaluator import Evaluator, depth_of
+from pcircle.tools.ffind.eval.entry import Entry
+from pcircle.tools.ffind.eval.evaluator import Evaluator, depth_of
 from pcircle.tools.ffind.plan import Kept, Sections
 from pcircle.walk.index import (
     DIRECTORY,

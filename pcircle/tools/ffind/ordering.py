@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from pcircle.cli.listing import groups, users
 from pcircle.core.errors import UsageError
-from pcircle.tools.ffind.evaluating.entry import Entry
-from pcircle.tools.ffind.evaluating.output import Ordered
+from pcircle.tools.ffind.eval.entry import Entry
+from pcircle.tools.ffind.eval.output import Ordered
 from pcircle.tools.ffind.plan import Order
 
 _WIDTH = 12  # bytes: a time in nanoseconds needs 94 bits

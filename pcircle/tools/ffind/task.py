@@ -29,13 +29,13 @@ from pcircle.jobs.plan_file import entry as line_of_entry
 from pcircle.jobs.plan_file import mark_of
 from pcircle.jobs.tree_task import Phase
 from pcircle.runtime import Context, PartedTask
-from pcircle.tools.ffind.evaluating.actions import Actions
-from pcircle.tools.ffind.evaluating.checks import Surroundings
-from pcircle.tools.ffind.evaluating.compiling import reads_links, tests_access_time
-from pcircle.tools.ffind.evaluating.entry import Entry
-from pcircle.tools.ffind.evaluating.output import Found, Links, Output, Records
-from pcircle.tools.ffind.evaluating.prefetch import Ahead
-from pcircle.tools.ffind.evaluating.running import Commands
+from pcircle.tools.ffind.eval.actions import Actions
+from pcircle.tools.ffind.eval.checks import Surroundings
+from pcircle.tools.ffind.eval.compiling import reads_links, tests_access_time
+from pcircle.tools.ffind.eval.entry import Entry
+from pcircle.tools.ffind.eval.output import Found, Links, Output, Records
+from pcircle.tools.ffind.eval.prefetch import Ahead
+from pcircle.tools.ffind.eval.running import Commands
 from pcircle.tools.ffind.finder import Finder
 from pcircle.tools.ffind.index_search import Searcher
 from pcircle.tools.ffind.language.nodes import Node

@@ -24,19 +24,19 @@ from pcircle.jobs.plan_file import tail
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.tools.common.copy_program import run_copy
 from pcircle.tools.fmirror import planning, snapshots
-from pcircle.tools.fmirror.earlier import proof, state
-from pcircle.tools.fmirror.earlier.lock import Lock
 from pcircle.tools.fmirror.options import MirrorOptions, options_of
 from pcircle.tools.fmirror.plan import Upkeep, kept_words
 from pcircle.tools.fmirror.program import ApplyProgram, ClearProgram, MirrorProgram
 from pcircle.tools.fmirror.removal import Found, Removal, moved
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, Removed
+from pcircle.tools.fmirror.state import proof, state
+from pcircle.tools.fmirror.state.lock import Lock
 from pcircle.tools.fmirror.work.absence import Absence, source_of
 from pcircle.tools.fmirror.work.extraneous import packed
 from pcircle.transport.launch import launched
 
 if TYPE_CHECKING:
-    from pcircle.tools.fmirror.earlier.manifests import Survey
+    from pcircle.tools.fmirror.state.manifests import Survey
     from pcircle.tools.fmirror.work.rename_pairs import Moved
 
 
@@ -74,7 +74,7 @@ def _carried_out(
     survey: Survey | None = None
     code, moved = _moved(typed, options, lock)
     if not code and options.since_manifest is not None:
-        from pcircle.tools.fmirror.earlier.manifests import Survey  # few runs have one
+        from pcircle.tools.fmirror.state.manifests import Survey  # few runs have one
 
         survey = Survey(typed, options, lock)
         ending.callback(survey.close_all)
@@ -179,7 +179,7 @@ def _renewed(
     """Write the manifest of the present target, if requested; return the exit code."""
     if options.new_manifest is None or options.dry or code not in (0, EntriesFailed.exit_code):
         return code
-    from pcircle.tools.fmirror.earlier.renewal import renew  # few runs do
+    from pcircle.tools.fmirror.state.renewal import renew  # few runs do
 
     return renew(typed, options, require(copied.survey), code, copied.complain)
 

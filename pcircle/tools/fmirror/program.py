@@ -23,9 +23,6 @@ from pcircle.ops.copy.tree.plan import DIRECTORY, Plan, Root
 from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_program import CopyProgram
 from pcircle.tools.fmirror import planning, snapshots
-from pcircle.tools.fmirror.earlier import changes, proof, state
-from pcircle.tools.fmirror.earlier.changed_paths import named
-from pcircle.tools.fmirror.earlier.lock import Lock
 from pcircle.tools.fmirror.options import MirrorOptions, made_of
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.refusals import (
@@ -42,6 +39,9 @@ from pcircle.tools.fmirror.refusals import (
 )
 from pcircle.tools.fmirror.removal import Found
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
+from pcircle.tools.fmirror.state import changes, proof, state
+from pcircle.tools.fmirror.state.changed_paths import named
+from pcircle.tools.fmirror.state.lock import Lock
 from pcircle.tools.fmirror.work.applying import ApplyTask, JournaledApply
 from pcircle.tools.fmirror.work.extraneous import Finder, Meant, kept_rules, packed
 from pcircle.tools.fmirror.work.listing import clock_ns
@@ -50,7 +50,7 @@ from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.tree.dry_run import DryTask
-    from pcircle.tools.fmirror.earlier.manifests import Survey
+    from pcircle.tools.fmirror.state.manifests import Survey
 
 
 class MirrorProgram(CopyProgram):

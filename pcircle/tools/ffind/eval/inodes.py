@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pcircle.core.encoding import attributes
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.attributes.xattrs import read_flags
-from pcircle.tools.ffind.evaluating.entry import Entry, Test
+from pcircle.tools.ffind.eval.entry import Entry, Test
 
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default", "system.nfs4_acl")
 _CAPABILITY = "security.capability"

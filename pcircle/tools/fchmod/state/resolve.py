@@ -14,7 +14,7 @@ from pcircle.fs.attributes.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entri
 from pcircle.fs.attributes.modes import ModeChange, parse_mode
 from pcircle.fs.attributes.owners import IdMap, Rule
 from pcircle.fs.entry_errors import Trouble
-from pcircle.tools.fchmod.entries.lists import (
+from pcircle.tools.fchmod.state.lists import (
     Edit,
     Entries,
     as_access,
@@ -24,8 +24,8 @@ from pcircle.tools.fchmod.entries.lists import (
     entries,
     without_names,
 )
-from pcircle.tools.fchmod.entries.request import Wish
-from pcircle.tools.fchmod.entries.state import State, with_set_id_cleared
+from pcircle.tools.fchmod.state.request import Wish
+from pcircle.tools.fchmod.state.state import State, with_set_id_cleared
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 NameOf = Callable[[int], str]

@@ -13,10 +13,10 @@ import os
 
 from pcircle.fs.attributes.btrfs import Subvolume, has_subvolumes, number_of, subvolume_of, sync
 from pcircle.fs.attributes.mounts import mounts_below
-from pcircle.tools.fmirror.earlier import state
-from pcircle.tools.fmirror.earlier.state import Identity, Left, State
 from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.plan import kept_words
+from pcircle.tools.fmirror.state import state
+from pcircle.tools.fmirror.state.state import Identity, Left, State
 from pcircle.walk.attributes import ANY
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

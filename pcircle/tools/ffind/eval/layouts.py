@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from pcircle.fs.attributes.lustre import ATTRIBUTE, RELEASED, Component, Layout, Stripes, parse
-from pcircle.tools.ffind.evaluating.entry import Entry, Test
+from pcircle.tools.ffind.eval.entry import Entry, Test
 
 _METADATA = "lustre.lmv"
 

@@ -21,7 +21,7 @@ from pcircle.fs.attributes.acls import (
     read_list,
     replace_list,
 )
-from pcircle.tools.fchmod.entries.calls import Target
+from pcircle.tools.fchmod.state.calls import Target
 from pcircle.walk.attributes import LETTERS
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID

@@ -14,8 +14,8 @@ from pcircle.cli.listing import Modes, groups, users
 from pcircle.core.names import show
 from pcircle.core.timestamps import format_time
 from pcircle.fs.status import birth_ns
-from pcircle.tools.ffind.evaluating.entry import Entry
-from pcircle.tools.ffind.evaluating.inodes import fs_type
+from pcircle.tools.ffind.eval.entry import Entry
+from pcircle.tools.ffind.eval.inodes import fs_type
 from pcircle.tools.ffind.language.formats import Piece, parse_format
 from pcircle.walk.attributes import LETTERS
 

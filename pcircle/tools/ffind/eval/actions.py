@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pcircle.core.names import show
-from pcircle.tools.ffind.evaluating.bulk import Bulk, bulk_of
-from pcircle.tools.ffind.evaluating.compiling import needs_status
-from pcircle.tools.ffind.evaluating.entry import Entry, Quit, Test
-from pcircle.tools.ffind.evaluating.output import QUIT, Output
-from pcircle.tools.ffind.evaluating.printing import csv_line, json_line, long_line, printf
-from pcircle.tools.ffind.evaluating.running import Commands
+from pcircle.tools.ffind.eval.bulk import Bulk, bulk_of
+from pcircle.tools.ffind.eval.compiling import needs_status
+from pcircle.tools.ffind.eval.entry import Entry, Quit, Test
+from pcircle.tools.ffind.eval.output import QUIT, Output
+from pcircle.tools.ffind.eval.printing import csv_line, json_line, long_line, printf
+from pcircle.tools.ffind.eval.running import Commands
 from pcircle.tools.ffind.language.nodes import Node
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from pcircle.fs.attributes.owners import Rule
-from pcircle.tools.fchmod.entries.lists import Edit
+from pcircle.tools.fchmod.state.lists import Edit
 
 
 class Wish(msgspec.Struct, frozen=True, array_like=True):

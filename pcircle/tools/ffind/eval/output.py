@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.tools.ffind.evaluating.entry import Entry
+from pcircle.tools.ffind.eval.entry import Entry
 
 QUIT = -1
 _FEW_BYTES = 1 << 15

@@ -17,8 +17,8 @@ from typing import Any
 
 from pcircle.core.names import show
 from pcircle.fs.safe_open import directory
-from pcircle.tools.ffind.evaluating.entry import Entry
-from pcircle.tools.ffind.evaluating.printing import base_of
+from pcircle.tools.ffind.eval.entry import Entry
+from pcircle.tools.ffind.eval.printing import base_of
 
 _TOGETHER_BYTES = 1 << 16  # of output
 _MAX_LINE_BYTES = 1 << 20  # a longer one is handed on in parts

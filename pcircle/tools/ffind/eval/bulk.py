@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pcircle.fs.stats import Stats
-from pcircle.tools.ffind.evaluating.printing import GROUPS, MODES, USERS, WITH_NS, time_text
+from pcircle.tools.ffind.eval.printing import GROUPS, MODES, USERS, WITH_NS, time_text
 from pcircle.tools.ffind.language.formats import Piece, parse_format
 
 _NS = 1_000_000_000

@@ -27,13 +27,13 @@ from pcircle.ops.compare import fields
 from pcircle.ops.compare.manifests import KNOWN, open_verified
 from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Outcome
-from pcircle.tools.fmirror.earlier import proof, state
-from pcircle.tools.fmirror.earlier.lock import Lock
-from pcircle.tools.fmirror.earlier.survey import SurveyPlan, SurveyTask, Told
 from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.plan import compared
 from pcircle.tools.fmirror.refusals import refuse_inside
 from pcircle.tools.fmirror.removal import Found
+from pcircle.tools.fmirror.state import proof, state
+from pcircle.tools.fmirror.state.lock import Lock
+from pcircle.tools.fmirror.state.survey import SurveyPlan, SurveyTask, Told
 from pcircle.tools.fmirror.work.extraneous import Surplus
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root

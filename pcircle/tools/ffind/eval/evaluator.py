@@ -11,9 +11,9 @@ from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.jobs.failures import failure_of
 from pcircle.jobs.tree_task import EntryVisitor, TreeCounters
 from pcircle.runtime import Context
-from pcircle.tools.ffind.evaluating.bulk import In
-from pcircle.tools.ffind.evaluating.compiling import Compiled, compiled, function
-from pcircle.tools.ffind.evaluating.entry import CountedEntry, Entry, Quit, Test
+from pcircle.tools.ffind.eval.bulk import In
+from pcircle.tools.ffind.eval.compiling import Compiled, compiled, function
+from pcircle.tools.ffind.eval.entry import CountedEntry, Entry, Quit, Test
 from pcircle.tools.ffind.language.nodes import Node, walk
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where

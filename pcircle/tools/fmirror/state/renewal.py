@@ -32,8 +32,8 @@ from pcircle.ops.digest.algorithms import get_algorithm
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.ops.digest.manifest_update import ManifestUpdate
 from pcircle.runtime import Context
-from pcircle.tools.fmirror.earlier.manifests import QUIET, UNTOLD, Survey
 from pcircle.tools.fmirror.options import MirrorOptions
+from pcircle.tools.fmirror.state.manifests import QUIET, UNTOLD, Survey
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import Gathering, Open

@@ -11,7 +11,7 @@ from typing import Any
 
 from pcircle.core.timestamps import MIN_NS, Timestamp
 from pcircle.fs.stats import Stats
-from pcircle.tools.ffind.evaluating.checks import Surroundings, compared, limits_ns
+from pcircle.tools.ffind.eval.checks import Surroundings, compared, limits_ns
 from pcircle.tools.ffind.language.nodes import Node
 
 Choose = Callable[[Stats, Sequence[int]], Sequence[int]]

@@ -15,15 +15,15 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.tools.ffind.evaluating.checks import (
+from pcircle.tools.ffind.eval.checks import (
     COSTS,
     Surroundings,
     cheapest_first,
     checked,
     name_test,
 )
-from pcircle.tools.ffind.evaluating.columns import Choose, chosen_by_column
-from pcircle.tools.ffind.evaluating.entry import Test
+from pcircle.tools.ffind.eval.columns import Choose, chosen_by_column
+from pcircle.tools.ffind.eval.entry import Test
 from pcircle.tools.ffind.language.nodes import FALSE, TRUE, Node, all_of, walk
 
 Filter = Callable[[list[bytes], bytes], list[bytes]]

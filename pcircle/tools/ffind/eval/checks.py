@@ -12,9 +12,9 @@ import msgspec
 
 from pcircle.core.timestamps import MAX_NS, MIN_NS, Timestamp
 from pcircle.fs.status import birth_ns
-from pcircle.tools.ffind.evaluating.entry import Entry, Test
-from pcircle.tools.ffind.evaluating.inodes import INODE_TESTS, fs_type
-from pcircle.tools.ffind.evaluating.layouts import LAYOUT_TESTS
+from pcircle.tools.ffind.eval.entry import Entry, Test
+from pcircle.tools.ffind.eval.inodes import INODE_TESTS, fs_type
+from pcircle.tools.ffind.eval.layouts import LAYOUT_TESTS
 from pcircle.tools.ffind.language import regexes
 from pcircle.tools.ffind.language.nodes import Node
 from pcircle.tools.ffind.language.patterns import matcher, text_of

@@ -11,9 +11,9 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, Failed, Row
 from pcircle.jobs.tree_task import TreeCounters
-from pcircle.tools.ffind.evaluating.bulk import In
-from pcircle.tools.ffind.evaluating.compiling import Compiled
-from pcircle.tools.ffind.evaluating.evaluator import Evaluator, chosen, depth_of
+from pcircle.tools.ffind.eval.bulk import In
+from pcircle.tools.ffind.eval.compiling import Compiled
+from pcircle.tools.ffind.eval.evaluator import Evaluator, chosen, depth_of
 from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import DirectoryScan
 
