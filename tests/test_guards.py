@@ -1,8 +1,8 @@
 """What guards data holds under ``python -O``, where ``assert`` is taken out.
 
 The product has no ``assert`` but in functions named ``check``, which the simulator calls after
-every step and no tool does. What must hold is asked by ``pcircle.core.guards``, also where only a type
-checker wants it. Likewise no result of a write is dropped: a write may come short.
+every step and no tool does. What must hold is asked by ``pcircle.core.guards``, also where only a
+type checker wants it. Likewise no result of a write is dropped: a write may come short.
 """
 
 from __future__ import annotations

@@ -20,183 +20,33 @@ import pytest
 from tests.conftest import ROOT, Run
 
 PACKAGE = ROOT / "pcircle"
-LEAVES = {
-    "acls",
-    "buffers",
-    "commands",
-    "counting",
-    "encoding",
-    "errors",
-    "finding",
-    "guards",
-    "modes",
-    "mounts",
-    "names",
-    "optional",
-    "owners",
-    "timestamps",
-    "trusted",
-    "units",
-    "writing",
-}
-TOOLS = {
-    "fbcast",
-    "fbench",
-    "fchmod",
-    "fcp",
-    "fdiff",
-    "ffind",
-    "fls",
-    "fmirror",
-    "fprof",
-    "frm",
-    "fsum",
-}
-BELOW_TOOLS = {
-    *LEAVES,
-    "entry",
-    "circle",
-    "transport",
-    "aio",
-    "workers",
-    "fs",
-    "runtime",
-    "checkpoint",
-    "collective",
-    "comparing",
-    "copying",
-    "signature",
-    "outliving",
-    "ui",
-    "walk",
-}
+_ENGINE = {"core", "threads", "circle", "transport"}
+_WALK = _ENGINE | {"fs", "runtime"}
+_JOBS = _WALK | {"walk"}
+_OPS = _JOBS | {"jobs"}
+_COMMON = _OPS | {"ops", "cli"}
+LIBRARIES = {"aio", "collective", "simulation", "testing"}
 # What each part of the package may import, besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "": set(),  # pcircle/__init__.py
-    "acls": set(),
-    "buffers": set(),
-    "entry": {"errors", "finding", "transport"},  # of whom nobody knows but the commands
-    "commands": set(),  # it has names of the tools, and imports by these
-    "counting": set(),
-    "encoding": {"errors"},
-    "errors": set(),
-    "finding": set(),
-    "guards": set(),
-    "modes": set(),
-    "mounts": set(),
-    "names": set(),
-    "optional": set(),
-    "owners": {"acls"},
-    "timestamps": set(),
-    "trusted": {"mounts"},
-    "units": set(),
-    "writing": set(),
-    "circle": {"errors", "guards"},
-    "collective": {"transport", "writing"},
-    "transport": {"buffers", "errors", "circle", "guards"},
-    "workers": {"buffers", "errors", "guards"},
-    "aio": {"acls", "buffers", "workers", "encoding", "errors", "guards", "writing"},
-    "fs": {
-        "acls",
-        "buffers",
-        "workers",
-        "encoding",
-        "errors",
-        "guards",
-        "mounts",
-        "names",
-        "owners",
-        "trusted",
-        "writing",
-    },
-    "outliving": {"circle", "errors", "runtime", "walk", "workers", "writing"},
-    "runtime": {"circle", "transport", "workers", "errors", "guards", "writing"},
-    "copying": {
-        "timestamps",
-        "buffers",
-        "counting",
-        "signature",
-        "fs",
-        "workers",
-        "acls",
-        "encoding",
-        "errors",
-        "guards",
-        "names",
-        "writing",
-    },
-    "comparing": {
-        "acls",
-        "buffers",
-        "copying",
-        "encoding",
-        "errors",
-        "fs",
-        "guards",
-        "mounts",
-        "names",
-        "owners",
-        "signature",
-    },
-    "checkpoint": {"runtime", "fs", "encoding", "errors", "guards", "writing"},
-    "signature": {
-        "timestamps",
-        "buffers",
-        "fs",
-        "errors",
-        "guards",
-        "optional",
-        "trusted",
-        "writing",
-    },
-    "tool": BELOW_TOOLS,
-    "removing": {
-        "encoding",
-        "errors",
-        "fs",
-        "guards",
-        "runtime",
-        "tool",
-        "trusted",
-        "ui",
-        "walk",
-    },
-    "transfer": {
-        "checkpoint",
-        "circle",
-        "copying",
-        "encoding",
-        "errors",
-        "fs",
-        "guards",
-        "outliving",
-        "runtime",
-        "signature",
-        "tool",
-        "trusted",
-        "ui",
-        "units",
-        "walk",
-    },
-    "__main__": {"commands", "encoding", "entry", "errors", "transport", "ui", "writing"},
-    "scale": {"entry", "errors", "guards", "tool", "ui", "units", "writing"},
-    "testing": {"circle", "errors", "guards", "runtime", "transport", "workers"},
-    "walk": {"timestamps", "fs", "guards", "runtime", "trusted", "workers", "writing"},
-    "ui": {
-        "timestamps",
-        "acls",
-        "names",
-        "owners",
-        "encoding",
-        "units",
-        "errors",
-        "optional",
-        "trusted",
-        "writing",
-    },
-    **dict.fromkeys(
-        {*TOOLS, "doctor"}, BELOW_TOOLS | {"comparing", "removing", "tool", "transfer"}
-    ),
+    "core": set(),
+    "threads": {"core"},
+    "fs": {"core", "threads"},
+    "circle": {"core"},
+    "transport": {"core", "circle"},
+    "runtime": _ENGINE,
+    "walk": _WALK,
+    "jobs": _JOBS,
+    "ops": _OPS,
+    "cli": _OPS,
+    "tools.common": _COMMON,
+    "tools": _COMMON | LIBRARIES | {"tools.common"},
+    "aio": _ENGINE | {"fs", "runtime"},
+    "collective": _ENGINE | {"runtime"},
+    "simulation": _ENGINE | {"runtime"},
+    "testing": _ENGINE | {"runtime"},
+    "__main__": {"cli", "core", "tools", "transport"},
+    "scale": {"tools"},  # python -m pcircle.scale
 }
 # The transports know what a message is, and nothing else of the engine.
 TRANSPORT_MAY_IMPORT_OF_CIRCLE = {"pcircle.circle.messages"}
@@ -274,28 +124,40 @@ def _imported(path: Path, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
 
 
 def _part(module: str) -> str:
-    """The part of the package that *module* (``pcircle.fs.walk``) belongs to: ``fs``."""
-    return module.partition(".")[2].partition(".")[0]
+    """Return the part of the package that *module* (``pcircle.fs.scan``) belongs to: ``fs``."""
+    names = module.split(".")[1:]
+    if names[:2] == ["tools", "common"]:
+        return "tools.common"
+    return names[0] if names else ""
+
+
+def _tool(module: str) -> str:
+    """Return the tool that *module* (``pcircle.tools.fcp.cli``) belongs to, or nothing."""
+    names = module.split(".")[1:]
+    is_of_tool = len(names) > 1 and names[0] == "tools" and (PACKAGE / "tools" / names[1]).is_dir()
+    return names[1] if is_of_tool else ""
 
 
 def _forbidden(path: Path, imports: list[str]) -> list[str]:
-    part = _part(".".join(_module_of(path)))
+    module = ".".join(_module_of(path))
+    part = _part(module)
     assert part in MAY_IMPORT, f"{_name(path)}: the table does not place {part!r}"
-    wrong = []
-    for imported in imports:
-        if imported.split(".")[0] != "pcircle":
-            continue
-        other = _part(imported)
-        # What is no part of its own is a name of the package itself, as __version__ is.
-        if other in ("", part) or not _is_part(other):
-            continue
-        if other not in MAY_IMPORT[part] or not _transport_is_modest(part, imported):
-            wrong.append(imported)
-    return wrong
+    return [name for name in imports if name.split(".")[0] == "pcircle" and _is_wrong(module, name)]
+
+
+def _is_wrong(module: str, imported: str) -> bool:
+    part, other = _part(module), _part(imported)
+    if not _is_part(other):
+        return False  # a name of the package itself, such as __version__
+    if part == other == "tools":
+        return _tool(imported) not in ("", _tool(module)) and _tool(module) != ""
+    is_placed = other == part or other in MAY_IMPORT[part]
+    return not is_placed or not _transport_is_modest(part, imported)
 
 
 def _is_part(name: str) -> bool:
-    return name in MAY_IMPORT or (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
+    is_there = (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
+    return name != "" and (name in MAY_IMPORT or is_there)
 
 
 def _transport_is_modest(part: str, imported: str) -> bool:
@@ -316,20 +178,23 @@ def test_imports_follow_the_table() -> None:
     [
         ("circle/engine.py", "import pcircle.transport", ["pcircle.transport"]),
         ("circle/engine.py", "from ..fs import walk", ["pcircle.fs", "pcircle.fs.walk"]),
-        ("circle/engine.py", "from pcircle import units", ["pcircle.core.units"]),
+        ("circle/engine.py", "from pcircle import walk", ["pcircle.walk"]),
         ("circle/__init__.py", "from ..aio import x", ["pcircle.aio", "pcircle.aio.x"]),
-        ("fs/walk.py", "def f():\n    import pcircle.core.names", ["pcircle.core.names"]),
-        ("fcp/cli.py", "import pcircle.tools.fsum.cli", ["pcircle.tools.fsum.cli"]),
+        ("fs/walk.py", "def f():\n    import pcircle.cli.table", ["pcircle.cli.table"]),
+        ("tools/fcp/cli.py", "import pcircle.tools.fsum.cli", ["pcircle.tools.fsum.cli"]),
+        ("tools/common/x.py", "import pcircle.tools.fsum.cli", ["pcircle.tools.fsum.cli"]),
+        ("ops/x.py", "import pcircle.cli.table", ["pcircle.cli.table"]),
         (
-            "ui/table.py",
+            "cli/table.py",
             "if TYPE_CHECKING:\n    import pcircle.tools.fcp.x",
             ["pcircle.tools.fcp.x"],
         ),
         ("transport/_local.py", "import pcircle.circle.engine", ["pcircle.circle.engine"]),
-        ("units.py", "from . import errors", ["pcircle.core.errors"]),
+        ("core/units.py", "from .. import walk", ["pcircle.walk"]),
         ("circle/engine.py", "from pcircle import __version__\nfrom . import queue", []),
         ("transport/_local.py", "from pcircle.circle.messages import Work", []),
-        ("fcp/cli.py", "from ..runtime.loop import run\nimport pcircle.core.names", []),
+        ("tools/fcp/cli.py", "from ...runtime.loop import run\nimport pcircle.cli.table", []),
+        ("tools/fcp/cli.py", "import pcircle.tools.common.x\nimport pcircle.tools.commands", []),
     ],
 )
 def test_the_check_itself(where: str, source: str, wrong: list[str]) -> None:

@@ -1,7 +1,7 @@
 """The primaries of ffind's expressions, each with its arguments and what it does.
 
-ffind's parser has them in tables of names alone (`pcircle.tools.ffind.language.words`); a test holds
-these to those. What `find` has as well means the same.
+ffind's parser has them in tables of names alone (`pcircle.tools.ffind.language.words`); a test
+holds these to those. What `find` has as well means the same.
 """
 
 from __future__ import annotations

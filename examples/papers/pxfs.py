@@ -1,11 +1,11 @@
 """The figures of PXFS (Snyder 2013; Yang and others 2013), measured by ``fbench papers``.
 
-PXFS gives programs asynchronous operations on a parallel file system; `pcircle.aio` follows it.
-The thesis measures one client and one server: its cases 1 to 3, a sweep of computations, operations
-on names, the time of submissions and the cost of continuations. The paper has two workloads by 1 to
-24 clients on 2 to 16 servers. All of these are cases of fbench (`pcircle.tools.fbench.papers`), run here
-on a FUSE file system that takes as long as theirs (`examples.papers.pxfs_mount`, which says what of
-it is fitted). Blocking calls stand for the papers' synchronous ones.
+PXFS gives programs asynchronous operations on a parallel file system; `pcircle.aio` follows it. The
+thesis measures one client and one server: its cases 1 to 3, a sweep of computations, operations on
+names, the time of submissions and the cost of continuations. The paper has two workloads by 1 to 24
+clients on 2 to 16 servers. All of these are cases of fbench (`pcircle.tools.fbench.papers`), run
+here on a FUSE file system that takes as long as theirs (`examples.papers.pxfs_mount`, which says
+what of it is fitted). Blocking calls stand for the papers' synchronous ones.
 
 The papers' numbers here are those of their texts and tables. How many threads carry operations out
 is fixed (`_THREADS`, `_CLIENT_THREADS`, chosen): the search for their number would take most of

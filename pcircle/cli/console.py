@@ -20,26 +20,25 @@ from pcircle.circle import ProgressSums
 from pcircle.cli import progress
 from pcircle.cli.message_limit import Capped
 from pcircle.cli.options import Common
-from pcircle.cli.pace import Known, Pace
+from pcircle.cli.pace import Pace
 from pcircle.cli.report import (
     ACCOUNTS,
     FAILURES_KEPT,
-    FailedEntry,
     Figure,
     RankShare,
     RankSummary,
     by_kind,
     failures_by_kind,
-    plural,
     shares,
 )
 from pcircle.cli.results import Results
 from pcircle.core.errors import Defect, StoppedEarly, worst
 from pcircle.core.names import show
+from pcircle.core.units import plural
 from pcircle.jobs.action_log import Lines
-from pcircle.jobs.counters import reported
+from pcircle.jobs.counters import WorkCounts, reported
 from pcircle.jobs.error_log import LogFile
-from pcircle.jobs.failures import Failure, Recalled
+from pcircle.jobs.failures import FailedEntry, Failure, Recalled
 from pcircle.runtime import Observer, Outcome, RankReport
 from pcircle.runtime.crash_report import write_report
 
@@ -62,7 +61,7 @@ class Counted(Protocol):
     def settled(self) -> int: ...
     @property
     def troubles(self) -> int: ...
-    def known(self, weight: float) -> Known:
+    def known(self, weight: float) -> WorkCounts:
         """Return the known work, from which the remaining time is estimated."""
 
 

@@ -37,8 +37,8 @@ _LISTEN_MS = 200
 def open_input(name: str | bytes, *, option: str = "") -> BinaryIO:
     """Open a file for reading; if an `option` names it, `-` is standard input. OSError.
 
-    The file is opened with distrust (`pcircle.fs.safe_open`), and reads can be interrupted. UsageError
-    for standard input under a launcher.
+    The file is opened with distrust (`pcircle.fs.safe_open`), and reads can be interrupted.
+    UsageError for standard input under a launcher.
     """
     path = os.fsencode(name)
     if option and path == b"-":

@@ -1,8 +1,8 @@
 """The rate of a job, and the estimate of its remaining time.
 
-Remaining work takes as long as similar work took so far. Known work is measured in bytes, unknown
-work in entries of average size. The time of an entry and of a byte is fitted to the course of the
-job, because a job may be dominated by entries at its beginning and by bytes at its end.
+Remaining work takes as long as similar work took so far. WorkCounts work is measured in bytes,
+unknown work in entries of average size. The time of an entry and of a byte is fitted to the course
+of the job, because a job may be dominated by entries at its beginning and by bytes at its end.
 
 One large file among thousands of files does not make more large files likely. So the moment in
 which most bytes were found is excluded from the average.
@@ -16,6 +16,7 @@ from itertools import pairwise
 import msgspec
 
 from pcircle.cli.progress import ProgressView
+from pcircle.jobs.counters import WorkCounts
 
 _RATE_WINDOW_S = 10.0
 _SURE_AFTER_S = 1.0
@@ -23,30 +24,6 @@ _POINTS = 64  # of the course of the job, at most
 _AS_ONE_BYTES = 256 << 10  # the assumed cost of an entry, in bytes, at the start
 _DOUBT = 0.05  # the weight of this assumption once there is a course
 _NOT_DONE = 0.9999
-
-
-class Known(msgspec.Struct, frozen=True):
-    """What is known of a job's work: entries found, those whose bytes are known, those done.
-
-    `scanned`: no more will be found. `weight` is about the share of the tree that was seen.
-    `earlier` and `earlier_bytes` are what of all that is done took this job no time. No bytes are
-    found where they cost nothing.
-    """
-
-    found: int
-    sized: int
-    done: int
-    bytes_found: int
-    bytes_done: int
-    scanned: bool
-    weight: float
-    earlier: int = 0
-    earlier_bytes: int = 0
-
-    @property
-    def complete(self) -> bool:
-        """All entries and all bytes are known, so that shares are exact."""
-        return self.scanned and self.sized == self.found
 
 
 class _Point(msgspec.Struct, frozen=True):
@@ -70,7 +47,7 @@ class Pace:
     def view(
         self,
         elapsed_s: float,
-        known: Known,
+        known: WorkCounts,
         *,
         stale_ranks: int,
         failed: int,
@@ -107,7 +84,7 @@ class Pace:
             has_bytes=has_bytes,
         )
 
-    def _note(self, elapsed_s: float, known: Known) -> None:
+    def _note(self, elapsed_s: float, known: WorkCounts) -> None:
         """Record a moment; in a long course, keep every second one."""
         found = known.sized - self._sized[0], known.bytes_found - self._sized[1]
         self._sized = known.sized, known.bytes_found
@@ -122,7 +99,7 @@ class Pace:
             del course[1::2]
             self._step_s = elapsed_s / _POINTS * 2
 
-    def _estimate(self, elapsed_s: float, known: Known) -> tuple[float, float | None]:
+    def _estimate(self, elapsed_s: float, known: WorkCounts) -> tuple[float, float | None]:
         """Return the share that is done, and the remaining seconds; None if unknown."""
         entries, size = _expected(known, self._leap)
         per_entry, per_byte = _costs(self._course)
@@ -141,7 +118,7 @@ class Pace:
         return min(1.0, fraction), left_s
 
 
-def _expected(known: Known, leap: tuple[int, int]) -> tuple[float, float]:
+def _expected(known: WorkCounts, leap: tuple[int, int]) -> tuple[float, float]:
     """Return the expected total numbers of entries and bytes."""
     entries = float(known.found)
     if not known.scanned and known.weight > 0:

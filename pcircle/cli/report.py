@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -10,7 +9,9 @@ from contextvars import ContextVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pcircle.core.units import format_count, format_size
+from pcircle.core.units import format_count, format_size, plural
+from pcircle.fs.entry_errors import error_name
+from pcircle.jobs.failures import FailedEntry
 
 FAILURES_KEPT = 1000
 """The number of failures that a report lists; `failures_omitted` counts the others."""
@@ -38,19 +39,6 @@ class Signed(msgspec.Struct, frozen=True):
 
     path: str
     signature: str | None
-
-
-class FailedEntry(msgspec.Struct, frozen=True):
-    """A failure in the report; the path with odd bytes escaped.
-
-    `errno` is null where no system call has failed; `error` as of `error_name`.
-    """
-
-    path: str
-    doing: str
-    errno: int | None
-    reason: str
-    error: str
 
 
 class RankShare(msgspec.Struct, frozen=True):
@@ -136,16 +124,6 @@ def by_kind(rates: Sequence[tuple[str, int, float]]) -> dict[str, dict[str, floa
     for kind, threads, rate in rates:
         found.setdefault(kind, {})[str(threads)] = round(rate, 1)
     return found
-
-
-def plural(count: int, one: str, many: str) -> str:
-    """A number of things, in words."""
-    return f"{format_count(count)} {one if count == 1 else many}"
-
-
-def error_name(number: int | None, kind: str) -> str:
-    """The system's name of an error; of a failure that it has no number for the kind."""
-    return kind or errno.errorcode.get(number or 0, "other")
 
 
 def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:

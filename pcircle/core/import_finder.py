@@ -6,8 +6,8 @@ what is compiled of it, and asks twice for its size. Here each folder is listed 
 at the source tells whether what is compiled is of it. So there is a look and an open. What is
 compiled stays Python's: it is checked as ever, and written where it is missing.
 
-A command installs this for its own process (`pcircle.cli.startup`), ahead of Python's `PathFinder`; who
-imports the package as a library has Python's finders alone. These also decide whatever is not a
+A command installs this for its own process (`pcircle.cli.startup`), ahead of Python's `PathFinder`;
+who imports the package as a library has Python's finders alone. These also decide whatever is not a
 plain file in a listed folder: namespace packages, archives, and files that were created after the
 listing, unless a later folder has one of that name.
 

@@ -130,3 +130,8 @@ def format_rate(rate_bytes_s: float) -> str:
 def format_count(count: int) -> str:
     """*count* with its thousands apart: ``1,234,567``."""
     return f"{count:,}"
+
+
+def plural(count: int, one: str, many: str) -> str:
+    """A number of things, in words."""
+    return f"{format_count(count)} {one if count == 1 else many}"

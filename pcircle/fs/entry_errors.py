@@ -7,6 +7,7 @@ for a report of the system. So they have a kind, and no number.
 
 from __future__ import annotations
 
+import errno
 import stat
 from typing import Final
 
@@ -91,3 +92,8 @@ def kind_of(error: OSError) -> str:
 def special_kind(mode: int) -> str:
     """Return the kind of special file of a mode; empty for files, directories and links."""
     return _SPECIAL_KINDS.get(stat.S_IFMT(mode), "")
+
+
+def error_name(number: int | None, kind: str) -> str:
+    """The system's name of an error; of a failure that it has no number for the kind."""
+    return kind or errno.errorcode.get(number or 0, "other")

@@ -7,11 +7,34 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from pcircle.circle import ProgressSums
-from pcircle.cli.pace import Known
 from pcircle.core.counters import Counting
 from pcircle.runtime import Work
 
 _AS_ONE_BYTES = 256 << 10
+
+
+class WorkCounts(msgspec.Struct, frozen=True):
+    """What is known of a job's work: entries found, those whose bytes are known, those done.
+
+    `scanned`: no more will be found. `weight` is about the share of the tree that was seen.
+    `earlier` and `earlier_bytes` are what of all that is done took this job no time. No bytes are
+    found where they cost nothing.
+    """
+
+    found: int
+    sized: int
+    done: int
+    bytes_found: int
+    bytes_done: int
+    scanned: bool
+    weight: float
+    earlier: int = 0
+    earlier_bytes: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """All entries and all bytes are known, so that shares are exact."""
+        return self.scanned and self.sized == self.found
 
 
 class Walked(Protocol):
@@ -90,9 +113,9 @@ class Measured:
         total: Any = cls.of(counts)  # type: ignore[attr-defined]  # of `Counting`
         return {"entries": total.completed, "bytes": total.bytes_done}
 
-    def known(self: Sized, weight: float) -> Known:
+    def known(self: Sized, weight: float) -> WorkCounts:
         """Return the known work, from which the remaining time is estimated."""
-        return Known(
+        return WorkCounts(
             found=self.found,
             sized=self.sized,
             done=self.settled,

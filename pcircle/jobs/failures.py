@@ -9,15 +9,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from pcircle.cli.report import FailedEntry, error_name
 from pcircle.core.names import show
-from pcircle.fs.entry_errors import kind_of, told
+from pcircle.fs.entry_errors import error_name, kind_of, told
 from pcircle.jobs.error_log import encode
 from pcircle.runtime import Context
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
     from pcircle.fs.data import Recalls
+
+
+class FailedEntry(msgspec.Struct, frozen=True):
+    """A failure in the report; the path with odd bytes escaped.
+
+    `errno` is null where no system call has failed; `error` as of `error_name`.
+    """
+
+    path: str
+    doing: str
+    errno: int | None
+    reason: str
+    error: str
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):

@@ -263,6 +263,9 @@ class Task(ABC, Generic[I, R]):
         """Return this rank's counters for progress rounds; called on the main thread."""
         return ProgressSums(ranks=1)
 
+    def keep_for_restart(self) -> None:
+        """Keep what the next run of the same plan needs when this one is closed."""
+
     def figures(self, counts: tuple[int, ...]) -> Mapping[str, int]:
         """Return figures by name, for the summary of many ranks, of a rank that has these counts.
 

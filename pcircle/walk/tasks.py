@@ -38,6 +38,9 @@ class WalkTask(PartedTask[I, R]):
     def counted(self) -> Any:
         return self.counters
 
+    def keep_for_restart(self) -> None:
+        self.keeps_lists = True
+
     def close(self) -> None:
         """Release the directories and the lists."""
         for part in self.parts:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from pcircle.cli.pace import Known, Pace
+from pcircle.cli.pace import Pace
+from pcircle.jobs.counters import WorkCounts
 
 MIB = 1 << 20
 LARGE_BYTES = 32 * MIB
@@ -36,7 +37,7 @@ class Job(NamedTuple):
 
 class Moment(NamedTuple):
     at_s: float
-    known: Known
+    known: WorkCounts
 
 
 class _Run:
@@ -119,7 +120,7 @@ class _Run:
             scanned = self._scanned == self._due
             earlier, earlier_bytes = self._earlier
             numbers = self._numbers
-            yield Moment(now_s, Known(**numbers, scanned=scanned, weight=self._weight,
+            yield Moment(now_s, WorkCounts(**numbers, scanned=scanned, weight=self._weight,
                                       earlier=earlier, earlier_bytes=earlier_bytes))  # fmt: skip
 
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from pcircle.cli.console import rank_share
-from pcircle.cli.report import FailedEntry, RankShare, shares
-from pcircle.jobs.failures import Failure
+from pcircle.cli.report import RankShare, shares
+from pcircle.jobs.failures import FailedEntry, Failure
 from pcircle.ops.copy.tree.counters import Counted, Counters, named, totals
 from pcircle.runtime import RankReport
 from pcircle.tools.common.copy_report import (

@@ -1,14 +1,13 @@
 """Which attributes a copy is given, and the order in which that is safe.
 
-Owner first, because changing it clears the set-user-id bits and capabilities;
-then extended attributes and access control lists; then the mode, which brings
-the bits back; then the times, which everything before would move; inode flags
-last of all (`pcircle.fs.attributes.xattrs`), since they may forbid the rest.
-Until then a file that is to have a preserved mode is 0600 and nobody else's, unless it is its
-owner's from the beginning (`pcircle.ops.copy.entry.attributes`). An
-access control list that it has inherited is without effect as long, since the
-group's bits are its mask; it is replaced before the mode would give it effect.
-What was there before has lost by then what its source does not grant (`pcircle.fs.attributes.exposure`).
+Owner first, because changing it clears the set-user-id bits and capabilities; then extended
+attributes and access control lists; then the mode, which brings the bits back; then the times,
+which everything before would move; inode flags last of all (`pcircle.fs.attributes.xattrs`), since
+they may forbid the rest. Until then a file that is to have a preserved mode is 0600 and nobody
+else's, unless it is its owner's from the beginning (`pcircle.ops.copy.entry.attributes`). An access
+control list that it has inherited is without effect as long, since the group's bits are its mask;
+it is replaced before the mode would give it effect. What was there before has lost by then what its
+source does not grant (`pcircle.fs.attributes.exposure`).
 
 Changing the owner needs privilege. Without it, as with cp, the group alone is
 tried, no failure is reported, and the set-user-id and set-group-id bits are

@@ -1,10 +1,10 @@
 """Extended attributes, access control lists and inode flags, from one open file to another.
 
 All namespaces are copied that the target accepts, as far as the user may write them: `trusted` and
-`security` for root alone, `btrfs` on btrfs; access control lists (`pcircle.fs.attributes.acls`) are attributes as
-well. An attribute that the rules of a namespace or a file system forbid, or that is too large, is
-not an error here; it is returned as refused, and the caller decides. A full disk refuses with the
-same errors.
+`security` for root alone, `btrfs` on btrfs; access control lists (`pcircle.fs.attributes.acls`) are
+attributes as well. An attribute that the rules of a namespace or a file system forbid, or that is
+too large, is not an error here; it is returned as refused, and the caller decides. A full disk
+refuses with the same errors.
 
 A file without attributes costs one call to list them, or to read the one list. They are read in one
 step and set in another, because a copy by many ranks, and every directory, gets them long after the
@@ -146,7 +146,8 @@ def kind_of(name: str) -> str | None:
 def _is_lost(name: str) -> bool:
     """Return whether a copy lacks the content of an attribute that is not copied.
 
-    `pcircle.fs.attributes.lustre` keeps and counts layouts; the policy of the target sets the others.
+    `pcircle.fs.attributes.lustre` keeps and counts layouts; the policy of the target sets the
+    others.
     """
     return name.startswith(_STORAGE) and name != "lustre.lov"
 

@@ -2,8 +2,8 @@
 
 The kernel flushes a file system or a file as a whole, whichever process requests it. A rank can
 therefore skip its flush if another rank of the job began one after this rank's request and
-completed it. The ranks of a node count their flushes on a `pcircle.ops.checkpoint.shared_board`. A rank
-that waits for the lock usually finds that the flush before it began late enough. All ranks are
+completed it. The ranks of a node count their flushes on a `pcircle.ops.checkpoint.shared_board`. A
+rank that waits for the lock usually finds that the flush before it began late enough. All ranks are
 sealed at about the same time, so the first one waits briefly for the others and flushes for all.
 
 A flush that a dead rank had begun never counts as completed. Neither does a flush that failed; the

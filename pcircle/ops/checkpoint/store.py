@@ -5,9 +5,9 @@ same command finds it again:
 
     header              what is copied and how, the secret for hashing names, the target's mark and
                         the tokens of temporary names; rewritten by each run
-    lock                the job that is running; rewritten as a heartbeat
-    journal-RUN-RANK    the work of a rank and others of its node, see `pcircle.ops.checkpoint.journal`
-    index               records of previous runs by key, see `pcircle.ops.checkpoint.index`
+    lock                the job that is running; rewritten as a heartbeat journal-RUN-RANK    the
+    work of a rank and others of its node, see `pcircle.ops.checkpoint.journal` index
+    records of previous runs by key, see `pcircle.ops.checkpoint.index`
 
 A resumed job is a further run with its own journals and any number of ranks. If the target's parent
 is not writable, the checkpoint is inside the target. It is removed when the job is complete, and

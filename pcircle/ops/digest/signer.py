@@ -67,8 +67,8 @@ class Signer:
 
     A signer is used by one thread, except `merge_results`, which the main thread calls.
     `root_holder` is the path of the directory that contains the roots. Entries have a trailer of
-    `trailer_bytes` after their digest; see `pcircle.ops.digest.runs.RunStore`. All signers of a rank
-    share the store of `first`.
+    `trailer_bytes` after their digest; see `pcircle.ops.digest.runs.RunStore`. All signers of a
+    rank share the store of `first`.
     """
 
     def __init__(

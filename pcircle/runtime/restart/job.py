@@ -22,7 +22,6 @@ from pcircle.runtime.crash_report import CrashReporter
 from pcircle.runtime.restart.output_log import OutputLog
 from pcircle.runtime.task import TimeLimit
 from pcircle.threads.threads import has_live_workers
-from pcircle.walk.tasks import WalkTask
 
 _LAST_THREADS_S = 10.0  # for threads without work to end, on a busy machine
 _STEP_S = 0.002
@@ -132,8 +131,8 @@ class RestartableJob(Program):
 
     def close(self) -> None:
         """Release what this process's task holds, except for lists, which are read again."""
-        if isinstance(self._task, WalkTask):
-            self._task.keeps_lists = True
+        if self._task is not None:
+            self._task.keep_for_restart()
         self._program.close()
 
     def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings:

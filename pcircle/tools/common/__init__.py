@@ -1,1 +1,1 @@
-"""What several commands share: options and report of copying, carrying out removals."""
+"""Code that several commands share: options and reports of copying, programs of removals."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pcircle.cli.console import miscounted, unsettled
-from pcircle.cli.report import FailedEntry, ReadReport, Signed, plural
+from pcircle.cli.report import ReadReport, Signed
 from pcircle.core.names import show
-from pcircle.core.units import format_count, format_duration, format_rate, format_size
+from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
+from pcircle.jobs.failures import FailedEntry
 from pcircle.ops.copy.entry.counts import HARD_LINKS
 from pcircle.ops.copy.tree.counters import Counters, totals
 from pcircle.ops.copy.tree.items import Remark

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pcircle.cli.change_program import ChangeProgram
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.guards import require
-from pcircle.jobs.change_task import ChangeProgram
 from pcircle.ops.remove.plan import RemovalPlan
 from pcircle.walk.attributes import ANY
 

@@ -1,5 +1,4 @@
-"""What a support person asks first: MPI and launcher, limits, versions, file systems.
+"""The facts that support needs first: MPI and launcher, limits, versions, file systems.
 
-Everything is found out by the code that the tools use themselves, and what can't be found out is
-said with the reason.
+The tools' own code determines each fact; a fact that cannot be determined is shown with the reason.
 """

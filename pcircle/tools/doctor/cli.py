@@ -1,4 +1,4 @@
-"""The command line of the report: what was typed. `pcircle.tools.doctor.command` says what it means."""
+"""The options of `pcircle doctor`; `pcircle.tools.doctor.command` interprets them."""
 
 from __future__ import annotations
 

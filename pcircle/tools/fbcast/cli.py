@@ -1,4 +1,4 @@
-"""The command line of fbcast: what was typed. What it means decides `pcircle.tools.fbcast.command`."""
+"""The options of fbcast; `pcircle.tools.fbcast.command` interprets them."""
 
 from __future__ import annotations
 

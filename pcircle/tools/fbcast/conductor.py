@@ -1,8 +1,8 @@
 """The reader's other half: it asks the nodes, reads, has the stream sent, and has all show it.
 
-Pure as `pcircle.tools.fbcast.node` is. `bad` are the nodes that have dropped out, each with the reason;
-without `partial` the first of them ends the job, and nothing is shown anywhere. What a node was
-lost in the midst of is sent again, to those that are left.
+Pure as `pcircle.tools.fbcast.node` is. `bad` are the nodes that have dropped out, each with the
+reason; without `partial` the first of them ends the job, and nothing is shown anywhere. What a node
+was lost in the midst of is sent again, to those that are left.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ The protocol:
 
 1. The reader asks all nodes whether they can do it. What an earlier job has left is finished or
    removed first.
-2. The stream comes (`pcircle.tools.fbcast.spread`), and is written below a temporary name. A node that
+2. The stream comes (`pcircle.tools.fbcast.spread`), and is written below a temporary name. A node
+that
    can't write says so at once, and goes on handing on, so that nobody behind it is lost with it.
 3. When all have told the reader that they have all of it, showing it is one collective operation
    (`pcircle.collective`): prepared by all, decided by a record, done by all. So before the record

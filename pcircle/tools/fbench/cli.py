@@ -1,4 +1,4 @@
-"""The command line of fbench: what was typed. What it means decides `pcircle.tools.fbench.command`."""
+"""The options of fbench; `pcircle.tools.fbench.command` interprets them."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from functools import partial
 import msgspec
 
 from pcircle.cli.output import Output
-from pcircle.cli.report import plural
 from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.names import show
+from pcircle.core.units import plural
 from pcircle.core.values import invalid, positive
 from pcircle.jobs.error_log import LogFile, open_log
 from pcircle.tools.fbench.making import MAX_NUMBER, make, prepare, shape_of

@@ -1,4 +1,14 @@
-"""fchmod, fchown, fchgrp: change modes and owners in parallel. `change` is for programs."""
+"""fchmod, fchown, fchgrp: change modes and owners in parallel. `change` is for programs.
+
+The new state of an entry (owner, mode, access control lists) is computed from its present state
+without any call. `state` then brings the entry from one state to the other with the fewest calls,
+and writes the present state as text for `--undo`. The names of a hard-linked file go to one rank,
+where the first name decides.
+
+Entries are changed by name in batches only where no decision depends on their present state.
+Set-id bits and `--from` go through open descriptors, and so does everything in a directory in which
+other users may exchange names.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +20,7 @@ if TYPE_CHECKING:
 def change(*paths: str | bytes, **options: object) -> TreeReport | None:
     """Change entries as the commands do, and print nothing; what `--json` would write.
 
-    `options` are those of fchmod's command line, by name: ``change("/data", mode="g+rwX",
+    `options` are the options of fchmod's command line, by name: ``change("/data", mode="g+rwX",
     group="users", recursive=True, jobs=4)``. Entries that could not be changed are in the result.
     Under MPI all ranks call it, and only the first has a result.
 
@@ -31,7 +41,7 @@ def change(*paths: str | bytes, **options: object) -> TreeReport | None:
 
 
 def _says_what(options: dict[str, object]) -> bool:
-    """Whether a change is asked for by name: else the first PATH would be a MODE."""
+    """Return whether an option names a change; without one the first PATH would be a MODE."""
     asked = {"mode", "files", "dirs", "owner", "group", "reference", "usermap", "groupmap"}
     asked |= {"acl", "acl_remove", "default_acl", "apply"}
     return any(options.get(name) not in (None, False) for name in asked)

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pcircle.cli.report import plural
+from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.names import show
+from pcircle.core.units import plural
 from pcircle.jobs.action_log import Wanted
-from pcircle.jobs.change_task import ChangeConsole, ChangeProgram
 from pcircle.jobs.error_log import LogFile
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.plan_file import Planned, head, read_plan

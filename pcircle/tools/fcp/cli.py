@@ -1,4 +1,4 @@
-"""The command line of fcp: what was typed. What it means is `pcircle.tools.fcp.command`'s affair."""
+"""The options of fcp; `pcircle.tools.fcp.command` interprets them."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.cli.report import plural
 from pcircle.cli.tree_program import TreeConsole
 from pcircle.core.errors import IntegrityError, StoppedEarly, worst
+from pcircle.core.units import plural
 from pcircle.jobs.error_log import LogFile
 from pcircle.runtime import Outcome
 from pcircle.tools.fdiff.hard_links_and_moves import Groups, Moves, tell_groups

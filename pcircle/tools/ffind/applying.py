@@ -6,9 +6,9 @@ import argparse
 import os
 from collections.abc import Callable
 
-from pcircle.cli.report import plural
+from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.core.errors import UsageError
-from pcircle.jobs.change_task import ChangeConsole, ChangeProgram
+from pcircle.core.units import plural
 from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import RemoveTask
 from pcircle.walk.roots import Root

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pcircle.cli.change_program import ChangeProgram, refuse_twice
 from pcircle.cli.filters import now_ns
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
-from pcircle.jobs.change_task import ChangeProgram, refuse_twice
 from pcircle.jobs.error_log import LogFile, open_log
 from pcircle.runtime import Task
 from pcircle.tools.ffind.applying import ApplyProgram

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pcircle.cli.report import plural
+from pcircle.cli.change_program import ChangeConsole
 from pcircle.cli.tree_program import TreeProgram
 from pcircle.core.errors import IntegrityError, worst
+from pcircle.core.units import plural
 from pcircle.core.writing import write_all
 from pcircle.fs.sorting import Sorter
-from pcircle.jobs.change_task import ChangeConsole
 from pcircle.jobs.error_log import LogFile
 from pcircle.runtime import Outcome
 from pcircle.tools.ffind.eval.output import QUIT, Found, Links, Records

@@ -15,12 +15,12 @@ from pcircle.cli.arguments import columns
 from pcircle.cli.json_output import check
 from pcircle.cli.listing import FULL_ISO, RECENT, Times
 from pcircle.cli.options import rate_of
-from pcircle.cli.report import plural
 from pcircle.cli.results import list_end, open_output
 from pcircle.cli.times import limit_of, stop_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram, TreeReport
 from pcircle.core.errors import StoppedEarly, UsageError, worst
 from pcircle.core.names import show
+from pcircle.core.units import plural
 from pcircle.jobs.action_log import Wanted
 from pcircle.jobs.error_log import LogFile
 from pcircle.runtime import Observer, Outcome

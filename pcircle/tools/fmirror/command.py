@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pcircle.cli.program import run_tool
-from pcircle.cli.report import FailedEntry, plural
 from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.core.guards import require
 from pcircle.core.names import show
+from pcircle.core.units import plural
 from pcircle.fs.safe_open import any_link
 from pcircle.fs.write_access import WriteAccess
 from pcircle.jobs.error_log import encode
-from pcircle.jobs.failures import Failure
+from pcircle.jobs.failures import FailedEntry, Failure
 from pcircle.jobs.plan_file import tail
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.tools.common.copy_program import run_copy

@@ -53,12 +53,13 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     """A copy that updates its target.
 
     Entries that were last changed before `quiet_ns`, on the source and on the target, have equal
-    attributes, as the last complete run ensured (`pcircle.tools.fmirror.state.state`). That holds for
-    entries on both `devices`, those of the roots. `itemize` prints a line for each change. Files
-    that would be `renamed` by now, in the form of `pcircle.tools.fmirror.work.rename_pairs.Paths`, are not
-    missing. A missing entry that is up to date in one of `link_dest` is linked, in one of
-    `compare_dest` is left out; content that one of `copy_dest` or `reflink_dest` has is taken from
-    there. All of these are absolute paths. The run began at `began_ns`.
+    attributes, as the last complete run ensured (`pcircle.tools.fmirror.state.state`). That holds
+    for entries on both `devices`, those of the roots. `itemize` prints a line for each change.
+    Files that would be `renamed` by now, in the form of
+    `pcircle.tools.fmirror.work.rename_pairs.Paths`, are not missing. A missing entry that is up to
+    date in one of `link_dest` is linked, in one of `compare_dest` is left out; content that one of
+    `copy_dest` or `reflink_dest` has is taken from there. All of these are absolute paths. The run
+    began at `began_ns`.
     """
 
     upkeep: Upkeep = Upkeep()

@@ -1,8 +1,9 @@
 """`--plan` and `--apply`: the result of a dry run is written, and later exactly that is done.
 
-The file is a plan of `pcircle.jobs.plan_file`, with the marks of `pcircle.tools.fmirror.work.steps`. Its
-first line has A and B, their identities, and the options that affect each action: these apply when
-the plan is carried out. Filters and lists do not, because the plan lists their results.
+The file is a plan of `pcircle.jobs.plan_file`, with the marks of
+`pcircle.tools.fmirror.work.steps`. Its first line has A and B, their identities, and the options
+that affect each action: these apply when the plan is carried out. Filters and lists do not, because
+the plan lists their results.
 
 Extraneous entries are found in the source's directories as in any mirror, by checking that the
 source still lacks them; then those that the plan lists are removed.
@@ -15,12 +16,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pcircle.cli.change_program import refuse_with_apply
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.directories import working_directory
 from pcircle.fs.lists import record_of, sort
 from pcircle.fs.sorting import sorted_records
-from pcircle.jobs.change_task import refuse_with_apply
 from pcircle.jobs.error_log import decode, encode
 from pcircle.jobs.plan_file import Planned, Tail, head, read_plan
 from pcircle.tools.fmirror.work import steps

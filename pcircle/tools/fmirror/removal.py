@@ -16,11 +16,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.report import plural
+from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.cli.results import append_output
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.guards import require, require_type
 from pcircle.core.names import show
+from pcircle.core.units import plural
 from pcircle.core.writing import discard
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import kind_of, told, tried, trying
@@ -30,7 +31,7 @@ from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.sorting import pieces
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.jobs.action_log import Actions, Lines
-from pcircle.jobs.change_task import ChangeConsole, ChangeProgram, MaxDelete
+from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.error_log import LogFile
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.plan_file import Planned, parted

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pcircle.cli.report import FailedEntry, plural
 from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
-from pcircle.core.units import format_size
-from pcircle.jobs.failures import Failure
+from pcircle.core.units import format_size, plural
+from pcircle.jobs.failures import FailedEntry, Failure
 from pcircle.ops.copy.tree.counters import Counters
 from pcircle.ops.copy.tree.items import Done
 from pcircle.runtime import Outcome

@@ -1,4 +1,4 @@
-"""The command line of fprof: what was typed. What it means is `pcircle.tools.fprof.command`'s affair."""
+"""The options of fprof; `pcircle.tools.fprof.command` interprets them."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable
 
 from pcircle.circle import ProgressSums
-from pcircle.cli.pace import Known
-from pcircle.jobs.counters import Entries
+from pcircle.jobs.counters import Entries, WorkCounts
 from pcircle.runtime import Work
 
 _HIGH_BITS = 48
@@ -54,9 +53,9 @@ class Totals(Entries):
         figures = {"entries": total.settled, "bytes": total.bytes}
         return figures | {name: getattr(total, name) for name in times}
 
-    def known(self, weight: float) -> Known:
+    def known(self, weight: float) -> WorkCounts:
         """Return the known work; bytes are not work here."""
-        return Known(
+        return WorkCounts(
             found=self.found,
             sized=self.found,
             done=self.settled,

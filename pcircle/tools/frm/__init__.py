@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
     """Remove as the command does, and print nothing; what `--json` would write.
 
-    `options` are those of the command line, by name: ``remove("/scratch/old", recursive=True,
+    `options` are the options of the command line, by name: ``remove("/scratch/old", recursive=True,
     older_than="30d", jobs=4)``. An option that may be repeated takes a list. Entries that could
     not be removed are in the result. Under MPI all ranks call it, and only the first has a result.
 

@@ -1,4 +1,4 @@
-"""The command line of frm: what was typed. What it means is `pcircle.tools.frm.command`'s affair."""
+"""The options of frm; `pcircle.tools.frm.command` interprets them."""
 
 from __future__ import annotations
 

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.cli.arguments import refuse_remote
-from pcircle.cli.report import plural
+from pcircle.cli.change_program import ChangeConsole, refuse_twice
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.names import show
-from pcircle.core.units import format_size
-from pcircle.jobs.change_task import ChangeConsole, refuse_twice
+from pcircle.core.units import format_size, plural
 from pcircle.jobs.tree_task import resolve
 from pcircle.ops.remove import trash
 from pcircle.ops.remove.plan import RemovalCounters

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pcircle.cli.report import Document, ReadReport, Signed, plural
+from pcircle.cli.report import Document, ReadReport, Signed
 from pcircle.core.names import show
-from pcircle.core.units import format_count, format_duration, format_rate, format_size
+from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
 from pcircle.tools.fsum.items import Difference
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The command line of the simulator: what was typed. `pcircle.tools.scale.command` says what it means."""
+"""The options of the simulator; `pcircle.tools.scale.command` interprets them."""
 
 from __future__ import annotations
 

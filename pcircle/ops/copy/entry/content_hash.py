@@ -110,7 +110,7 @@ class HashObserver(Observer):
         self._seen[name] = self._last
 
 
-class StopRereading(Exception):  # noqa: N818 - control flow
+class StopRereading(Exception):
     """The job stops early, so the item has no result."""
 
 

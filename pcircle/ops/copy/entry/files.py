@@ -1,7 +1,7 @@
 """Copying of files, links and ranges of large files one at a time, in all cases.
 
-The fast path for small files is in `pcircle.ops.copy.entry.small_file`. This module handles holes, existing
-names, files that change, lack of space, and files that many ranks copy at once.
+The fast path for small files is in `pcircle.ops.copy.entry.small_file`. This module handles holes,
+existing names, files that change, lack of space, and files that many ranks copy at once.
 """
 
 from __future__ import annotations

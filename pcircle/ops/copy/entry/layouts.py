@@ -5,14 +5,14 @@ and one for the destination. If neither is, no file or directory costs another c
 take the fast path.
 
 A layout must be set before a file's first byte, which requires a different way of creating it
-(`pcircle.fs.attributes.lustre`), so with layouts no file takes the fast path. A directory gets the layout for
-its new entries when it is complete, like its default access control list, so that nothing below it
-inherits that layout instead of its own. A source directory without its own layout returns the
-default of the file system, which is not copied.
+(`pcircle.fs.attributes.lustre`), so with layouts no file takes the fast path. A directory gets the
+layout for its new entries when it is complete, like its default access control list, so that
+nothing below it inherits that layout instead of its own. A source directory without its own layout
+returns the default of the file system, which is not copied.
 
 A layout that the server rejects or the destination does not support is reported and counted like
-other lost attributes (`pcircle.ops.copy.entry.attributes`). The file is then created again, because a file
-that was created for a layout cannot be written without one.
+other lost attributes (`pcircle.ops.copy.entry.attributes`). The file is then created again, because
+a file that was created for a layout cannot be written without one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The innermost loop of a copy: many plain files of a directory at once.
 
 Most files are small, dense and regular, do not change while they are read, and have a free name.
-`pcircle.fs.native` copies these. `pcircle.ops.copy.entry.files` copies all other files and reports errors.
+`pcircle.fs.native` copies these. `pcircle.ops.copy.entry.files` copies all other files and reports
+errors.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pcircle.cli.pace import Known
-from pcircle.jobs.counters import Measured
+from pcircle.jobs.counters import Measured, WorkCounts
 from pcircle.ops.checkpoint.journal import NamedCounts
 from pcircle.ops.copy.entry.counts import CopyCounts
 
@@ -63,7 +62,7 @@ class Counters(Measured, Counted):
         """Return the number of entries that were copied, left or failed."""
         return self.completed + self.skipped + self.special_skipped + self.failed
 
-    def known(self, weight: float) -> Known:
+    def known(self, weight: float) -> WorkCounts:
         """Return the known work, except what took this run no time."""
         known = super().known(weight)
         return replace(

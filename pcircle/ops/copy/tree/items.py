@@ -215,9 +215,9 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     Counters say what was copied; results say that it is complete. With a checkpoint, a part belongs
     to an `epoch` and has its share of the job's `counts`. The other fields are of
-    `pcircle.tools.common.signing_report`: packed entries of the directory, `runs` of entries and those
-    on this rank's disk, `signed` their number including subdirectories; `blocks` are digests of a
-    large file.
+    `pcircle.tools.common.signing_report`: packed entries of the directory, `runs` of entries and
+    those on this rank's disk, `signed` their number including subdirectories; `blocks` are digests
+    of a large file.
     """
 
     counts: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
 """The checkpoint of a copy: its copies and options, and its messages.
 
-`pcircle.ops.checkpoint.resume` decides whether a copy starts, resumes or is refused. Temporary files of
-earlier runs are removed in all cases.
+`pcircle.ops.checkpoint.resume` decides whether a copy starts, resumes or is refused. Temporary
+files of earlier runs are removed in all cases.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
-from pcircle.cli.report import Document, FailedEntry, RankSummary
+from pcircle.cli.report import Document, RankSummary
 from pcircle.core.names import show
+from pcircle.jobs.failures import FailedEntry
 from pcircle.runtime import RankReport
 from pcircle.tools.fprof.profile.bins import (
     RELATIVE_ERROR,

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pcircle.cli import table
-from pcircle.cli.report import plural
-from pcircle.core.units import format_count, format_duration, format_size
+from pcircle.core.units import format_count, format_duration, format_size, plural
 
 if TYPE_CHECKING:
     from pcircle.tools.fprof.profile.groups import Group, Top

@@ -18,9 +18,8 @@ from typing import TextIO
 import msgspec
 
 from pcircle.cli import table
-from pcircle.cli.report import plural
 from pcircle.core.names import show
-from pcircle.core.units import format_count, format_size
+from pcircle.core.units import format_count, format_size, plural
 from pcircle.tools.fprof.profile.groups import share
 from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Profile
 from pcircle.tools.fprof.profile.tree import below_of

@@ -1,0 +1,206 @@
+"""Programs of tools that change or remove what they find: their options and their reports.
+
+Whether anything is done at all (`--dry-run`, `--plan`), or what was planned (`--apply`), or nothing
+if it were too much (`--max-delete`); how each action is reported (`-v`, `--json-lines`,
+`--list-out`), how fast (`--ops-limit`) and how long (`--stop-after`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pcircle.cli.filters import attributes_of
+from pcircle.cli.options import rate_of
+from pcircle.cli.results import list_end, open_output
+from pcircle.cli.times import limit_of, stop_of
+from pcircle.cli.tree_program import TreeConsole, TreeProgram
+from pcircle.core.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
+from pcircle.core.names import show
+from pcircle.core.units import plural
+from pcircle.core.values import invalid
+from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.change_task import MaxDelete
+from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.plan_file import Planned, head, read_plan, tail
+from pcircle.runtime import Outcome
+from pcircle.walk.attributes import ANY
+from pcircle.walk.roots import Root
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+_INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
+_MAX_DIGITS = 30
+
+
+class ChangeConsole(TreeConsole):
+    """A `TreeConsole` whose `-v` lists the actions; statistics need one more `-v`."""
+
+    def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
+        super().__init__(program, log)
+        self.verbose = max(0, self.verbose - 1)
+
+    has_bytes = False
+
+    def remarks(self, total: Any, code: int) -> Iterable[str]:
+        left = total.found - total.settled
+        if left > 0 and code in (StoppedEarly.exit_code, *_INTERRUPTED):
+            yield f"at least {plural(left, 'entry is', 'entries are')} left"
+
+    def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
+        """End the console; only a complete plan gets its last line."""
+        if not outcome.code:
+            total: Any = self.counters_type.total(outcome.counts)
+            outcome = self.with_plan_ended(outcome, total.found + total.left_out)
+        return super().end(outcome)
+
+    def with_plan_ended(
+        self, outcome: Outcome[dict[int, int]], found: int
+    ) -> Outcome[dict[int, int]]:
+        """Add the last line of the plan, with the number of entries found; return the outcome."""
+        reason = self.end_plan(tail(self.planned, found))
+        if not reason:
+            return outcome
+        code = worst((outcome.code, StoppedEarly.exit_code))
+        return msgspec.structs.replace(outcome, code=code, reasons=(*outcome.reasons, reason))
+
+
+class ChangeProgram(TreeProgram):
+    """The program of a tool that changes entries. `said` is the word for an action with `-v`."""
+
+    said = "changed"
+
+    def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
+        self.applied: Planned | None = None
+        if typed.apply is not None:
+            refuse_with_apply(typed, paths)
+            paths = [b"."]  # the plan has the paths
+        super().__init__(typed, paths, **more)
+        self.typed = typed
+        self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
+        self._rate = rate_of(typed.ops_limit)
+        self._written: tuple[int, int] | None = None
+        self._max_delete = _max_delete(typed.max_delete)
+        written = (typed.list_out, typed.json_lines, typed.error_log, typed.plan)
+        named = [name for name in (*written, typed.files_from, typed.apply) if name is not None]
+        for name in written:
+            if name is not None and named.count(name) > 1:
+                raise UsageError(f"'{show(os.fsencode(name))}' is used by two options")
+        if typed.plan is not None and typed.max_delete is not None:
+            raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
+
+    def read_plan(self) -> Planned:
+        """Read the plan that will be carried out. UsageError."""
+        self.applied = read_plan(self.typed.apply, self.name)
+        return self.applied
+
+    def outlives(self) -> bool:
+        return bool(self.typed.dry_run or self.typed.plan is not None)
+
+    def directory(self) -> bytes:
+        return super().directory() if self.applied is None else self.applied.directory
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        return super().listing(roots) if self.applied is None else self.applied.lists
+
+    @property
+    def lists_whole(self) -> bool | None:
+        """Without -r, a slash after a directory does not include its contents."""
+        return True if self.typed.recursive else None
+
+    @property
+    def lists_strictly(self) -> bool:
+        """As for rm and chmod, a slash after the name of a file is an error."""
+        return True
+
+    @property
+    def lists_completely(self) -> bool:
+        """The beginning of a name would name another entry, which must not change."""
+        return True
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        typed, applied = self.typed, self.applied
+        end = list_end(typed, roots)
+        dry = typed.dry_run or typed.plan is not None
+        said = "" if not typed.verbose else f"would be {self.said}" if dry else self.said
+        most = self._max_delete
+        if applied is not None and most is not None:
+            reason = most.exceeded(applied.tail.entries, applied.tail.found)
+            if reason:
+                raise StoppedEarly(reason)
+        return {
+            "dry": dry,
+            "acts": Wanted(typed.json_lines is not None, end, said, typed.plan is not None),
+            "ranks": ranks,
+            "operations_per_s": self._rate,
+            "max_delete": None if applied is not None else most,
+            "applies": applied is not None,
+            "marks": () if applied is None else applied.marks,
+        }
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        super().begin(roots)
+        typed = self.typed
+        if typed.json_lines is not None:
+            self.actions = LogFile(open_output(typed.json_lines, "--json-lines"))
+        if typed.list_out is not None:
+            self.listed = LogFile(open_output(typed.list_out, "--list-out"))
+        if typed.plan is not None:
+            from pcircle.jobs.plan_output import PlanFile  # few runs have one
+
+            self.planned = PlanFile(typed.plan, "--plan", "plan")
+            self.planned.append(head(self.name, roots, self.directory()))
+            status = os.stat(os.fsencode(typed.plan))
+            self._written = status.st_dev, status.st_ino
+
+    def opened(self) -> dict[str, Any]:
+        return {"written": self._written}
+
+
+def refuse_twice(option: str, roots: Sequence[Root]) -> None:
+    """Raise UsageError if an entry lies below two roots: `option` would count it twice."""
+    places = sorted(
+        (os.path.join(os.path.realpath(root.holder), root.name or root.within, b""), root.shown)
+        for root in roots
+    )
+    # Paths that begin with a place follow it directly.
+    for (outer, above), (inner, below) in pairwise(places):
+        if inner == outer:
+            raise UsageError(f"{option}: '{show(below)}' is given twice")
+        if inner.startswith(outer):
+            text = f"{option}: '{show(below)}' is in '{show(above)}', and would be counted twice"
+            raise UsageError(text)
+
+
+def refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> None:
+    """Raise UsageError for options that only affect the making of a plan."""
+    if paths:
+        raise UsageError(f"--apply takes no PATH: extra operand '{show(paths[0])}'")
+    chosen = typed.filters or typed.files_from is not None or attributes_of(typed) != ANY
+    if chosen or typed.plan is not None:
+        raise UsageError("--apply cannot be combined with filters or --plan")
+    if typed.strict_operands:
+        raise UsageError("--strict-operands cannot be combined with --apply")
+
+
+def _max_delete(text: str | None) -> MaxDelete | None:
+    if text is None:
+        return None
+    is_share = text.endswith("%")
+    digits, dot, more = text.removesuffix("%").partition(".")
+    is_right = all(map(_is_digits, [digits, more] if dot else [digits])) and (is_share or not dot)
+    most = float(f"{digits}.{more or 0}") if is_right else -1
+    if not 0 <= most <= (100 if is_share else math.inf):
+        raise invalid("--max-delete", text, "must be a number of entries, or a percentage")
+    return MaxDelete(text, most, is_share)
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
