@@ -26,6 +26,11 @@ _JOBS = _WALK | {"walk"}
 _OPS = _JOBS | {"jobs"}
 _COMMON = _OPS | {"ops", "cli"}
 LIBRARIES = {"aio", "collective", "simulation", "testing"}
+TOOLS = {
+    path.parent.name
+    for path in (PACKAGE / "tools").glob("*/__init__.py")
+    if path.parent.name not in ("common", "doctor", "scale")
+}
 # What each part of the package may import, besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "": set(),  # pcircle/__init__.py

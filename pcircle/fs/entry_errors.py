@@ -95,5 +95,5 @@ def special_kind(mode: int) -> str:
 
 
 def error_name(number: int | None, kind: str) -> str:
-    """The system's name of an error; of a failure that it has no number for the kind."""
+    """Return the system's name of an error, or the kind of a failure without a number."""
     return kind or errno.errorcode.get(number or 0, "other")

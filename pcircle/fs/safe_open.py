@@ -177,7 +177,7 @@ class _Walk:
         return Place(self.fd, b"", self._at or b".", os.fstat(self.fd))
 
     def _next(self) -> tuple[bytes, bool] | None:
-        """The next component, and whether it is the last; None at the end."""
+        """Return the next component, and whether it is the last; None at the end."""
         while self._left:
             name, slash, rest = self._left.pop().partition(b"/")
             if slash and rest.strip(b"/"):
@@ -274,7 +274,7 @@ def _is_trusted_link(link: os.stat_result, holder: os.stat_result) -> bool:
 
 
 def _unmapped_owner() -> int | None:
-    """The number that owners have who are unknown in this user namespace; None if all are known."""
+    """Return the number of owners unknown to this user namespace; None if all are known."""
     try:
         with open("/proc/self/uid_map", "rb") as known:
             if any(int(line.split()[2]) >= _ALL_USERS for line in known):

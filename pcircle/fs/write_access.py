@@ -252,7 +252,7 @@ def open_admitted(
 
 
 def _may_have_flags(name: bytes, directory_fd: int) -> bool:
-    """Return whether a name is that of a file or a directory: others must not be opened. OSError"""
+    """Return whether a name is a file or a directory: others must not be opened. OSError."""
     mode = os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 

@@ -31,10 +31,10 @@ def cases(
     lost: int = 0,
     interrupt: bool = False,
 ) -> list[Case]:
-    """The cases of these seeds; each seed draws how many ranks there are.
+    r"""Return the cases of these seeds; each seed draws the number of ranks.
 
     >>> from pcircle import testing
-    >>> print(*testing.cases(range(3), ranks=(2, 5), lost=1), sep="\\n")
+    >>> print(*testing.cases(range(3), ranks=(2, 5), lost=1), sep="\n")
     seed 0, 5 ranks, 1 lost
     seed 1, 2 ranks, 1 lost
     seed 2, 5 ranks, 1 lost

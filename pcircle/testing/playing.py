@@ -118,7 +118,7 @@ def play(
     trace: Callable[[str], None] | None = None,
     may_change: Collection[str] = (),
 ) -> Run[R]:
-    """Run a task once in the simulator; `make` makes the task of each rank.
+    r"""Run a task once in the simulator; `make` makes the task of each rank.
 
     With `trace=print` each step of each rank is told, with its virtual time. The result is not
     judged; Violation if the task does what no task may.
@@ -127,7 +127,7 @@ def play(
     >>> from examples.word_lengths import Lengths
     >>> lines = []
     >>> run = testing.play(lambda: Lengths(["a", "bb"]), 3, ranks=2, trace=lines.append)
-    >>> print(*(line[11:] for line in lines if "process" in line), sep="\\n")
+    >>> print(*(line[11:] for line in lines if "process" in line), sep="\n")
     rank 0: processes ('a', 'bb')
     rank 0: has processed ('a', 'bb'): {1: 1, 2: 1}
     """

@@ -48,13 +48,12 @@ _NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class Subvolume(msgspec.Struct, frozen=True):
-    """A subvolume:
+    """A subvolume of btrfs.
 
-    `origin` is the source of the snapshot, or itself; `generation` is its latest one.
-
-    `is_touched` means that the snapshot was changed after it was made, as when it was received or
-    writable for a while. Then it has content that its origin never had. `changed` is the last
-    change of one of its inodes, by generation and by nanosecond.
+    `origin` is the subvolume from which the snapshot was taken, or itself; `generation` is its
+    latest generation. `is_touched` means that the snapshot was changed after it was made, as when
+    it was received or writable for a while. Then it has content that its origin never had.
+    `changed` is the last change of one of its inodes, by generation and by nanosecond.
     """
 
     uuid: str

@@ -385,7 +385,7 @@ def stat_open(fds: list[int], /) -> tuple[bytes, bytes]:
 
 
 def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[bytes], bytes] | None:
-    """The names in a directory and the kind of each (DT_*); None if these are more. OSError.
+    """Return the names in a directory and their kinds (DT_*); None if there are more. OSError.
 
     A kind that the directory does not tell is looked up; it is 0 if that fails, or the time has
     passed. The directory is read from its beginning; with None it is there again.

@@ -19,7 +19,7 @@ _TOLD_AT_ONCE = 256
 
 
 class Groups:
-    """Hard-linked names of one side: do A's names of a file name one file of B?
+    """Hard-linked names of one side: whether A's names of a file name one file of B.
 
     The first name of each file, by its path, is the reference: other names differ if they are
     another file on the other side.

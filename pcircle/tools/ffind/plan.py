@@ -65,12 +65,12 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
 
 
 class Counters(ChangeCounters):
-    """Entries that were `matched` by -count or -exists, the `blocks` of -du, and `vanished`
-    entries.
+    """The counters of a search.
 
-    `complaints` are errors on directories that are also counted otherwise; `commands_failed` counts
-    ranks on which a command of ``-exec … +`` failed; `kept` counts entries after the end of the
-    search.
+    `matched` counts the entries of -count and -exists, `blocks` those of -du, and `vanished`
+    entries that were gone before they were looked up. `complaints` are errors on directories that
+    are also counted otherwise; `commands_failed` counts ranks on which a command of ``-exec … +``
+    failed; `kept` counts entries after the end of the search.
     """
 
     matched: int

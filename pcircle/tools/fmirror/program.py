@@ -303,9 +303,9 @@ class MirrorProgram(CopyProgram):
             super().complain(text)
 
     def _refuse_source(self, source: bytes) -> None:
-        """Raise UsageError if the source has changed its identity, or is empty:
+        """Raise UsageError if the source has changed its identity or is empty.
 
-        it may not be mounted.
+        It may not be mounted.
         """
         options = self._mirror
         is_empty = not has_entries(self.sides[0].path, source)

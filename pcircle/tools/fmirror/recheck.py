@@ -1,4 +1,5 @@
-"""A job between the copy and the deletions: has a directory of A changed since it was listed?
+"""A job between the copy and the deletions: whether directories of A changed after they were
+listed.
 
 What a directory of A has lost since the run began may have been moved to one that was listed
 before. Then that directory has another change time than its listing had. So all directories of A

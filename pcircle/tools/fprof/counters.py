@@ -76,7 +76,7 @@ class Counters(Totals):
     _protocol_s: float | None
 
     def __init__(self, *, first: bool = True) -> None:
-        """The counters of the rank's first worker also count the engine's thread."""
+        """Make the counters of a worker; the `first` of a rank also counts the engine's thread."""
         super().__init__()
         self.readdir_s = self.stat_s = self.work_s = 0.0
         self._began_s = time.perf_counter()

@@ -104,7 +104,7 @@ def _seed(text: str) -> int:
 
 
 def _count(option: str, text: str, most: int) -> int:
-    """A whole number of at least 1, which may be written as 1e9."""
+    """Return a whole number of at least 1, which may be written as 1e9."""
     mantissa, e, exponent = text.lower().partition("e")
     digits = mantissa.replace(".", "", 1)
     if not (e and digits.isdecimal() and exponent.isdecimal() and len(exponent) <= _MAX_DIGITS):

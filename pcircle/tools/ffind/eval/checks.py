@@ -41,9 +41,9 @@ COSTS = {
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The context of all tests:
+    """The context of all tests.
 
-    with `wide`, names consist of characters; `midnight_ns` is today's start.
+    With `wide`, names consist of characters; `midnight_ns` is the start of today.
     """
 
     now_ns: int

@@ -249,9 +249,9 @@ class Keeping:
     # ---- what goes -------------------------------------------------------------
 
     def may_replace(self, old: os.stat_result) -> bool:
-        """Return whether an entry may be replaced:
+        """Return whether an entry may be replaced.
 
-        a directory only if extraneous entries are removed.
+        A directory may be only if extraneous entries are removed.
         """
         return self._deleting.wanted or not stat.S_ISDIR(old.st_mode)
 

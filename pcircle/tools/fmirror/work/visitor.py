@@ -103,9 +103,9 @@ class MirrorVisitor(CopyVisitor):
 
     @staticmethod
     def access_of(plan: Plan) -> WriteAccess:
-        """Return the protections to remove:
+        """Return the protections to remove.
 
-        as with rsync, modes of the target, and flags unless kept.
+        As with rsync, these are modes of the target, and flags unless they are kept.
         """
         return WriteAccess(owner=True, flags=plan.keep.flags)
 
