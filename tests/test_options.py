@@ -70,7 +70,7 @@ def _asked(node: ast.AST, holders: frozenset[str]) -> Iterator[str]:
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
         if _holder(node.value) in holders:
             yield node.attr
-    elif isinstance(node, ast.ClassDef) and node.name in DECIDED:
+    elif isinstance(node, ast.ClassDef) and node.name.endswith(DECIDED):
         yield from (
             name for inner in node.body for name in _asked_within(inner, frozenset({"self"}))
         )
@@ -95,9 +95,19 @@ def _is_getattr(call: ast.Call, holders: frozenset[str]) -> bool:
     return is_named and bool(call.args) and _holder(call.args[0]) in holders
 
 
+@functools.cache
+def _owners() -> dict[Path, str]:
+    """Return all modules, each with the tool to which it belongs, or an empty string."""
+    owners = dict.fromkeys(PACKAGE.rglob("*.py"), "")
+    commands = {*TOOLS, "doctor", "scale"}
+    return owners | {
+        path: tool for tool in commands for path in (PACKAGE / "tools" / tool).rglob("*.py")
+    }
+
+
 @every_command
 def test_every_option_is_read(tool: str) -> None:
-    paths = [path for part in (tool, "tool", "transfer") for path in (PACKAGE / part).rglob("*.py")]
+    paths = [path for path, owner in _owners().items() if owner in (tool, "")]
     read = {name for path in paths for name in _names_read(path, TYPED)}
     assert {action.dest for action in _actions(tool)} - {"help", "version"} - read == set()
 
@@ -110,12 +120,13 @@ def _names_read(path: Path, holders: frozenset[str]) -> set[str]:
 
 def _fields(tool: str) -> set[str]:
     """The fields of a tool's decided options."""
-    paths = [*(PACKAGE / tool).rglob("*.py"), *(PACKAGE / "copying").glob("settings.py")]
+    paths = [path for path, owner in _owners().items() if owner == tool]
+    paths.append(PACKAGE / "ops" / "copy" / "entry" / "settings.py")
     return {
         field.target.id
         for path in paths
         for node in ast.parse(path.read_bytes()).body
-        if isinstance(node, ast.ClassDef) and node.name in DECIDED
+        if isinstance(node, ast.ClassDef) and node.name.endswith(DECIDED)
         for field in node.body
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
     }
@@ -126,8 +137,7 @@ def test_every_decided_option_is_asked_for(tool: str) -> None:
     fields = _fields(tool)
     assert len(fields) > 5
     # By the tool, and by what is below the tools.
-    parts = {path: path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py")}
-    paths = [path for path, part in parts.items() if part == tool or part not in TOOLS]
+    paths = [path for path, owner in _owners().items() if owner in (tool, "")]
     asked = {name for path in paths for name in _names_read(path, HOLDERS)}
     assert fields - asked == set()
 

@@ -37,7 +37,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fprof-diff", "fprof --diff --json", ["fprof"],
      "pcircle.tools.fprof.profile.diffing:Comparison", ""),
     ("frm", "frm --json", ["frm"], "pcircle.cli.tree_program:TreeReport",
-     "pcircle.ops.remove.remover:Counters"),
+     "pcircle.ops.remove.plan:RemovalCounters"),
     ("ffind", "ffind --json", ["ffind"], "pcircle.cli.tree_program:TreeReport",
      "pcircle.tools.ffind.task:Counters"),
     ("fls", "fls --json", ["fls"], "pcircle.tools.fls.export:ListReport",

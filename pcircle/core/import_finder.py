@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Finder", "install"]
 
-_OWN = f"{__package__}."
+_OWN = f"{__package__.partition('.')[0]}."
 _READ_BYTES = 256 << 10
 # Each with the attributes that its importers use at once: uuid asks for the system.
 _DEFERRED: dict[str, dict[str, Any]] = {

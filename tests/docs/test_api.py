@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,37 +13,42 @@ from pcircle.tools.commands import COMMANDS
 from tests.conftest import ROOT
 from tests.docs.pages import blocks
 
-ROOMS = ["aio", "circle", "collective", "runtime", "signature", "testing"]
+PACKAGES = ["aio", "circle", "collective", "ops.digest", "runtime", "testing"]
 # What only makes sense within the walk that it is part of, or as the type of something else.
 WITHOUT_EXAMPLE = {
     "circle": {"Activity", "FinalAccount", "JoinRef", "Message", "Parcel", "ProgressSums"},
     "collective": {"Member", "Records", "Said", "Store"},
-    "signature": {"Algorithm", "PART", "Runs", "RunStore", "Signer"},
+    "ops.digest": {"Algorithm", "PART", "Runs", "RunStore", "Signer"},
 }
 PUBLIC = [
-    (room, name) for room in ROOMS for name in importlib.import_module(f"pcircle.{room}").__all__
+    (package, name)
+    for package in PACKAGES
+    for name in importlib.import_module(f"pcircle.{package}").__all__
 ]
 
 
+def _path(name: str) -> Path:
+    return ROOT / "docs" / "api" / f"{name.rpartition('.')[2]}.rst"
+
+
 def _page(name: str) -> str:
-    return (ROOT / "docs" / "api" / f"{name}.rst").read_text(encoding="utf-8")
+    return _path(name).read_text(encoding="utf-8")
 
 
 def _examples(name: str) -> str:
-    page = ROOT / "docs" / "api" / f"{name}.rst"
-    return "".join(block.text for block in blocks(page) if block.language == "python")
+    return "".join(block.text for block in blocks(_path(name)) if block.language == "python")
 
 
-@pytest.mark.parametrize(("room", "name"), PUBLIC)
-def test_a_public_name_is_on_its_page(room: str, name: str) -> None:
-    directive = rf"^\.\. auto(?:class|data|exception|function):: pcircle\.{room}\.{name}$"
-    assert re.search(directive, _page(room), re.MULTILINE)
+@pytest.mark.parametrize(("package", "name"), PUBLIC)
+def test_a_public_name_is_on_its_page(package: str, name: str) -> None:
+    directive = rf"^\.\. auto(?:class|data|exception|function):: pcircle\.{package}\.{name}$"
+    assert re.search(directive, _page(package), re.MULTILINE)
 
 
-@pytest.mark.parametrize(("room", "name"), PUBLIC)
-def test_a_public_name_has_an_example(room: str, name: str) -> None:
-    is_used = re.search(rf"\b{name}\b", _examples(room)) is not None
-    assert is_used != (name in WITHOUT_EXAMPLE.get(room, ()))
+@pytest.mark.parametrize(("package", "name"), PUBLIC)
+def test_a_public_name_has_an_example(package: str, name: str) -> None:
+    is_used = re.search(rf"\b{name}\b", _examples(package)) is not None
+    assert is_used != (name in WITHOUT_EXAMPLE.get(package, ()))
 
 
 def test_the_function_of_each_tool_has_an_example() -> None:

@@ -18,8 +18,6 @@ from tests.docs.pages import PAGES, called, is_synopsis, literal_lines
 
 # What is not run here, by a part of the line, and why.
 NOT_RUN = {
-    "fcp  fsum": "a picture",
-    "ffind  fls": "a picture",
     "8 hosts": "a table",
     "srun": "needs Slurm",
     "-hosts": "needs two hosts",

@@ -1,5 +1,4 @@
-"""A job between the copy and the deletions: whether directories of A changed after they were
-listed.
+"""A job between the copy and the deletions: it finds directories of A that changed since.
 
 What a directory of A has lost since the run began may have been moved to one that was listed
 before. Then that directory has another change time than its listing had. So all directories of A
