@@ -67,13 +67,13 @@ def parser() -> Parser:
     return p
 
 
-def carry_out(typed: argparse.Namespace) -> int:
-    pattern, *paths = map(os.fsencode, typed.operands or [""])
+def carry_out(args: argparse.Namespace) -> int:
+    pattern, *paths = map(os.fsencode, args.operands or [""])
     try:
-        pattern = re.compile(b"(?i)" * typed.ignore_case + pattern).pattern
+        pattern = re.compile(b"(?i)" * args.ignore_case + pattern).pattern
     except re.error as error:
         raise UsageError(f"invalid PATTERN: {error}") from None
-    return Program(typed, paths, pattern=pattern).run()
+    return Program(args, paths, pattern=pattern).run()
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ def _answer(arguments: list[str]) -> int:
     if arguments and arguments not in (["--help"], ["-h"], ["--version"]):
         text = f"unknown command {arguments[0]!a}; choose from doctor"
         return _refused(f"{text}\nTry 'pcircle --help'." if speaks else "", UsageError.exit_code)
-    width = max(len(each.typed) for each in COMMANDS)
-    commands = "\n".join(f"  {each.typed:{width}}  {each.summary}" for each in COMMANDS)
+    width = max(len(each.command_line) for each in COMMANDS)
+    commands = "\n".join(f"  {each.command_line:{width}}  {each.summary}" for each in COMMANDS)
     said = _HELP.format(version=__version__, commands=commands)
     if arguments == ["--version"]:
         said = f"pcircle {__version__}\n"

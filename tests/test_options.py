@@ -27,7 +27,7 @@ ELSEWHERE = re.compile(r"mpirun -np|python -m|fcp -s prints|-vv|setfacl -\w+|siz
 DECIDED = ("Options", "Plan", "Settings")
 # `ranks`: what `pcircle.cli.program` calls the options that say how many there are.
 HOLDERS = frozenset({"options", "plan", "settings", "ranks"})
-TYPED = frozenset({"typed"})
+ARGUMENTS = frozenset({"args"})
 
 
 def _parser(tool: str) -> Parser:
@@ -108,7 +108,7 @@ def _owners() -> dict[Path, str]:
 @every_command
 def test_every_option_is_read(tool: str) -> None:
     paths = [path for path, owner in _owners().items() if owner in (tool, "")]
-    read = {name for path in paths for name in _names_read(path, TYPED)}
+    read = {name for path in paths for name in _names_read(path, ARGUMENTS)}
     assert {action.dest for action in _actions(tool)} - {"help", "version"} - read == set()
 
 
@@ -145,15 +145,15 @@ def test_every_decided_option_is_asked_for(tool: str) -> None:
 @pytest.mark.parametrize(
     ("source", "read"),
     [
-        ("typed.one", {"one"}),
-        ("self._typed.one.strip()", {"one"}),
-        ("typed.one = 1", set()),
-        ("f(one=typed)", set()),
+        ("args.one", {"one"}),
+        ("self._args.one.strip()", {"one"}),
+        ("args.one = 1", set()),
+        ("f(one=args)", set()),
         ("other.one", set()),
-        ("def f(typed):\n    for x in ('one', 'two'):\n        getattr(typed, x)", {"one", "two"}),
-        ("def f(typed):\n    x = ('one', 'two')\n    getattr(other, x)", set()),
+        ("def f(args):\n    for x in ('one', 'two'):\n        getattr(args, x)", {"one", "two"}),
+        ("def f(args):\n    x = ('one', 'two')\n    getattr(other, x)", set()),
     ],
 )
 def test_what_is_read_is_found(source: str, read: set[str]) -> None:
-    found = {name for node in ast.walk(ast.parse(source)) for name in _asked(node, TYPED)}
+    found = {name for node in ast.walk(ast.parse(source)) for name in _asked(node, ARGUMENTS)}
     assert found == read

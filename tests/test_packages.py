@@ -154,7 +154,7 @@ def test_the_wheel_has_what_shells_and_man_look_for(wheel: Path) -> None:
     assert {name.removeprefix(data) for name in names if name.startswith(data)} == shared
     assert all(any(name.startswith(place) for name in shared) for place in PLACES.values())
     programs = re.findall(r"^(\S+) = ", text, re.MULTILINE)
-    assert set(programs) == {each.typed.split()[0] for each in COMMANDS} - {"python"}
+    assert set(programs) == {each.command_line.split()[0] for each in COMMANDS} - {"python"}
     assert not [name for name in names if name.startswith(("tests/", "docs/", "packaging/"))]
     for minor in range(10, 14):
         assert f"Classifier: Programming Language :: Python :: 3.{minor}\n" in metadata

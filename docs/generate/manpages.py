@@ -56,7 +56,7 @@ def _list_of_all() -> Iterator[str]:
     for each in references():
         command = each.command
         said = f"{roff.escaped(command.summary[0].upper() + command.summary[1:])}."
-        yield from roff.item(roff.bold(command.typed), [said])
+        yield from roff.item(roff.bold(command.command_line), [said])
     yield roff.heading("See also")
     yield _named(each.command.name for each in references())
 
@@ -70,8 +70,8 @@ def _page(page: roff.Page, about: Reference) -> Iterator[str]:
     yield from _begun(name, about.command.summary)
     yield ".nf"
     for usage in about.usage:
-        words = usage.removeprefix(about.command.typed)
-        yield f"{roff.bold(about.command.typed)}{roff.literal(words)}"
+        words = usage.removeprefix(about.command.command_line)
+        yield f"{roff.bold(about.command.command_line)}{roff.literal(words)}"
     yield ".fi"
     title = _manual(about.command.page)
     yield roff.heading("Description")

@@ -33,28 +33,28 @@ def main() -> int:
     parser.add_argument("--shape", choices=("collective", "client"), default="collective")
     parser.add_argument("--patience", type=float, default=30.0, metavar="SECONDS")
     parser.add_argument("--capacity", type=int, help="data objects that a rank has room for")
-    typed = parser.parse_args()
-    if not 0 < typed.patience <= _MAX_PATIENCE_S:
+    args = parser.parse_args()
+    if not 0 < args.patience <= _MAX_PATIENCE_S:
         parser.error("--patience: must be between 0 and a day")
-    choice = choose("auto", typed.jobs, launched())
-    return start(choice, lambda transport: _body(transport, typed))
+    choice = choose("auto", args.jobs, launched())
+    return start(choice, lambda transport: _body(transport, args))
 
 
-def _body(transport: Transport, typed: argparse.Namespace) -> int:
-    records = typed.place / "decisions"
+def _body(transport: Transport, args: argparse.Namespace) -> int:
+    records = args.place / "decisions"
     records.mkdir(parents=True, exist_ok=True)
-    store = StripedStore(typed.place, transport.rank, transport.size, typed.capacity)
-    service = Service(transport, store, Directory(os.fsencode(records)), typed.patience)
+    store = StripedStore(args.place, transport.rank, transport.size, args.capacity)
+    service = Service(transport, store, Directory(os.fsencode(records)), args.patience)
     code = int(service.recover() > 0)
-    if not transport.rank and typed.verb != "check":
-        changes = [Change(typed.verb, name, transport.size) for name in typed.names]
+    if not transport.rank and args.verb != "check":
+        changes = [Change(args.verb, name, transport.size) for name in args.names]
         requests = [change.request() for change in changes]
-        answers = service.do_all(requests, collective=typed.shape == "collective")
+        answers = service.do_all(requests, collective=args.shape == "collective")
         for change, answer in zip(changes, answers, strict=True):
             print(_line(change, answer), flush=True)
             code |= not answer.decided
-    if not transport.rank and typed.verb == "check":
-        found = check(typed.place, transport.size)
+    if not transport.rank and args.verb == "check":
+        found = check(args.place, transport.size)
         print(f"{found.names} names, {found.intents} intents", flush=True)
         for what, some in (("orphan", found.orphans), ("missing", found.missing)):
             print("".join(f"{what}: {each}\n" for each in some), end="", flush=True)

@@ -154,16 +154,16 @@ class Parser(argparse.ArgumentParser):
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
         self._words = arguments[:end]
-        typed = self.parse_intermixed_args([self._valued(word, bare) for word in self._words])
-        typed.operands += arguments[end + 1 :]
-        typed.words = tuple(arguments)
+        args = self.parse_intermixed_args([self._valued(word, bare) for word in self._words])
+        args.operands += arguments[end + 1 :]
+        args.words = tuple(arguments)
         ends = [(self._bare_end(word, bare), value) for word, value in pairwise(self._words)]
-        typed.unjoined = [
+        args.unjoined = [
             (option, value)
             for option, value in ends
             if option is not None and _is_value_of(self._option_string_actions[option], value)
         ]
-        return typed
+        return args
 
     def _valued(self, word: str, bare: Mapping[str, str]) -> str:
         """Return a word in the form that argparse expects, with the value of its last option."""
@@ -401,7 +401,7 @@ def run(
         try:
             if not speaks:
                 sys.stdout, standard = open(os.devnull, "w"), sys.stdout  # noqa: SIM115
-            typed = built.parse(arguments, bare)
+            args = built.parse(arguments, bare)
             if not speaks:
                 sys.stdout.close()
                 sys.stdout = standard
@@ -412,8 +412,8 @@ def run(
                 _complain(name, f"cannot write standard output: {error.strerror}")
             return EntriesFailed.exit_code
         if built.takes_only_paths:
-            refuse_remote(typed.operands)
-        return carry_out(typed)
+            refuse_remote(args.operands)
+        return carry_out(args)
     except UsageError as error:
         if speaks:
             text = _explain(error, arguments, built)

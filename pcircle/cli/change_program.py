@@ -77,32 +77,32 @@ class ChangeProgram(TreeProgram):
 
     said = "changed"
 
-    def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
+    def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         self.applied: Planned | None = None
-        if typed.apply is not None:
-            refuse_with_apply(typed, paths)
+        if args.apply is not None:
+            refuse_with_apply(args, paths)
             paths = [b"."]  # the plan has the paths
-        super().__init__(typed, paths, **more)
-        self.typed = typed
-        self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
-        self._rate = rate_of(typed.ops_limit)
+        super().__init__(args, paths, **more)
+        self.args = args
+        self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
+        self._rate = rate_of(args.ops_limit)
         self._written: tuple[int, int] | None = None
-        self._max_delete = _max_delete(typed.max_delete)
-        written = (typed.list_out, typed.json_lines, typed.error_log, typed.plan)
-        named = [name for name in (*written, typed.files_from, typed.apply) if name is not None]
+        self._max_delete = _max_delete(args.max_delete)
+        written = (args.list_out, args.json_lines, args.error_log, args.plan)
+        named = [name for name in (*written, args.files_from, args.apply) if name is not None]
         for name in written:
             if name is not None and named.count(name) > 1:
                 raise UsageError(f"'{show(os.fsencode(name))}' is used by two options")
-        if typed.plan is not None and typed.max_delete is not None:
+        if args.plan is not None and args.max_delete is not None:
             raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
 
     def read_plan(self) -> Planned:
         """Read the plan that will be carried out. UsageError."""
-        self.applied = read_plan(self.typed.apply, self.name)
+        self.applied = read_plan(self.args.apply, self.name)
         return self.applied
 
     def outlives(self) -> bool:
-        return bool(self.typed.dry_run or self.typed.plan is not None)
+        return bool(self.args.dry_run or self.args.plan is not None)
 
     def directory(self) -> bytes:
         return super().directory() if self.applied is None else self.applied.directory
@@ -113,7 +113,7 @@ class ChangeProgram(TreeProgram):
     @property
     def lists_whole(self) -> bool | None:
         """Without -r, a slash after a directory does not include its contents."""
-        return True if self.typed.recursive else None
+        return True if self.args.recursive else None
 
     @property
     def lists_strictly(self) -> bool:
@@ -126,10 +126,10 @@ class ChangeProgram(TreeProgram):
         return True
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        typed, applied = self.typed, self.applied
-        end = list_end(typed, roots)
-        dry = typed.dry_run or typed.plan is not None
-        said = "" if not typed.verbose else f"would be {self.said}" if dry else self.said
+        args, applied = self.args, self.applied
+        end = list_end(args, roots)
+        dry = args.dry_run or args.plan is not None
+        said = "" if not args.verbose else f"would be {self.said}" if dry else self.said
         most = self._max_delete
         if applied is not None and most is not None:
             reason = most.exceeded(applied.tail.entries, applied.tail.found)
@@ -137,7 +137,7 @@ class ChangeProgram(TreeProgram):
                 raise StoppedEarly(reason)
         return {
             "dry": dry,
-            "acts": Wanted(typed.json_lines is not None, end, said, typed.plan is not None),
+            "acts": Wanted(args.json_lines is not None, end, said, args.plan is not None),
             "ranks": ranks,
             "operations_per_s": self._rate,
             "max_delete": None if applied is not None else most,
@@ -147,17 +147,17 @@ class ChangeProgram(TreeProgram):
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
-        typed = self.typed
-        if typed.json_lines is not None:
-            self.actions = LogFile(open_output(typed.json_lines, "--json-lines"))
-        if typed.list_out is not None:
-            self.listed = LogFile(open_output(typed.list_out, "--list-out"))
-        if typed.plan is not None:
+        args = self.args
+        if args.json_lines is not None:
+            self.actions = LogFile(open_output(args.json_lines, "--json-lines"))
+        if args.list_out is not None:
+            self.listed = LogFile(open_output(args.list_out, "--list-out"))
+        if args.plan is not None:
             from pcircle.jobs.plan_output import PlanFile  # few runs have one
 
-            self.planned = PlanFile(typed.plan, "--plan", "plan")
+            self.planned = PlanFile(args.plan, "--plan", "plan")
             self.planned.append(head(self.name, roots, self.directory()))
-            status = os.stat(os.fsencode(typed.plan))
+            status = os.stat(os.fsencode(args.plan))
             self._written = status.st_dev, status.st_ino
 
     def opened(self) -> dict[str, Any]:
@@ -179,14 +179,14 @@ def refuse_twice(option: str, roots: Sequence[Root]) -> None:
             raise UsageError(text)
 
 
-def refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> None:
+def refuse_with_apply(args: argparse.Namespace, paths: Sequence[bytes]) -> None:
     """Raise UsageError for options that only affect the making of a plan."""
     if paths:
         raise UsageError(f"--apply takes no PATH: extra operand '{show(paths[0])}'")
-    chosen = typed.filters or typed.files_from is not None or attributes_of(typed) != ANY
-    if chosen or typed.plan is not None:
+    chosen = args.filters or args.files_from is not None or attributes_of(args) != ANY
+    if chosen or args.plan is not None:
         raise UsageError("--apply cannot be combined with filters or --plan")
-    if typed.strict_operands:
+    if args.strict_operands:
         raise UsageError("--strict-operands cannot be combined with --apply")
 
 

@@ -23,27 +23,27 @@ _LARGEST = (1 << 63) - 1  # of what is sent
 _MOMENTS = "must be like 30d, 2026-11-30, 2026-11-30T18:00, @1796061600 or file:PATH"
 
 
-def attributes_of(typed: argparse.Namespace) -> Attributes:
+def attributes_of(args: argparse.Namespace) -> Attributes:
     """Return the attributes that the options require of entries. UsageError."""
-    newer, older = typed.newer_than, typed.older_than
-    if typed.by_time is not None and newer is None and older is None:
+    newer, older = args.newer_than, args.older_than
+    if args.by_time is not None and newer is None and older is None:
         raise UsageError("--by-time requires --newer-than or --older-than")
-    owners, groups = getattr(typed, "owner_options", ("--owner", "--group"))
-    smallest = _size("--min-size", typed.min_size)
-    largest = _size("--max-size", typed.max_size)
+    owners, groups = getattr(args, "owner_options", ("--owner", "--group"))
+    smallest = _size("--min-size", args.min_size)
+    largest = _size("--max-size", args.max_size)
     if smallest is not None and largest is not None and smallest > largest:
         raise UsageError("--min-size is larger than --max-size")
     return Attributes(
         newer=None if newer is None else moment_of("--newer-than", newer),
         older=None if older is None else moment_of("--older-than", older),
-        by_time=typed.by_time or "mtime",
+        by_time=args.by_time or "mtime",
         min_bytes=smallest,
         max_bytes=largest,
-        owners=_numbers(owners, typed.owner, _user),
-        groups=_numbers(groups, typed.group, _group),
-        kinds=_kinds(typed.kind),
-        match=tuple(map(_expression, typed.match or ())),
-        online=typed.skip_offline,
+        owners=_numbers(owners, args.owner, _user),
+        groups=_numbers(groups, args.group, _group),
+        kinds=_kinds(args.kind),
+        match=tuple(map(_expression, args.match or ())),
+        online=args.skip_offline,
     )
 
 

@@ -64,27 +64,27 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     op_timeout_s: float | None = None
 
 
-def common(typed: argparse.Namespace) -> dict[str, Any]:
+def common(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of `Common` from parsed options. UsageError."""
     return {
-        "filters": tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
-        "wanted": attributes_of(typed),
-        "null": typed.null,
-        "files_from": typed.files_from,
-        "one_file_system": typed.one_file_system,
-        "threads": None if typed.threads is None else number_of_threads(typed.threads),
-        "jobs": None if typed.jobs is None else number_of_jobs(typed.jobs),
-        "polite": _share(typed.polite) if "polite" in typed else None,  # not every tool has it
-        "transport": typed.transport,
-        "quiet": typed.quiet,
-        "verbose": typed.verbose,
-        "progress": typed.progress,
-        "interval_s": interval_s("--interval", typed.interval),
-        "json": typed.json,
-        "error_log": typed.error_log,
-        "strict_operands": typed.strict_operands,
-        "insecure_links": typed.insecure_links,
-        "op_timeout_s": _op_timeout_s(typed.op_timeout) if "op_timeout" in typed else None,
+        "filters": tuple((kind, os.fsencode(text)) for kind, text in args.filters or ()),
+        "wanted": attributes_of(args),
+        "null": args.null,
+        "files_from": args.files_from,
+        "one_file_system": args.one_file_system,
+        "threads": None if args.threads is None else number_of_threads(args.threads),
+        "jobs": None if args.jobs is None else number_of_jobs(args.jobs),
+        "polite": _share(args.polite) if "polite" in args else None,  # not every tool has it
+        "transport": args.transport,
+        "quiet": args.quiet,
+        "verbose": args.verbose,
+        "progress": args.progress,
+        "interval_s": interval_s("--interval", args.interval),
+        "json": args.json,
+        "error_log": args.error_log,
+        "strict_operands": args.strict_operands,
+        "insecure_links": args.insecure_links,
+        "op_timeout_s": _op_timeout_s(args.op_timeout) if "op_timeout" in args else None,
     }
 
 
@@ -113,22 +113,22 @@ def rate_of(text: str | None) -> float | None:
     return rate
 
 
-def refuse_others(typed: argparse.Namespace, takes: str, **defaults: str) -> None:
+def refuse_others(args: argparse.Namespace, takes: str, **defaults: str) -> None:
     """Raise UsageError if `--diff` is combined with options that it would ignore.
 
     `takes` are the permitted options; `defaults` are the values of options that are never empty.
     """
-    given = {name for name, value in vars(typed).items() if value not in (None, False, [])}
+    given = {name for name, value in vars(args).items() if value not in (None, False, [])}
     defaults |= {"progress": "auto", "transport": "auto", "interval": "10"}
-    given -= {name for name, value in defaults.items() if getattr(typed, name) == value}
+    given -= {name for name, value in defaults.items() if getattr(args, name) == value}
     if given - _OF_DIFF:
         raise UsageError(f"--diff takes {takes} and no other option")
 
 
-def refuse_idle_null(typed: argparse.Namespace) -> None:
+def refuse_idle_null(args: argparse.Namespace) -> None:
     """Raise UsageError for `--null` without an option that names a file of paths or patterns."""
-    named = any(kind.endswith("-from") for kind, _ in typed.filters or ())
-    listed = getattr(typed, "list_out", None)  # not every tool writes one
-    idle = typed.null and not getattr(typed, "prints_null", False)
-    if idle and not named and typed.files_from is None and listed is None:
+    named = any(kind.endswith("-from") for kind, _ in args.filters or ())
+    listed = getattr(args, "list_out", None)  # not every tool writes one
+    idle = args.null and not getattr(args, "prints_null", False)
+    if idle and not named and args.files_from is None and listed is None:
         raise UsageError("--null requires --files-from, --exclude-from or --include-from")

@@ -93,16 +93,16 @@ def _write_pieces(stream: TextIO | None, pieces: Iterator[bytes]) -> None:
         write_stream(stream, b"".join(some))
 
 
-def list_end(typed: argparse.Namespace, roots: Sequence[Root]) -> bytes:
+def list_end(args: argparse.Namespace, roots: Sequence[Root]) -> bytes:
     """Return the terminator of paths for --list-out; empty without this option. UsageError.
 
     Paths are relative to the PATH.
     """
-    if typed.list_out is None:
+    if args.list_out is None:
         return b""
     if len(roots) != 1 or roots[0].name:
         raise UsageError("--list-out requires one PATH, a directory")
-    return b"\0" if typed.null else b"\n"
+    return b"\0" if args.null else b"\n"
 
 
 def open_output(name: str, option: str) -> int:

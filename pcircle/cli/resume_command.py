@@ -23,10 +23,10 @@ def command(
     """
     end = words.index("--") if "--" in words else len(words)
     kept = []
-    typed = iter(words[:end])
-    for word in typed:
+    args = iter(words[:end])
+    for word in args:
         if word in drop_valued:
-            next(typed, None)
+            next(args, None)
         elif word not in drop and word.partition("=")[0] not in drop_valued:
             kept.append(word)
     if add is not None and add not in kept:

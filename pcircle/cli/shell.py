@@ -48,15 +48,15 @@ def logging(
     because a launcher may end all ranks after the first failure.
     """
 
-    def run(typed: argparse.Namespace) -> int:
-        if "syslog" not in typed or not typed.syslog:  # not every command has it
-            return carry_out(typed)
+    def run(args: argparse.Namespace) -> int:
+        if "syslog" not in args or not args.syslog:  # not every command has it
+            return carry_out(args)
         if speaks:
             from pcircle.cli.resume_command import command
             from pcircle.cli.syslog import logged
 
-            return logged(name, command(name, typed.words), lambda: carry_out(typed))
-        code = carry_out(typed)
+            return logged(name, command(name, args.words), lambda: carry_out(args))
+        code = carry_out(args)
         if code:
             import time
 

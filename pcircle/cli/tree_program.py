@@ -184,15 +184,15 @@ class TreeProgram(ToolProgram):
     task_type: ClassVar[type[TreeTask]]
     console_type: ClassVar[type[TreeConsole]] = TreeConsole
 
-    def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
+    def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         super().__init__()
         if not paths:
             raise UsageError("missing operand PATH")
         if not all(paths):
             raise UsageError("empty file name")
-        refuse_idle_null(typed)
-        self.options = Common(**common_of(typed))
-        self.words: Sequence[str] = typed.words
+        refuse_idle_null(args)
+        self.options = Common(**common_of(args))
+        self.words: Sequence[str] = args.words
         self.paths = tuple(paths)
         self.actions: LogFile | None = None  # this and the next two: on rank 0
         self.listed: LogFile | None = None

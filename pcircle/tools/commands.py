@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """A command: `name` as files are named for it, `typed` as it is started.
+    """A command: `name` as in names of files, `command_line` as a user types it.
 
     `page` is its manual in docs/, without the suffix.
     """
 
     name: str
-    typed: str
+    command_line: str
     module: str
     parser: str
     page: str

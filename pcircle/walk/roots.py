@@ -59,9 +59,9 @@ def open_roots(
     `is_first` is passed to `capacity_of`, the other arguments to `Directories`.
     """
     known = [root.known for root in roots]
-    typed = bases([(root.holder, root.name or root.within) for root in roots], directory, known)
+    args = bases([(root.holder, root.name or root.within) for root in roots], directory, known)
     capacity = capacity_of(is_first=is_first)
     more: dict[str, Any] = {"below": below, "unlock": unlock, "written": written}
     more["no_atime"] = no_atime
     more["linkless"] = any(root.strict for root in roots)
-    return Directories(typed, capacity, identify, follow=follow, **more)
+    return Directories(args, capacity, identify, follow=follow, **more)

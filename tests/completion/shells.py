@@ -23,7 +23,7 @@ from tests.programs import required
 
 SHELLS = ("bash", "zsh", "fish")
 LOADER = Path("/usr/share/bash-completion/bash_completion")
-COMMANDS = [each.command.typed.split()[0] for each in completed()]
+COMMANDS = [each.command.command_line.split()[0] for each in completed()]
 _COLUMNS = "400"
 _LOOK_S = 0.05
 

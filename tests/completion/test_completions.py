@@ -62,13 +62,13 @@ def _offered_by_zsh(words: Sequence[str], place: Path) -> set[str]:
 @every_shell
 def test_every_option_is_offered(shell: str, about: Reference, run: Run, tmp_path: Path) -> None:
     flags = set(all_flags(about))
-    words = [*about.command.typed.split(), "-"]
+    words = [*about.command.command_line.split(), "-"]
     if shell == "zsh":
         offered = _offered_by_zsh(words, tmp_path)
     elif shell == "fish":
         environ = environment(tmp_path)
         offered = _offered_by_fish(run, words, environ) | _offered_by_fish(
-            run, [*about.command.typed.split(), "--"], environ
+            run, [*about.command.command_line.split(), "--"], environ
         )
     else:
         offered = _offered_by_bash(run, words, environment(tmp_path))

@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 
 PAGES = sorted((ROOT / "docs").rglob("*.rst"))
 NOT_RUN = "not-run"
-_TYPED = {command.typed: command for command in COMMANDS if " " not in command.typed}
+_TYPED = {command.command_line: command for command in COMMANDS if " " not in command.command_line}
 _SYNOPSIS = re.compile(r"-m tests\.|\[OPTION\]|\.\.\.|…|\w\|-|^\w+ -o MANIFEST PATH$")
 _ENDS = {"|", "||", "&&", ";", "&", ">", ">>", "2>", "<", ":"}
 

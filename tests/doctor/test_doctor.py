@@ -426,7 +426,7 @@ def test_pcircle_lists_the_commands(run: Run, way: str) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().splitlines()
     for command in COMMANDS:
-        (line,) = (each for each in lines if each.startswith(f"  {command.typed}  "))
+        (line,) = (each for each in lines if each.startswith(f"  {command.command_line}  "))
         assert line.endswith(f"  {command.summary}")
     version = run([sys.executable, *start, "--version"], env=environment(), cwd=ROOT)
     assert version.stdout.decode() == f"pcircle {pcircle.__version__}\n"

@@ -27,7 +27,7 @@ def _of(name: str) -> Reference:
 def test_every_command_is_there() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     scripts = re.findall(r'^(\S+) = "pcircle\.', text, re.MULTILINE)
-    typed = {each.typed.split()[0] for each in COMMANDS}
+    typed = {each.command_line.split()[0] for each in COMMANDS}
     assert typed == {*scripts, "python"}
     assert [each.name for each in COMMANDS] == sorted(each.name for each in COMMANDS)
     assert [each.command for each in references()] == list(COMMANDS)
@@ -36,7 +36,7 @@ def test_every_command_is_there() -> None:
 @every_command
 def test_a_command_is_what_its_table_says(command: Command) -> None:
     parser = command.built()
-    assert parser.prog == command.typed
+    assert parser.prog == command.command_line
     assert (ROOT / "docs" / f"{command.page}.rst").is_file()
     assert len(command.summary) <= 64
     assert command.summary[0].islower()

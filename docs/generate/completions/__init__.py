@@ -17,13 +17,13 @@ PLACES = {
 
 def completed() -> list[Reference]:
     """The commands that have completions: a module of Python has no name that a shell knows."""
-    return [each for each in references() if not each.command.typed.startswith("python ")]
+    return [each for each in references() if not each.command.command_line.startswith("python ")]
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """The files: where each is, and its text."""
     for each in completed():
-        name = each.command.typed.split()[0]
+        name = each.command.command_line.split()[0]
         yield f"{PLACES['bash']}/{name}", bash.script(each)
         yield f"{PLACES['zsh']}/_{name}", zsh.script(each)
         yield f"{PLACES['fish']}/{name}.fish", fish.script(each)

@@ -13,7 +13,7 @@ MADE = "made from its parser by python -m docs.generate: edit the help there."
 
 def program_of(about: Reference) -> tuple[str, str]:
     """The program and its subcommand, as in `pcircle doctor`; of most that is empty."""
-    program, _, subcommand = about.command.typed.partition(" ")
+    program, _, subcommand = about.command.command_line.partition(" ")
     return program, subcommand
 
 

@@ -36,30 +36,30 @@ def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
     return Keep(**kept)
 
 
-def wish_of(typed: argparse.Namespace) -> CheckpointOptions:
+def wish_of(args: argparse.Namespace) -> CheckpointOptions:
     """Return the checkpoint options. UsageError."""
     asked = [
         option
         for option, value in (
-            ("--resume", typed.resume),
-            ("--restart", typed.restart),
-            ("--checkpoint-dir", typed.checkpoint_dir),
-            ("--checkpoint-interval", typed.checkpoint_interval),
+            ("--resume", args.resume),
+            ("--restart", args.restart),
+            ("--checkpoint-dir", args.checkpoint_dir),
+            ("--checkpoint-interval", args.checkpoint_interval),
         )
         if value
     ]
-    if typed.no_checkpoint and asked:
+    if args.no_checkpoint and asked:
         raise UsageError(f"--no-checkpoint cannot be combined with {asked[0]}")
-    if typed.resume and typed.restart:
+    if args.resume and args.restart:
         raise UsageError("--resume cannot be combined with --restart")
-    directory = typed.checkpoint_dir
-    interval = typed.checkpoint_interval
+    directory = args.checkpoint_dir
+    interval = args.checkpoint_interval
     return CheckpointOptions(
         interval_s=60.0 if interval is None else interval_s("--checkpoint-interval", interval),
         directory=None if directory is None else os.path.abspath(os.fsencode(directory)),
-        resume=typed.resume,
-        restart=typed.restart,
-        never=typed.no_checkpoint,
+        resume=args.resume,
+        restart=args.restart,
+        never=args.no_checkpoint,
     )
 
 

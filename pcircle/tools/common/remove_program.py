@@ -40,17 +40,17 @@ class RestartableRemoval(ChangeProgram):
 
     plan_type = RemovalPlan
 
-    def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
-        super().__init__(typed, paths, **more)
+    def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
+        super().__init__(args, paths, **more)
         self._log: RemovalLog | None = None
         self._previous_log: RemovalLog | None = None  # log of the run that lost ranks
         self._previous_counts: Counter[str] = Counter()  # counts of the runs that lost ranks
 
     def outlives(self) -> bool:
         """Return whether counts suffice and the names of removed entries are not needed."""
-        typed, plain = self.typed, self.options.wanted == ANY
-        named = typed.verbose or typed.json_lines is not None or typed.list_out is not None
-        given = [name for name in _NOT_RESTARTABLE if getattr(typed, name)]
+        args, plain = self.args, self.options.wanted == ANY
+        named = args.verbose or args.json_lines is not None or args.list_out is not None
+        given = [name for name in _NOT_RESTARTABLE if getattr(args, name)]
         return super().outlives() or (plain and not (named or given))
 
     def share(self, ranks: int) -> None:

@@ -43,10 +43,10 @@ def _add(p: Parser) -> None:
     add_version(output, p.prog)
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.doctor.command import doctor_typed
 
-    return doctor_typed(typed)
+    return doctor_typed(args)
 
 
 _SHELL = Shell("pcircle doctor", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)

@@ -23,17 +23,17 @@ from pcircle.transport.launch import launched
 from pcircle.transport.start import warn_stale_launcher
 
 
-def doctor_typed(typed: argparse.Namespace) -> int:
+def doctor_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
-    timeout_s = number("--timeout", typed.timeout, parse_duration)
+    timeout_s = number("--timeout", args.timeout, parse_duration)
     if not timeout_s > 0:
-        raise invalid("--timeout", typed.timeout, "must be greater than 0")
-    given = [os.fsencode(operand) for operand in typed.operands]
+        raise invalid("--timeout", args.timeout, "must be greater than 0")
+    given = [os.fsencode(operand) for operand in args.operands]
     for path in given:
         if not path:
             raise UsageError("empty file name")
-    if typed.json is not None:
-        jsonout.check(typed.json)
+    if args.json is not None:
+        jsonout.check(args.json)
     warn_stale_launcher("pcircle doctor")
     found, trouble = launching(os.environ)
     if launched().rank:
@@ -48,15 +48,15 @@ def doctor_typed(typed: argparse.Namespace) -> int:
         "control_groups": machine.control_groups(),
     }
     places = {
-        show(path): examined(path, trials=not typed.no_trials, deadline_s=timeout_s)
+        show(path): examined(path, trials=not args.no_trials, deadline_s=timeout_s)
         for path in paths
     }
     wrong = list(broken(sections, places, trouble))
     report = Report(
         SCHEMA, **sections, paths=places, broken=wrong, advice=list(advice(sections, places))
     )
-    results = Results("pcircle doctor", typed.json, Output(sys.stderr).line)
+    results = Results("pcircle doctor", args.json, Output(sys.stderr).line)
     results.document(report)
-    if typed.json != "-":
+    if args.json != "-":
         results.text([text(report).encode()])
     return worst((EntriesFailed.exit_code if wrong else 0, results.code))

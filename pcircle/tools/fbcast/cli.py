@@ -69,10 +69,10 @@ def _add(p: Parser) -> None:
     add_version(output, p.prog)
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.fbcast.command import broadcast_typed
 
-    return broadcast_typed(typed)
+    return broadcast_typed(args)
 
 
 _SHELL = Shell("fbcast", "SRC... DST", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)

@@ -60,62 +60,62 @@ class Options(msgspec.Struct, frozen=True):
     words: tuple[str, ...]
 
 
-def broadcast_typed(typed: argparse.Namespace) -> int:
+def broadcast_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
-    options = _options(typed)
+    options = _options(args)
     choice = choose(options.transport, options.jobs, launched())
     if choice.kind != "mpi":
         warn_stale_launcher("fbcast")
     return start(choice, lambda transport: _Job(options, transport).run())
 
 
-def _options(typed: argparse.Namespace) -> Options:
-    operands = [os.fsencode(each) for each in typed.operands]
+def _options(args: argparse.Namespace) -> Options:
+    operands = [os.fsencode(each) for each in args.operands]
     if not operands:
         raise UsageError("missing operands SRC and DST")
     if len(operands) == 1:
         raise UsageError(f"missing destination after '{show(operands[0])}'")
     if not all(operands):
         raise UsageError("empty file name")
-    _refuse_together(typed)
-    verb: Verb = "check" if typed.check else "remove" if typed.remove else "copy"
+    _refuse_together(args)
+    verb: Verb = "check" if args.check else "remove" if args.remove else "copy"
     rate = None
-    if typed.bwlimit is not None:
-        rate = number("--bwlimit", typed.bwlimit, parse_size)
+    if args.bwlimit is not None:
+        rate = number("--bwlimit", args.bwlimit, parse_size)
         if not 0 < rate < math.inf:
-            raise invalid("--bwlimit", typed.bwlimit, "rate must be positive and finite")
-    records = state_directory() if typed.record_dir is None else os.fsencode(typed.record_dir)
+            raise invalid("--bwlimit", args.bwlimit, "rate must be positive and finite")
+    records = state_directory() if args.record_dir is None else os.fsencode(args.record_dir)
     if not records:
         raise UsageError("empty file name")
     return Options(
         sources=tuple(operands[:-1]),
         target=os.path.abspath(operands[-1]),
         verb=verb,
-        update=typed.update,
-        force=typed.force,
-        keep=typed.no_clobber,
-        partial=typed.partial,
-        sync=typed.fsync,
+        update=args.update,
+        force=args.force,
+        keep=args.no_clobber,
+        partial=args.partial,
+        sync=args.fsync,
         records=os.path.abspath(records),
-        patience_s=interval_s("--timeout", typed.timeout),
+        patience_s=interval_s("--timeout", args.timeout),
         rate=rate,
-        jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
-        transport=typed.transport,
-        quiet=typed.quiet,
-        verbose=typed.verbose,
-        json=typed.json,
-        words=typed.words,
+        jobs=None if args.jobs is None else number_of_jobs(args.jobs),
+        transport=args.transport,
+        quiet=args.quiet,
+        verbose=args.verbose,
+        json=args.json,
+        words=args.words,
     )
 
 
-def _refuse_together(typed: argparse.Namespace) -> None:
+def _refuse_together(args: argparse.Namespace) -> None:
     for one, *others in (
         ("check", "remove", "update", "force", "no_clobber", "partial", "fsync", "bwlimit"),
         ("remove", "update", "force", "no_clobber", "fsync", "bwlimit"),
         ("no_clobber", "update", "force"),
     ):
         for other in others:
-            if getattr(typed, one) and getattr(typed, other):
+            if getattr(args, one) and getattr(args, other):
                 first, second = (f"--{name.replace('_', '-')}" for name in (one, other))
                 raise UsageError(f"{first} cannot be combined with {second}")
 

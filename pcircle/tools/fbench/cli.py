@@ -84,10 +84,10 @@ def _add(p: Parser) -> None:
     add_version(output, p.prog)
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.fbench.command import bench_typed
 
-    return bench_typed(typed)
+    return bench_typed(args)
 
 
 _SHELL = Shell("fbench", "DIR", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)

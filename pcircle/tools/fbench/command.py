@@ -115,16 +115,16 @@ class BenchProgram(ToolProgram):
 TREES = ("make", "corrupt")
 
 
-def bench_typed(typed: argparse.Namespace) -> int:
+def bench_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
-    if len(typed.operands) == 2 and typed.operands[0] in TREES:
+    if len(args.operands) == 2 and args.operands[0] in TREES:
         from pcircle.tools.fbench.trees import carry_out
 
-        return carry_out(typed.operands[0], typed)
+        return carry_out(args.operands[0], args)
     for name in ("seed", "shape", "record", "made", "changes"):
-        if getattr(typed, name) is not None:
+        if getattr(args, name) is not None:
             raise UsageError(f"--{name} is for fbench make DIR and fbench corrupt DIR")
-    options = _options(typed)
+    options = _options(args)
     program = BenchProgram(options)
     try:
         return run_tool(program, options)
@@ -132,8 +132,8 @@ def bench_typed(typed: argparse.Namespace) -> int:
         program.tidy()
 
 
-def _options(typed: argparse.Namespace) -> Options:
-    operands = list(typed.operands)
+def _options(args: argparse.Namespace) -> Options:
+    operands = list(args.operands)
     papers = len(operands) > 1 and operands[0] == PAPERS
     if papers:
         del operands[0]
@@ -142,28 +142,28 @@ def _options(typed: argparse.Namespace) -> Options:
             raise UsageError("missing operand DIR")
         raise UsageError(f"fbench takes one DIR: extra operand '{operands[1]}'")
     files, blocks = ("5", "100") if papers else ("4", "64")
-    size = number("--block-size", typed.block_size, parse_size)
+    size = number("--block-size", args.block_size, parse_size)
     if not 1 <= size <= _MAX_BLOCK_BYTES:
-        raise invalid("--block-size", typed.block_size, "must be from 1 byte to 1 GiB")
+        raise invalid("--block-size", args.block_size, "must be from 1 byte to 1 GiB")
     return Options(
         folder=os.fsencode(operands[0]),
-        cases=tuple(dict.fromkeys(typed.case or (PAPER_CASES if papers else CASES))),
-        backends=tuple(dict.fromkeys(typed.backend or BACKENDS)),
-        threads=None if typed.threads is None else number_of_threads(typed.threads),
-        files=positive("--files", files if typed.files is None else typed.files, _MOST),
-        blocks=positive("--blocks", blocks if typed.blocks is None else typed.blocks, _MOST),
+        cases=tuple(dict.fromkeys(args.case or (PAPER_CASES if papers else CASES))),
+        backends=tuple(dict.fromkeys(args.backend or BACKENDS)),
+        threads=None if args.threads is None else number_of_threads(args.threads),
+        files=positive("--files", files if args.files is None else args.files, _MOST),
+        blocks=positive("--blocks", blocks if args.blocks is None else args.blocks, _MOST),
         block_bytes=int(size),
-        jobs=_jobs(typed),
-        transport=typed.transport,
-        quiet=typed.quiet,
-        json=typed.json,
-        plot=typed.plot,
+        jobs=_jobs(args),
+        transport=args.transport,
+        quiet=args.quiet,
+        json=args.json,
+        plot=args.plot,
     )
 
 
-def _jobs(typed: argparse.Namespace) -> int | None:
-    if typed.jobs is not None:
-        return number_of_jobs(typed.jobs)
+def _jobs(args: argparse.Namespace) -> int | None:
+    if args.jobs is not None:
+        return number_of_jobs(args.jobs)
     from pcircle.transport.launch import launched
 
     return 1 if launched().kind == "none" else None

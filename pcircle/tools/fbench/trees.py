@@ -24,26 +24,26 @@ _OWN = ("record", "made", "seed", "changes", "shape", "quiet", "operands", "word
 _DIGITS = 18
 
 
-def carry_out(word: str, typed: argparse.Namespace) -> int:
+def carry_out(word: str, args: argparse.Namespace) -> int:
     """Make or corrupt a tree; the exit code. UsageError. Of a launcher's ranks the first does."""
-    _refuse_others(word, typed)
-    folder = os.fsencode(typed.operands[1])
-    seed = _seed(typed.seed)
+    _refuse_others(word, args)
+    folder = os.fsencode(args.operands[1])
+    seed = _seed(args.seed)
     if launched().rank:
         return 0
-    shape = shape_of(typed.shape)
-    changes = 10 if typed.changes is None else positive("--changes", typed.changes, MAX_NUMBER)
+    shape = shape_of(args.shape)
+    changes = 10 if args.changes is None else positive("--changes", args.changes, MAX_NUMBER)
     if word == "make":
         root_fd = prepare(folder)
         what, work = "made", partial(make, root_fd, seed, shape)
     else:
         from pcircle.tools.fbench.corrupting import corrupt, read_record
 
-        made = read_record(typed.made)
+        made = read_record(args.made)
         root_fd = _opened(folder)
         what, work = "corrupted", partial(corrupt, root_fd, seed, changes, made)
     out = Output(sys.stderr)
-    record = _Record(typed.record, folder, out)
+    record = _Record(args.record, folder, out)
     try:
         count = work(record.add)
     except OSError as error:
@@ -53,7 +53,7 @@ def carry_out(word: str, typed: argparse.Namespace) -> int:
     finally:
         os.close(root_fd)
         record.close()
-    if not typed.quiet:
+    if not args.quiet:
         noun = (
             plural(count, "entry", "entries") if word == "make" else plural(count, "file", "files")
         )
@@ -64,19 +64,19 @@ def carry_out(word: str, typed: argparse.Namespace) -> int:
     return EntriesFailed.exit_code if too_few or record.failed else 0
 
 
-def _refuse_others(word: str, typed: argparse.Namespace) -> None:
+def _refuse_others(word: str, args: argparse.Namespace) -> None:
     """UsageError for options that mean nothing here, or are missing."""
-    given = {name for name, value in vars(typed).items() if value not in (None, False, [])}
-    given -= {*_OWN, *("transport",) * (typed.transport == "auto")}
-    given -= {*("block_size",) * (typed.block_size == "1M")}
+    given = {name for name, value in vars(args).items() if value not in (None, False, [])}
+    given -= {*_OWN, *("transport",) * (args.transport == "auto")}
+    given -= {*("block_size",) * (args.block_size == "1M")}
     others = sorted(given)
     if word == "make":
-        others += [name for name in ("made", "changes") if getattr(typed, name) is not None]
-    elif typed.shape is not None:
+        others += [name for name in ("made", "changes") if getattr(args, name) is not None]
+    elif args.shape is not None:
         others.append("shape")
     if others:
         raise UsageError(f"fbench {word} does not take --{others[0].replace('_', '-')}")
-    if word == "corrupt" and typed.made is None:
+    if word == "corrupt" and args.made is None:
         raise UsageError("fbench corrupt requires --made, the record of fbench make")
 
 

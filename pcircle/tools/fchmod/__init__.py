@@ -33,11 +33,11 @@ def change(*paths: str | bytes, **options: object) -> TreeReport | None:
     from pcircle.tools.fchmod.command import program_of
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
-    typed = FCHMOD.parser().parse([*words_of(options), "--", *operands], FCHMOD.bare)
+    args = FCHMOD.parser().parse([*words_of(options), "--", *operands], FCHMOD.bare)
     if operands and not _says_what(options):
         raise UsageError("one of mode, owner, group, acl and others must be given")
-    typed.verbose, typed.changes = 0, False  # nothing is printed
-    return program_of("fchmod", typed).call()
+    args.verbose, args.changes = 0, False  # nothing is printed
+    return program_of("fchmod", args).call()
 
 
 def _says_what(options: dict[str, object]) -> bool:

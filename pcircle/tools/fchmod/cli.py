@@ -123,10 +123,10 @@ def _free_h(p: Parser) -> None:
 
 
 def _shell(tool: str, operand: str, about: str) -> Shell:
-    def carry_out(typed: argparse.Namespace) -> int:
+    def carry_out(args: argparse.Namespace) -> int:
         from pcircle.tools.fchmod.command import change_typed
 
-        return change_typed(tool, typed)
+        return change_typed(tool, args)
 
     usage = f"{tool} [OPTION]... {operand} PATH...\n       {tool} --apply FILE [OPTION]..."
     epilog = notes(tool, _CODES + _EXAMPLES[tool])

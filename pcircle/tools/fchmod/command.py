@@ -49,10 +49,10 @@ class Console(ChangeConsole):
         super().notice(source, values)
 
     def is_silent(self, failure: Failure) -> bool:
-        return failure.errno == errno.EPERM and bool(self._program.typed.silent)
+        return failure.errno == errno.EPERM and bool(self._program.args.silent)
 
     def summary(self, total: Counters) -> str:
-        dry = "would be " * self._program.typed.dry_run
+        dry = "would be " * self._program.args.dry_run
         parts = [f"{plural(total.changed, 'entry', 'entries')} {dry}changed"]
         rest = total.completed - total.changed
         others = {
@@ -74,13 +74,13 @@ class Console(ChangeConsole):
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         """End the console; changes can be undone, however the job ended."""
-        if self._program.typed.undo is not None and outcome.code:
+        if self._program.args.undo is not None and outcome.code:
             outcome = self.with_plan_ended(outcome, self.planned)
         code, reasons = super().end(outcome)
         applied = self._program.applied
         if applied is not None and applied.cut:
             code = worst((code, EntriesFailed.exit_code))
-            shown = show(os.fsencode(self._program.typed.apply))
+            shown = show(os.fsencode(self._program.args.apply))
             reasons.append(f"'{shown}' is not complete: only what it lists was restored")
         return code, reasons
 
@@ -97,63 +97,63 @@ class ModeProgram(ChangeProgram):
     plan_type, task_type, console_type = ModePlan, ModeTask, Console
 
     def __init__(
-        self, tool: str, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any
+        self, tool: str, args: argparse.Namespace, paths: Sequence[bytes], **more: Any
     ) -> None:
         self.name = tool
-        super().__init__(typed, paths, tool=tool, **more)
-        if typed.undo is not None:
-            others = (typed.list_out, typed.json_lines, typed.error_log, typed.files_from)
-            shown = show(os.fsencode(typed.undo))
-            if typed.undo in others:
+        super().__init__(args, paths, tool=tool, **more)
+        if args.undo is not None:
+            others = (args.list_out, args.json_lines, args.error_log, args.files_from)
+            shown = show(os.fsencode(args.undo))
+            if args.undo in others:
                 raise UsageError(f"'{shown}' is used by two options")
-            if _holds_something(typed.undo):
+            if _holds_something(args.undo):
                 reason = "may hold what an earlier run has changed; name another file"
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
     def read_plan(self) -> Planned:
         """Read the plan; each of the three tools undoes changes of all three."""
-        self.applied = read_plan(self.typed.apply, "fchmod", check_mark, may_be_cut=True)
+        self.applied = read_plan(self.args.apply, "fchmod", check_mark, may_be_cut=True)
         return self.applied
 
     def roots(self) -> tuple[Root, ...]:
-        typed = self.typed
-        if typed.apply is not None:
+        args = self.args
+        if args.apply is not None:
             return self.read_plan().roots
-        if typed.files_from is not None:
+        if args.files_from is not None:
             return resolve(self.paths)
         return tuple(map(self._root, self.paths))
 
     def _root(self, path: bytes) -> Root:
-        typed = self.typed
+        args = self.args
         # As chmod, and as chown, which follows no link with -R unless -H is there.
-        follow = not (typed.no_dereference or typed.never)
-        if self.name != "fchmod" and typed.recursive:
-            follow = bool(typed.operand_links or typed.all_links)
+        follow = not (args.no_dereference or args.never)
+        if self.name != "fchmod" and args.recursive:
+            follow = bool(args.operand_links or args.all_links)
         try:
             return root_of(
                 path,
-                recursive=typed.recursive,
+                recursive=args.recursive,
                 follow=follow,
-                keeps_root=typed.preserve_root or not typed.no_preserve_root,
+                keeps_root=args.preserve_root or not args.no_preserve_root,
             )
         except OSError as error:
             reason = error.strerror or str(error)
             raise operand_error(f"cannot access '{show(path)}': {reason}", error) from None
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        typed, found = self.typed, super().decided(roots, ranks)
-        says = 2 if typed.verbose else int(typed.changes)
+        args, found = self.args, super().decided(roots, ranks)
+        says = 2 if args.verbose else int(args.changes)
         acts: Wanted = found["acts"]
         word = "changed" if says else ""
-        found["acts"] = Wanted(acts.lines, acts.end, word, typed.undo is not None)
+        found["acts"] = Wanted(acts.lines, acts.end, word, args.undo is not None)
         return found | {"says": says}
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
-        if self.typed.undo is not None:
+        if self.args.undo is not None:
             from pcircle.jobs.plan_output import PlanFile  # few runs have one
 
-            self.planned = PlanFile(self.typed.undo, "--undo", "undo file")
+            self.planned = PlanFile(self.args.undo, "--undo", "undo file")
             self.planned.append(head("fchmod", roots, self.directory()))
 
 
@@ -165,41 +165,41 @@ def _holds_something(name: str) -> bool:
         return False
 
 
-def program_of(tool: str, typed: argparse.Namespace) -> ModeProgram:
+def program_of(tool: str, args: argparse.Namespace) -> ModeProgram:
     """Return the program of a parsed command line. UsageError."""
-    _refuse(typed)
-    is_listed = typed.files_from is not None
-    wish, paths = asked_of(tool, typed)
+    _refuse(args)
+    is_listed = args.files_from is not None
+    wish, paths = asked_of(tool, args)
     if not paths and is_listed:
         paths = [b"."]
     return ModeProgram(
         tool,
-        typed,
+        args,
         paths,
         wish=wish,
-        recursive=typed.recursive and typed.apply is None,
-        listed=is_listed or typed.apply is not None,
-        force=typed.force,
-        silent=typed.silent,
-        undo=typed.undo is not None,
-        follow=typed.recursive and typed.all_links,
+        recursive=args.recursive and args.apply is None,
+        listed=is_listed or args.apply is not None,
+        force=args.force,
+        silent=args.silent,
+        undo=args.undo is not None,
+        follow=args.recursive and args.all_links,
     )
 
 
-def _refuse(typed: argparse.Namespace) -> None:
-    if typed.all_links and (typed.never or typed.no_dereference or typed.operand_links):
+def _refuse(args: argparse.Namespace) -> None:
+    if args.all_links and (args.never or args.no_dereference or args.operand_links):
         raise UsageError("-L cannot be combined with -H, -P or -h")
     for option in ("undo", "apply", "files_from"):
-        if typed.all_links and getattr(typed, option) is not None:
+        if args.all_links and getattr(args, option) is not None:
             raise UsageError(f"-L cannot be combined with --{option.replace('_', '-')}")
-    if typed.keep_setid and typed.no_setid:
+    if args.keep_setid and args.no_setid:
         raise UsageError("--keep-setid cannot be combined with --no-setid")
-    if typed.operand_links and (typed.never or typed.no_dereference):
+    if args.operand_links and (args.never or args.no_dereference):
         raise UsageError("-H cannot be combined with -P or -h")
-    if typed.undo is not None and typed.dry_run:
+    if args.undo is not None and args.dry_run:
         raise UsageError("--undo cannot be combined with --dry-run, which changes nothing")
 
 
-def change_typed(tool: str, typed: argparse.Namespace) -> int:
+def change_typed(tool: str, args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
-    return program_of(tool, typed).run()
+    return program_of(tool, args).run()

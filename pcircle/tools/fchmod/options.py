@@ -31,28 +31,28 @@ class Asked(NamedTuple):
     paths: list[bytes]
 
 
-def asked_of(tool: str, typed: argparse.Namespace) -> Asked:
+def asked_of(tool: str, args: argparse.Namespace) -> Asked:
     """Return the request of a command line. UsageError."""
-    operands = list(typed.operands)
-    if typed.apply is not None:
-        _refuse_with_apply(typed)
+    operands = list(args.operands)
+    if args.apply is not None:
+        _refuse_with_apply(args)
         return Asked(Wish(), list(map(os.fsencode, operands)))
     make: Callable[[argparse.Namespace, list[str]], Wish] = _MAKERS[tool]
-    wish = make(typed, operands)
+    wish = make(args, operands)
     refuse_remote(operands)
     found = Owner(None, None)
-    if typed.from_owner is not None:
-        found = read_owner("--from", typed.from_owner, login=False)
+    if args.from_owner is not None:
+        found = read_owner("--from", args.from_owner, login=False)
     wish = msgspec.structs.replace(
         wish,
         umask=_umask(),
         from_uid=found.uid,
         from_gid=found.gid,
-        users=() if typed.usermap is None else read_map("--usermap", typed.usermap),
-        groups=() if typed.groupmap is None else read_map("--groupmap", typed.groupmap),
-        edits=_edits(typed),
-        no_lists=typed.acl_remove == "all",
-        set_id="keep" if typed.keep_setid else "none" if typed.no_setid else "clear",
+        users=() if args.usermap is None else read_map("--usermap", args.usermap),
+        groups=() if args.groupmap is None else read_map("--groupmap", args.groupmap),
+        edits=_edits(args),
+        no_lists=args.acl_remove == "all",
+        set_id="keep" if args.keep_setid else "none" if args.no_setid else "clear",
     )
     if wish.uid is not None and wish.users:
         raise UsageError("--usermap cannot be combined with an owner")
@@ -61,11 +61,11 @@ def asked_of(tool: str, typed: argparse.Namespace) -> Asked:
     return Asked(wish, list(map(os.fsencode, operands)))
 
 
-def _refuse_with_apply(typed: argparse.Namespace) -> None:
+def _refuse_with_apply(args: argparse.Namespace) -> None:
     modes = ("files", "dirs", "mode", "new_owner", "new_group", "reference", "from_owner")
     others = ("usermap", "groupmap", "acl", "acl_remove", "default_acl", "undo")
-    given = [name for name in (*modes, *others) if getattr(typed, name, None) is not None]
-    if given or typed.keep_setid or typed.no_setid:
+    given = [name for name in (*modes, *others) if getattr(args, name, None) is not None]
+    if given or args.keep_setid or args.no_setid:
         raise UsageError("--apply cannot be combined with what else is to be changed")
 
 
@@ -78,31 +78,31 @@ def _umask() -> int:
 # ---- modes -------------------------------------------------------------------------------------
 
 
-def _of_fchmod(typed: argparse.Namespace, operands: list[str]) -> Wish:
+def _of_fchmod(args: argparse.Namespace, operands: list[str]) -> Wish:
     """Return the request of fchmod, whose first operand is usually a MODE."""
-    text = typed.mode
-    if not any(getattr(typed, name) is not None for name in _INSTEAD):
+    text = args.mode
+    if not any(getattr(args, name) is not None for name in _INSTEAD):
         if not operands:
             raise UsageError("missing operand MODE")
         text = operands.pop(0)
         while text.startswith(_PREFIXES) and operands and operands[0].startswith(_PREFIXES):
             text += " " + operands.pop(0)
-    if typed.reference is not None:
-        if text is not None or typed.files is not None or typed.dirs is not None:
+    if args.reference is not None:
+        if text is not None or args.files is not None or args.dirs is not None:
             raise UsageError("--reference cannot be combined with a mode")
-        text = f"{stat.S_IMODE(_status(typed.reference).st_mode):05o}"
+        text = f"{stat.S_IMODE(_status(args.reference).st_mode):05o}"
     for_directories = for_others = None
     if text is not None:
         for_others, for_directories = _kinds(text)
-    if typed.files is not None:
-        for_others = typed.files
-    if typed.dirs is not None:
-        for_directories = typed.dirs
+    if args.files is not None:
+        for_others = args.files
+    if args.dirs is not None:
+        for_directories = args.dirs
     for mode in (for_directories, for_others):
         if mode is not None:
-            _check(mode, typed)
-    uid = None if typed.new_owner is None else user_of("--owner", typed.new_owner)
-    gid = None if typed.new_group is None else group_of("--group", typed.new_group)
+            _check(mode, args)
+    uid = None if args.new_owner is None else user_of("--owner", args.new_owner)
+    gid = None if args.new_group is None else group_of("--group", args.new_group)
     return Wish(for_directories, for_others, uid=uid, gid=gid)
 
 
@@ -120,33 +120,33 @@ def _kinds(text: str) -> tuple[str | None, str | None]:
     return found.get("f:"), found.get("d:")
 
 
-def _check(text: str, typed: argparse.Namespace) -> None:
+def _check(text: str, args: argparse.Namespace) -> None:
     try:
         parse_mode(text)
     except ValueError:
-        more = "; to take the right to execute, write a-x" if typed.one_file_system else ""
+        more = "; to take the right to execute, write a-x" if args.one_file_system else ""
         raise UsageError(f"invalid mode '{show(os.fsencode(text))}'{more}") from None
 
 
 # ---- owners ------------------------------------------------------------------------------------
 
 
-def _of_fchown(typed: argparse.Namespace, operands: list[str]) -> Wish:
+def _of_fchown(args: argparse.Namespace, operands: list[str]) -> Wish:
     owner = Owner(None, None)
-    if typed.reference is not None:
-        status = _status(typed.reference)
+    if args.reference is not None:
+        status = _status(args.reference)
         owner = Owner(status.st_uid, status.st_gid)
-    elif not _maps(typed):
+    elif not _maps(args):
         if not operands:
             raise UsageError("missing operand OWNER")
         owner = read_owner("OWNER", operands.pop(0))
     return Wish(uid=owner.uid, gid=owner.gid)
 
 
-def _of_fchgrp(typed: argparse.Namespace, operands: list[str]) -> Wish:
-    if typed.reference is not None:
-        return Wish(gid=_status(typed.reference).st_gid)
-    if _maps(typed):
+def _of_fchgrp(args: argparse.Namespace, operands: list[str]) -> Wish:
+    if args.reference is not None:
+        return Wish(gid=_status(args.reference).st_gid)
+    if _maps(args):
         return Wish()
     if not operands:
         raise UsageError("missing operand GROUP")
@@ -154,8 +154,8 @@ def _of_fchgrp(typed: argparse.Namespace, operands: list[str]) -> Wish:
     return Wish(gid=group_of("GROUP", word) if word else None)
 
 
-def _maps(typed: argparse.Namespace) -> bool:
-    return typed.usermap is not None or typed.groupmap is not None
+def _maps(args: argparse.Namespace) -> bool:
+    return args.usermap is not None or args.groupmap is not None
 
 
 _MAKERS = {"fchmod": _of_fchmod, "fchown": _of_fchown, "fchgrp": _of_fchgrp}
@@ -174,14 +174,14 @@ def _status(name: str) -> os.stat_result:
 # ---- lists -------------------------------------------------------------------------------------
 
 
-def _edits(typed: argparse.Namespace) -> tuple[Edit, ...]:
+def _edits(args: argparse.Namespace) -> tuple[Edit, ...]:
     found: tuple[Edit, ...] = ()
-    removed = None if typed.acl_remove == "all" else typed.acl_remove
-    for option, text in (("--acl-remove", removed), ("--acl", typed.acl)):
+    removed = None if args.acl_remove == "all" else args.acl_remove
+    for option, text in (("--acl-remove", removed), ("--acl", args.acl)):
         if text is not None:
             found += _read(option, text, removes=option == "--acl-remove")
-    if typed.default_acl is not None:
-        found += _read("--default-acl", typed.default_acl, default=True)
+    if args.default_acl is not None:
+        found += _read("--default-acl", args.default_acl, default=True)
     return found
 
 

@@ -160,10 +160,10 @@ def _add_existing(p: argparse.ArgumentParser) -> None:
     add("--fsync", action="store_true", help="flush to disk before reporting success")
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.fcp.command import copy_typed
 
-    return copy_typed(typed)
+    return copy_typed(args)
 
 
 _USAGE = "fcp [OPTION]... SRC... DST"

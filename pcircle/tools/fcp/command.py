@@ -21,68 +21,68 @@ from pcircle.tools.common.copy_options import keep_of, limit_of, wish_of
 from pcircle.tools.common.copy_program import Options, run_copy
 
 
-def copy_typed(typed: argparse.Namespace) -> int:
+def copy_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
-    return run_copy(_options(typed))
+    return run_copy(_options(args))
 
 
-def _options(typed: argparse.Namespace) -> Options:
-    operands = [os.fsencode(word) for word in typed.operands]
-    into = typed.target_directory is not None
-    if into and typed.no_target_directory:
+def _options(args: argparse.Namespace) -> Options:
+    operands = [os.fsencode(word) for word in args.operands]
+    into = args.target_directory is not None
+    if into and args.no_target_directory:
         raise UsageError("-t cannot be combined with -T")
-    target = os.fsencode(typed.target_directory) if into else None
+    target = os.fsencode(args.target_directory) if into else None
     if not operands:
         raise UsageError("missing operands SRC and DST")
     if target is None:
         if len(operands) == 1:
-            raise UsageError(f"missing destination after '{typed.operands[0]}'")
+            raise UsageError(f"missing destination after '{args.operands[0]}'")
         target = operands.pop()
-    if typed.no_target_directory and len(operands) > 1:
-        raise UsageError(f"-T takes one SRC and one DST: extra operand '{typed.operands[2]}'")
+    if args.no_target_directory and len(operands) > 1:
+        raise UsageError(f"-T takes one SRC and one DST: extra operand '{args.operands[2]}'")
     if not target or not all(operands):
         raise UsageError("empty file name")
     return Options(
-        **common(typed),
+        **common(args),
         tool="fcp",
         sources=tuple(operands),
         target=target,
         into=into,
-        exact=typed.no_target_directory,
-        keep=keep_of(typed.preserve, archive=typed.archive),
-        chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
-        dry=typed.dry_run,
-        links=typed.links,
-        bytes_per_s=limit_of("--bwlimit", typed.bwlimit, parse_size),
-        operations_per_s=limit_of("--ops-limit", typed.ops_limit, parse_number),
-        reflink=typed.reflink,
-        sparse=typed.sparse,
-        existing=_existing(typed),
-        retry_from=typed.retry_from,
-        deep=typed.recursive,
-        checkpoint=wish_of(typed),
-        verify=typed.verify,
-        sign=typed.signature,
-        stripe=typed.stripe,
-        json_lines=typed.json_lines,
-        list_out=typed.list_out,
-        stop=stop_of(typed.stop_after, typed.stop_at),
-        unjoined=tuple(typed.unjoined),
-        words=typed.words,
+        exact=args.no_target_directory,
+        keep=keep_of(args.preserve, archive=args.archive),
+        chunk_bytes=None if args.chunksize is None else chunk_bytes(args.chunksize),
+        dry=args.dry_run,
+        links=args.links,
+        bytes_per_s=limit_of("--bwlimit", args.bwlimit, parse_size),
+        operations_per_s=limit_of("--ops-limit", args.ops_limit, parse_number),
+        reflink=args.reflink,
+        sparse=args.sparse,
+        existing=_existing(args),
+        retry_from=args.retry_from,
+        deep=args.recursive,
+        checkpoint=wish_of(args),
+        verify=args.verify,
+        sign=args.signature,
+        stripe=args.stripe,
+        json_lines=args.json_lines,
+        list_out=args.list_out,
+        stop=stop_of(args.stop_after, args.stop_at),
+        unjoined=tuple(args.unjoined),
+        words=args.words,
     )
 
 
-def _existing(typed: argparse.Namespace) -> OverwriteOptions:
-    if typed.skip_same and not keep_of(typed.preserve, archive=typed.archive).timestamps:
+def _existing(args: argparse.Namespace) -> OverwriteOptions:
+    if args.skip_same and not keep_of(args.preserve, archive=args.archive).timestamps:
         raise UsageError("--skip-same requires -p")
-    stays: bool = typed.no_clobber
+    stays: bool = args.no_clobber
     return OverwriteOptions(
         stays=stays,
-        newer=typed.update and not stays,
-        same=typed.skip_same and not stays,
-        force=typed.force and not stays,
-        in_place=typed.inplace,
-        sync=typed.fsync,
+        newer=args.update and not stays,
+        same=args.skip_same and not stays,
+        force=args.force and not stays,
+        in_place=args.inplace,
+        sync=args.fsync,
     )
 
 

@@ -34,6 +34,6 @@ def compare(a: str | bytes, b: str | bytes, **options: object) -> TreeReport | N
     from pcircle.tools.fdiff.command import program_of
 
     operands = [path if isinstance(path, str) else text_of(path) for path in (a, b)]
-    typed = parser().parse([*words_of(options), "--", *operands], {})
-    typed.verbose, typed.quiet = 0, True  # nothing is printed
-    return program_of(typed).call()
+    args = parser().parse([*words_of(options), "--", *operands], {})
+    args.verbose, args.quiet = 0, True  # nothing is printed
+    return program_of(args).call()

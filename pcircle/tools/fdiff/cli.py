@@ -77,10 +77,10 @@ def _add(p: Parser) -> None:
     p._option_string_actions["-q"].help = "print nothing but failures"
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.fdiff.command import compare_typed
 
-    return compare_typed(typed)
+    return compare_typed(args)
 
 
 _SHELL = Shell("fdiff", "A B", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)

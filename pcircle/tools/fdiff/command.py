@@ -49,28 +49,28 @@ class DiffProgram(TreeProgram):
     reads_only = True
     plan_type, task_type, console_type = DiffPlan, DiffTask, Console
 
-    def __init__(self, typed: argparse.Namespace) -> None:
-        paths = list(map(os.fsencode, typed.operands))
+    def __init__(self, args: argparse.Namespace) -> None:
+        paths = list(map(os.fsencode, args.operands))
         if len(paths) > 2:
             raise UsageError(f"fdiff takes A and B: extra operand '{show(paths[2])}'")
         if len(paths) < 2:
             missing = f"operand B after '{show(paths[0])}'" if paths else "operands A and B"
             raise UsageError(f"missing {missing}")
-        typed.prints_null = bool(typed.output)
-        super().__init__(typed, paths)
-        self.typed = typed
-        self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
+        args.prints_null = bool(args.output)
+        super().__init__(args, paths)
+        self.args = args
+        self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
         self.plan: DiffPlan
-        self.table = typed.format == "dcmp"
+        self.table = args.format == "dcmp"
         self.manifests: list[Manifest] = []
         self._against: dict[str, Any] = {}
         self.lists: list[LogFile] = []
-        self.outputs = [_output(text) for text in typed.output or ()]
+        self.outputs = [_output(text) for text in args.output or ()]
         self._expressions = tuple(expression for expression, _ in self.outputs)
-        self._fields = _fields(typed) | expressions.fields_in(self._expressions)
+        self._fields = _fields(args) | expressions.fields_in(self._expressions)
         if self.table:
             self._fields |= CONTENT
-        self._window_ns = _window_ns(typed.modify_window)
+        self._window_ns = _window_ns(args.modify_window)
 
     def roots(self) -> tuple[Root, ...]:
         """Return the roots; `PAIRS` assigns their numbers."""
@@ -87,17 +87,17 @@ class DiffProgram(TreeProgram):
 
     def _with_manifests(self, roots: tuple[Root, Root], are: tuple[bool, ...]) -> tuple[Root, ...]:
         """Return the roots if one or both sides are manifests. UsageError."""
-        typed = self.typed
+        args = self.args
         for name, given in (
-            ("--files-from", typed.files_from),
-            ("--moved", typed.moved),
-            ("--by-hash", typed.by_hash),
+            ("--files-from", args.files_from),
+            ("--moved", args.moved),
+            ("--by-hash", args.by_hash),
             ("filters by attributes", self.options.wanted != ANY),
         ):
             if given:
                 raise UsageError(f"{name} cannot be combined with a manifest")
         unknown = self._fields & ~KNOWN
-        if typed.fields is not None and typed.fields != "all" and unknown:
+        if args.fields is not None and args.fields != "all" and unknown:
             words = ", ".join(field_names(unknown))
             raise UsageError(f"--fields: a manifest does not have {words}")
         self._fields &= KNOWN
@@ -115,7 +115,7 @@ class DiffProgram(TreeProgram):
 
     @property
     def lists_whole(self) -> bool:
-        return bool(self.typed.recursive)
+        return bool(self.args.recursive)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
         if self.options.files_from is None:
@@ -123,23 +123,23 @@ class DiffProgram(TreeProgram):
         return lists_of(self.options, roots[:1], self.complain, whole=self.lists_whole)
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        typed = self.typed
-        moves = typed.moved or typed.by_hash
-        if typed.list_out is not None and roots[0].name:
+        args = self.args
+        moves = args.moved or args.by_hash
+        if args.list_out is not None and roots[0].name:
             raise UsageError("--list-out requires directories")
-        end = b"\0" if typed.null else b"\n"
+        end = b"\0" if args.null else b"\n"
         return {
             "fields": self._fields,
             "window_ns": self._window_ns,
-            "by_names": typed.ids == "names",
-            "one_sided": typed.one_sided,
-            "each": typed.itemize,
-            "enters": typed.itemize or moves or self.table or bool(self.outputs),
-            "first": typed.first,
-            "quiet": typed.quiet or self.table,
+            "by_names": args.ids == "names",
+            "one_sided": args.one_sided,
+            "each": args.itemize,
+            "enters": args.itemize or moves or self.table or bool(self.outputs),
+            "first": args.first,
+            "quiet": args.quiet or self.table,
             "moves": moves,
-            "by_content": typed.by_hash,
-            "acts": Wanted(typed.json_lines is not None, end if typed.list_out else b""),
+            "by_content": args.by_hash,
+            "acts": Wanted(args.json_lines is not None, end if args.list_out else b""),
             "matches": self._expressions,
             "end": end,
             "ranks": ranks,
@@ -148,11 +148,11 @@ class DiffProgram(TreeProgram):
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
-        typed = self.typed
-        if typed.json_lines is not None:
-            self.actions = LogFile(open_output(typed.json_lines, "--json-lines"))
-        if typed.list_out is not None:
-            self.listed = LogFile(open_output(typed.list_out, "--list-out"))
+        args = self.args
+        if args.json_lines is not None:
+            self.actions = LogFile(open_output(args.json_lines, "--json-lines"))
+        if args.list_out is not None:
+            self.listed = LogFile(open_output(args.list_out, "--list-out"))
         self.lists = [LogFile(open_log(name, "--output")) for _, name in self.outputs]
 
     def observer(self, plan: bytes) -> Observer[Any]:
@@ -160,19 +160,19 @@ class DiffProgram(TreeProgram):
         return super().observer(plan)
 
 
-def _fields(typed: argparse.Namespace) -> int:
+def _fields(args: argparse.Namespace) -> int:
     """Return the fields to compare. UsageError."""
     fields = DEFAULT
-    if typed.quick:
-        if typed.fields is not None:
+    if args.quick:
+        if args.fields is not None:
             raise UsageError("--quick cannot be combined with --fields")
         fields = QUICK
-    if typed.fields is not None:
-        fields = _list_of("--fields", typed.fields)
-    if typed.contents:
+    if args.fields is not None:
+        fields = _list_of("--fields", args.fields)
+    if args.contents:
         fields |= CONTENT
-    if typed.ignore is not None:
-        fields &= ~_list_of("--ignore", typed.ignore)
+    if args.ignore is not None:
+        fields &= ~_list_of("--ignore", args.ignore)
     if not fields:
         raise UsageError("no field is left to compare")
     return fields
@@ -206,11 +206,11 @@ def _output(text: str) -> tuple[expressions.Expression, str]:
     return expressions.parse(expression), name
 
 
-def program_of(typed: argparse.Namespace) -> DiffProgram:
+def program_of(args: argparse.Namespace) -> DiffProgram:
     """Return the program of a parsed command line. UsageError."""
-    return DiffProgram(typed)
+    return DiffProgram(args)
 
 
-def compare_typed(typed: argparse.Namespace) -> int:
+def compare_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
-    return program_of(typed).run()
+    return program_of(args).run()

@@ -42,9 +42,9 @@ def find(
     from pcircle.tools.ffind.result import Found
 
     given = [word if isinstance(word, str) else text_of(word) for word in words]
-    typed = parser().parse([*words_of(options), *given], {})
-    typed.verbose = 0  # nothing is printed
-    program = program_of(typed)
+    args = parser().parse([*words_of(options), *given], {})
+    args.verbose = 0  # nothing is printed
+    program = program_of(args)
     pieces: list[bytes] = []
     program.sink = pieces.append if output is None else output
     report = program.call()

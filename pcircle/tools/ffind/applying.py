@@ -27,7 +27,7 @@ class ApplyConsole(ChangeConsole):
 
     def summary(self, total: RemovalCounters) -> str:
         """See `TreeConsole`."""
-        done = "would be removed" if self._program.typed.dry_run else "removed"
+        done = "would be removed" if self._program.args.dry_run else "removed"
         parts = [f"{plural(total.completed, 'entry', 'entries')} {done}"]
         others = {"kept": total.kept + total.left_out, "vanished": total.vanished}
         parts += [f"{count:,} {what}" for what, count in others.items() if count]
@@ -41,18 +41,18 @@ class ApplyProgram(ChangeProgram):
     plan_type, task_type, console_type = RemovalPlan, ApplyTask, ApplyConsole
     sink: Callable[[bytes], object] | None = None  # there is nothing to print
 
-    def __init__(self, typed: argparse.Namespace) -> None:
-        if typed.tokens:
+    def __init__(self, args: argparse.Namespace) -> None:
+        if args.tokens:
             raise UsageError("--apply takes no expression")
         for option in ("sort", "top", "by", "within"):
-            if getattr(typed, option) is not None:
+            if getattr(args, option) is not None:
                 shown = "in" if option == "within" else option
                 raise UsageError(f"--apply cannot be combined with --{shown}")
-        if typed.stat == "never":
+        if args.stat == "never":
             raise UsageError("--apply cannot be combined with --stat=never")
-        typed.quiet = typed.quiet or (not typed.verbose and typed.progress != "always")
-        paths = list(map(os.fsencode, typed.operands))
-        super().__init__(typed, paths, listed=True, enter_mounts=True)
+        args.quiet = args.quiet or (not args.verbose and args.progress != "always")
+        paths = list(map(os.fsencode, args.operands))
+        super().__init__(args, paths, listed=True, enter_mounts=True)
 
     def roots(self) -> tuple[Root, ...]:
         return self.read_plan().roots

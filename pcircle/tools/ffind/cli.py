@@ -60,11 +60,11 @@ class FindParser(Parser):
     def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
         """Parse the options; `tokens` has the expression."""
         found = split(arguments, self._takes_value)
-        typed = super().parse(found.suite, {**_BARE, **bare})
-        typed.operands = found.paths
-        typed.tokens = found.tokens
-        typed.words = tuple(arguments)
-        return typed
+        args = super().parse(found.suite, {**_BARE, **bare})
+        args.operands = found.paths
+        args.tokens = found.tokens
+        args.words = tuple(arguments)
+        return args
 
     def hint(self, unknown: str) -> str:
         """Return a hint; primaries are not options."""
@@ -124,10 +124,10 @@ def parser() -> FindParser:
     return p
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.ffind.command import find_typed
 
-    return find_typed(typed)
+    return find_typed(args)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

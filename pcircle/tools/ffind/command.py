@@ -40,16 +40,16 @@ class FindProgram(ChangeProgram):
     name = "ffind"
     plan_type, task_type, console_type = FindPlan, FindTask, FindConsole
 
-    def __init__(self, typed: argparse.Namespace, parsed: Parsed) -> None:
+    def __init__(self, args: argparse.Namespace, parsed: Parsed) -> None:
         self.parsed = parsed
         self.names = names_of(parsed.expression)
-        paths = list(map(os.fsencode, typed.operands)) or [b"."]
-        self.order = order_of(typed.sort, typed.top, typed.by)
-        _refuse(typed, parsed, self.names)
+        paths = list(map(os.fsencode, args.operands)) or [b"."]
+        self.order = order_of(args.sort, args.top, args.by)
+        _refuse(args, parsed, self.names)
         self.said = "deleted" if "delete" in self.names else "listed"
         # What is found is all that is said, unless more is asked for.
-        typed.quiet = typed.quiet or (not typed.verbose and typed.progress != "always")
-        super().__init__(typed, paths)
+        args.quiet = args.quiet or (not args.verbose and args.progress != "always")
+        super().__init__(args, paths)
         self.files: list[LogFile] = []
         self.sink: Callable[[bytes], object] | None = None
         self.first_task: Any = None  # of this process
@@ -65,15 +65,15 @@ class FindProgram(ChangeProgram):
         parsed = self.parsed
         paths = self.paths
         if parsed.starts_from is not None:
-            if self.typed.operands:
+            if self.args.operands:
                 raise UsageError("-files0-from cannot be combined with PATH")
             paths = tuple(listed_starts(parsed.starts_from, complete=self.lists_completely))
-        if self.typed.within is not None:
+        if self.args.within is not None:
             return self._kept_roots(paths)
         removes = "delete" in self.names
         follow = parsed.settings.follow
         roots = tuple(start_of(path, follow, removes=removes) for path in paths)
-        if self.typed.plan is not None:
+        if self.args.plan is not None:
             refuse_twice("--plan", roots)
         return roots
 
@@ -82,11 +82,11 @@ class FindProgram(ChangeProgram):
         from pcircle.tools.ffind.index_check import kept
 
         parsed = self.parsed
-        named = bool(self.typed.operands) or parsed.starts_from is not None
+        named = bool(self.args.operands) or parsed.starts_from is not None
         in_order = (
             parsed.settings.one_file_system or parsed.exclude is not None or "prune" in self.names
         )
-        self.kept, roots = kept(self.typed.within, paths if named else (), in_order=in_order)
+        self.kept, roots = kept(self.args.within, paths if named else (), in_order=in_order)
         return roots
 
     @property
@@ -95,16 +95,16 @@ class FindProgram(ChangeProgram):
 
     def outlives(self) -> bool:
         """Return whether nothing is changed, and all output consists of records."""
-        typed = self.typed
-        dry = typed.dry_run or typed.plan is not None
+        args = self.args
+        dry = args.dry_run or args.plan is not None
         acts = set(_RUNNING if dry else _CHANGING)
         self.ends = ends_of(self.parsed.expression)
         return self.ends is not None and self.names.isdisjoint({*acts, *_CUTTING})
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        parsed, typed = self.parsed, self.typed
+        parsed, args = self.parsed, self.args
         now = now_ns()
-        resolver = Resolver(typed.words, parsed.settings.follow, now)
+        resolver = Resolver(args.words, parsed.settings.follow, now)
         expression = resolver.resolved(parsed.expression)
         exclude = None if parsed.exclude is None else resolver.resolved(parsed.exclude)
         for warning in parsed.warnings:
@@ -129,7 +129,7 @@ class FindProgram(ChangeProgram):
         return super().decided(roots, ranks) | more
 
     def opened(self) -> dict[str, Any]:
-        name = self.typed.plan
+        name = self.args.plan
         around = () if name is None else _around(os.path.realpath(os.fsencode(name)))
         return super().opened() | {"around_plan": around}
 
@@ -175,39 +175,39 @@ def _is_terminal() -> bool:
         return False
 
 
-def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
+def _refuse(args: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
     """Raise UsageError for combinations that are not permitted."""
-    if typed.within is not None:
-        _refuse_with_index(typed, parsed)
+    if args.within is not None:
+        _refuse_with_index(args, parsed)
     for option in ("max_delete", "plan"):
-        if getattr(typed, option) is None:
+        if getattr(args, option) is None:
             continue
         shown = f"--{option.replace('_', '-')}"
         if "delete" not in names:
             raise UsageError(f"{shown} requires -delete")
         if not names.isdisjoint(_RUNNING):
             raise UsageError(f"{shown} cannot be combined with -exec")
-    if typed.max_delete is not None and not names.isdisjoint(_CUTTING):
+    if args.max_delete is not None and not names.isdisjoint(_CUTTING):
         raise UsageError("--max-delete cannot be combined with -quit, -limit and -exists")
-    ordered = typed.sort is not None or typed.top is not None
+    ordered = args.sort is not None or args.top is not None
     if ordered and not names.isdisjoint(_CUTTING):
         raise UsageError("--sort and --top cannot be combined with -quit, -limit and -exists")
-    if "delete" in names and typed.op_timeout is not None:
+    if "delete" in names and args.op_timeout is not None:
         # A removal that was given up would be a failure, and might come about all the same.
         raise UsageError("-delete cannot be combined with --op-timeout")
     if "delete" in names and parsed.settings.follow == "L":
         raise UsageError("-delete cannot be combined with -L: links would be followed")
-    if typed.stat == "never":
+    if args.stat == "never":
         for node in walk(parsed.expression):
             if needs_status(node):
-                raise UsageError(f"--stat=never: {_said(typed.words, node)} looks entries up")
-        if ordered and needs_order(typed):
+                raise UsageError(f"--stat=never: {_said(args.words, node)} looks entries up")
+        if ordered and needs_order(args):
             raise UsageError("--stat=never: the order needs entries looked up")
-        if typed.skip_offline:
+        if args.skip_offline:
             raise UsageError("--stat=never cannot be combined with --skip-offline")
 
 
-def _refuse_with_index(typed: argparse.Namespace, parsed: Parsed) -> None:
+def _refuse_with_index(args: argparse.Namespace, parsed: Parsed) -> None:
     """Raise UsageError for primaries that an index cannot answer, or that would do nothing."""
     from pcircle.tools.ffind.index_check import is_live
 
@@ -216,18 +216,18 @@ def _refuse_with_index(typed: argparse.Namespace, parsed: Parsed) -> None:
     nodes = [*walk(parsed.expression), *(() if parsed.exclude is None else walk(parsed.exclude))]
     for node in nodes:
         if is_live(node):
-            said = "-delete" if node.name == "delete" else _said(typed.words, node)
+            said = "-delete" if node.name == "delete" else _said(args.words, node)
             raise UsageError(f"--in: {said} needs the file system")
-    if typed.filters:
+    if args.filters:
         raise UsageError("--in cannot be combined with filters; see -exclude")
     for option in ("polite", "strict_operands", "skip_offline"):
-        if getattr(typed, option):
+        if getattr(args, option):
             raise UsageError(f"--in cannot be combined with --{option.replace('_', '-')}")
 
 
-def needs_order(typed: argparse.Namespace) -> bool:
+def needs_order(args: argparse.Namespace) -> bool:
     """Return whether the order uses more than names."""
-    text = typed.by or "size" if typed.top is not None else typed.sort
+    text = args.by or "size" if args.top is not None else args.sort
     return any(each.lstrip("-") not in ("path", "name", "ext", "depth") for each in text.split(","))
 
 
@@ -235,12 +235,12 @@ def _said(words: Sequence[str], node: Node) -> str:
     return show(os.fsencode(words[node.at])) if node.count else "an action"
 
 
-def program_of(typed: argparse.Namespace) -> FindProgram | ApplyProgram:
+def program_of(args: argparse.Namespace) -> FindProgram | ApplyProgram:
     """Return the program for a parsed command line. UsageError."""
-    if typed.apply is not None:
-        return ApplyProgram(typed)
-    listed = typed.list_out is not None
-    parsed = parse(typed.words, typed.tokens, listed=listed)
+    if args.apply is not None:
+        return ApplyProgram(args)
+    listed = args.list_out is not None
+    parsed = parse(args.words, args.tokens, listed=listed)
     if listed:
         silent = parsed.expression
         listing = Node("and", (), (silent, Node("listed")))
@@ -252,9 +252,9 @@ def program_of(typed: argparse.Namespace) -> FindProgram | ApplyProgram:
             parsed.starts_from,
             parsed.warnings,
         )
-    return FindProgram(typed, parsed)
+    return FindProgram(args, parsed)
 
 
-def find_typed(typed: argparse.Namespace) -> int:
+def find_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
-    return program_of(typed).run()
+    return program_of(args).run()

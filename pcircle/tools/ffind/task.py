@@ -127,11 +127,11 @@ class FindTask(
         if plan.alone:
             self.max_threads = 1
             self.threads = 1
-        typed = bases(
+        args = bases(
             [(root.holder, root.name or root.within) for root in self.reached], plan.directory
         )
         return Directories(
-            typed,
+            args,
             capacity_of(is_first=is_first),
             self._identify,
             follow=plan.settings.follow == "L",

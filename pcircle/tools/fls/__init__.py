@@ -35,6 +35,6 @@ def listing(*paths: str | bytes, **options: object) -> ListReport | None:
     from pcircle.tools.fls.command import program_of
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
-    typed = parser().parse([*words_of(options), "--", *operands], BARE)
-    typed.verbose = 0  # nothing is printed
-    return program_of(typed, collects=True).collected()
+    args = parser().parse([*words_of(options), "--", *operands], BARE)
+    args.verbose = 0  # nothing is printed
+    return program_of(args, collects=True).collected()

@@ -137,10 +137,10 @@ def _add_rows(p: Parser) -> None:
     add("--sum", action="store_true", help="add the signature of each file, as of fsum")
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.fls.command import list_typed
 
-    return list_typed(typed)
+    return list_typed(args)
 
 
 _SHELL = Shell("fls", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)

@@ -86,27 +86,27 @@ class ListProgram(TreeProgram):
     name = "fls"
     plan_type, task_type, console_type = ListPlan, ListTask, Console
 
-    def __init__(self, typed: argparse.Namespace, **more: Any) -> None:
-        paths = list(map(os.fsencode, typed.operands)) or [b"."]
-        super().__init__(typed, paths, **more)
-        self.typed = typed
+    def __init__(self, args: argparse.Namespace, **more: Any) -> None:
+        paths = list(map(os.fsencode, args.operands)) or [b"."]
+        super().__init__(args, paths, **more)
+        self.args = args
         self.plan: ListPlan
         self.collects = False
         self.entries: tuple[Any, ...] = ()
         self.rows: tuple[str, Any] | None = None
-        self._keys = _keys_of(typed)
+        self._keys = _keys_of(args)
         self._known: dict[Root, os.stat_result] = {}
-        self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
-        self._rate = rate_of(typed.ops_limit)
-        Times(typed.time_style or FULL_ISO, 0)  # UsageError if it is none
+        self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
+        self._rate = rate_of(args.ops_limit)
+        Times(args.time_style or FULL_ISO, 0)  # UsageError if it is none
         for name in _FILES:
-            where = getattr(typed, name)
+            where = getattr(args, name)
             if where is not None:
                 self.rows = (where, getattr(export, f"as_{name}"))
 
     @property
     def lists_whole(self) -> bool:
-        return bool(self.typed.recursive)
+        return bool(self.args.recursive)
 
     def outlives(self) -> bool:
         """Return whether no output precedes the end of the walk."""
@@ -116,7 +116,7 @@ class ListProgram(TreeProgram):
         """Return the roots, with directories in the order of the listing."""
         if self.rows is not None:
             check(self.rows[0])
-        if self.typed.parquet is not None:
+        if self.args.parquet is not None:
             export.check_arrow()
         keys = Keys(self._keys, directories_first=False)
         given = tuple(map(self._root, self.paths))  # one that is given twice is listed twice
@@ -127,15 +127,15 @@ class ListProgram(TreeProgram):
 
     def _root(self, path: bytes) -> Root:
         """Return the root of a PATH; a link to a directory is followed as by ls. UsageError."""
-        typed = self.typed
-        is_itself = typed.directory or typed.classify or _is_long(typed) or self.is_rows
+        args = self.args
+        is_itself = args.directory or args.classify or _is_long(args) or self.is_rows
         try:
             status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode) and not is_itself and os.path.isdir(path):
                 status = os.stat(path)
         except OSError as error:
             raise UsageError(f"cannot list '{show(path)}': {error.strerror}") from None
-        if stat.S_ISDIR(status.st_mode) and not typed.directory:
+        if stat.S_ISDIR(status.st_mode) and not args.directory:
             root = Root(path, b"", path)
         else:
             holder, name = os.path.split(path)
@@ -149,63 +149,63 @@ class ListProgram(TreeProgram):
         return self.rows is not None or self.collects
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        typed = self.typed
+        args = self.args
         directories = tuple(root.shown for root in roots if not root.name)
-        listed = typed.files_from is not None
+        listed = args.files_from is not None
         if listed and (len(roots) != 1 or not directories):
             raise UsageError("--files-from requires one PATH, a directory")
         return {
             "form": self._form(sys.stdout is not None and sys.stdout.isatty()),
-            "recursive": bool(typed.recursive or typed.total or listed) and not typed.directory,
-            "deep": bool(typed.recursive or listed),
+            "recursive": bool(args.recursive or args.total or listed) and not args.directory,
+            "deep": bool(args.recursive or listed),
             "keys": self._keys,
-            "directories_first": typed.group_directories_first,
-            "headed": typed.recursive or listed or len(self.paths) > 1,
+            "directories_first": args.group_directories_first,
+            "headed": args.recursive or listed or len(self.paths) > 1,
             "directories": directories if len(directories) < len(roots) else (),
-            "acts": Wanted(typed.json_lines is not None, list_end(typed, roots)),
+            "acts": Wanted(args.json_lines is not None, list_end(args, roots)),
             "ranks": ranks,
             "operations_per_s": self._rate,
         }
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
-        typed = self.typed
-        if typed.json_lines is not None:
-            self.actions = LogFile(open_output(typed.json_lines, "--json-lines"))
-        if typed.list_out is not None:
-            self.listed = LogFile(open_output(typed.list_out, "--list-out"))
+        args = self.args
+        if args.json_lines is not None:
+            self.actions = LogFile(open_output(args.json_lines, "--json-lines"))
+        if args.list_out is not None:
+            self.listed = LogFile(open_output(args.list_out, "--list-out"))
 
     def _form(self, is_terminal: bool) -> Form:
-        typed = self.typed
-        is_long = _is_long(typed)
-        is_plain = typed.one or is_long or typed.null or typed.acl or typed.xattr
-        shape = "total" if typed.total else "csv" if typed.csv is not None else "json"
+        args = self.args
+        is_long = _is_long(args)
+        is_plain = args.one or is_long or args.null or args.acl or args.xattr
+        shape = "total" if args.total else "csv" if args.csv is not None else "json"
         colored, linked = (
             when == "always" or (when == "auto" and is_terminal)
-            for when in (typed.color, typed.hyperlink)
+            for when in (args.color, args.hyperlink)
         )
         return Form(
-            shape=shape if typed.total or self.is_rows else "lines",
+            shape=shape if args.total or self.is_rows else "lines",
             long=is_long,
-            inode=typed.inode,
-            blocks=typed.size,
-            human=typed.human_readable,
-            numeric=typed.numeric_uid_gid,
-            owner=not typed.no_owner,
-            group=not typed.no_group,
-            time=_time_of(typed),
-            style=typed.time_style or (RECENT if is_terminal else FULL_ISO),
-            classify=typed.classify,
+            inode=args.inode,
+            blocks=args.size,
+            human=args.human_readable,
+            numeric=args.numeric_uid_gid,
+            owner=not args.no_owner,
+            group=not args.no_group,
+            time=_time_of(args),
+            style=args.time_style or (RECENT if is_terminal else FULL_ISO),
+            classify=args.classify,
             colors=(os.environ.get("LS_COLORS") or ":") if colored else "",
             host=os.uname().nodename if linked else "",
-            context=typed.context,
-            acl=typed.acl,
-            xattr=typed.xattr,
-            digest=typed.sum,
-            hidden=2 if typed.hidden == 2 and not self.is_rows else int(_sees_hidden(typed)),
+            context=args.context,
+            acl=args.acl,
+            xattr=args.xattr,
+            digest=args.sum,
+            hidden=2 if args.hidden == 2 and not self.is_rows else int(_sees_hidden(args)),
             columns=columns() if is_terminal and not is_plain else 0,
-            escaped=is_terminal and not typed.null,
-            end=b"\0" if typed.null else b"\n",
+            escaped=is_terminal and not args.null,
+            end=b"\0" if args.null else b"\n",
         )
 
     def observer(self, plan: bytes) -> Observer[Any]:
@@ -220,27 +220,27 @@ class ListProgram(TreeProgram):
         return export.ListReport(**msgspec.structs.asdict(report), entries=self.entries)
 
 
-def _is_long(typed: argparse.Namespace) -> bool:
-    return bool(typed.long or typed.numeric_uid_gid or typed.no_owner or typed.no_group)
+def _is_long(args: argparse.Namespace) -> bool:
+    return bool(args.long or args.numeric_uid_gid or args.no_owner or args.no_group)
 
 
-def _sees_hidden(typed: argparse.Namespace) -> bool:
-    return bool(typed.hidden or typed.total or typed.files_from is not None)
+def _sees_hidden(args: argparse.Namespace) -> bool:
+    return bool(args.hidden or args.total or args.files_from is not None)
 
 
-def _time_of(typed: argparse.Namespace) -> str:
-    word = _TIME_WORDS.get(typed.time, typed.time) or "mtime"
+def _time_of(args: argparse.Namespace) -> str:
+    word = _TIME_WORDS.get(args.time, args.time) or "mtime"
     if word not in TIMES:
         shown = show(os.fsencode(word))
         raise UsageError(f"--time: unknown '{shown}'; choose from {', '.join(TIMES)}")
     return word
 
 
-def _keys_of(typed: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
+def _keys_of(args: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
     """Return the sort fields, each with whether it descends. UsageError."""
-    time = _time_of(typed)
+    time = _time_of(args)
     # As with ls, a time that is asked for and not shown is for the order.
-    by = typed.by or ("-time" if typed.time is not None and not _is_long(typed) else "name")
+    by = args.by or ("-time" if args.time is not None and not _is_long(args) else "name")
     if by == "none":
         return ()
     keys = []
@@ -250,42 +250,42 @@ def _keys_of(typed: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
         if key not in KEYS:
             known = ", ".join((*KEYS, "none"))
             raise UsageError(f"--sort: unknown '{show(os.fsencode(key))}'; choose from {known}")
-        keys.append((key, descends != typed.reverse))
+        keys.append((key, descends != args.reverse))
     if all(key != "name" for key, _ in keys):
-        keys.append(("name", typed.reverse))
+        keys.append(("name", args.reverse))
     return tuple(keys)
 
 
-def program_of(typed: argparse.Namespace, *, collects: bool = False) -> ListProgram:
+def program_of(args: argparse.Namespace, *, collects: bool = False) -> ListProgram:
     """Return the program of a parsed command line, or of a call that `collects`. UsageError."""
-    given = [f"--{name}" for name in _FILES if getattr(typed, name) is not None]
-    given += ["--total"] * typed.total
+    given = [f"--{name}" for name in _FILES if getattr(args, name) is not None]
+    given += ["--total"] * args.total
     if len(given) > 1:
         raise UsageError(f"{given[0]} cannot be combined with {given[1]}")
-    if typed.total and collects:
+    if args.total and collects:
         raise UsageError("--total is for the command; entries have what a program adds up")
-    if typed.sum and (typed.total or not (given or collects)):
+    if args.sum and (args.total or not (given or collects)):
         raise UsageError("--sum requires --json, --csv or --parquet")
-    if typed.total and typed.by is not None:
+    if args.total and args.by is not None:
         raise UsageError("--total cannot be combined with an order; it is that of names")
     for option in ("list_out", "json_lines"):
-        if typed.total and getattr(typed, option) is not None:
+        if args.total and getattr(args, option) is not None:
             raise UsageError(f"--total cannot be combined with --{option.replace('_', '-')}")
-    if typed.list_out == "-":
+    if args.list_out == "-":
         raise UsageError("--list-out: standard output has the listing; name a file")
-    written = (typed.list_out, typed.json_lines, typed.error_log, typed.files_from)
-    named = [name for name in (*written, typed.json, typed.csv, typed.parquet) if name is not None]
+    written = (args.list_out, args.json_lines, args.error_log, args.files_from)
+    named = [name for name in (*written, args.json, args.csv, args.parquet) if name is not None]
     for name in written:
         if name is not None and named.count(name) > 1:
             raise UsageError(f"'{show(os.fsencode(name))}' is used by two options")
     for option in ("total", "files_from"):
-        if typed.directory and getattr(typed, option):
+        if args.directory and getattr(args, option):
             raise UsageError(f"-d cannot be combined with --{option.replace('_', '-')}")
-    program = ListProgram(typed)
+    program = ListProgram(args)
     program.collects = collects and not given  # else they are in a file, in constant memory
     return program
 
 
-def list_typed(typed: argparse.Namespace) -> int:
+def list_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
-    return program_of(typed).run()
+    return program_of(args).run()

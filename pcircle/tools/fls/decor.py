@@ -105,7 +105,7 @@ class Decor:
     def names(self, looked: Looked, modes: list[int], extra: Extra) -> list[bytes]:
         """Return the names of entries with all additions."""
         form = self._form
-        names = self.plain(looked.typed)
+        names = self.plain(looked.printed)
         if not (form.classify or form.colors or form.host or extra):
             return names
         top = os.path.abspath(looked.shown or b".") if form.host else b""
@@ -118,7 +118,7 @@ class Decor:
             if form.colors:
                 name = self._colored(name, self._color(looked, place, mode, led))
             if form.host:
-                name = _linked(name, form.host, os.path.join(top, looked.typed[place]))
+                name = _linked(name, form.host, os.path.join(top, looked.printed[place]))
             if form.long and target is not None:
                 name += b" -> " + self._target(target, led)
                 mode = led or 0

@@ -99,7 +99,7 @@ class Fields:
     def of(self, looked: Looked) -> tuple[list[tuple[bytes, ...]], Widths]:
         """Return the columns of entries as rows, with the name last, and the other widths."""
         if looked.stats is None:
-            return [(name,) for name in self._decor.plain(looked.typed)], Widths([])
+            return [(name,) for name in self._decor.plain(looked.printed)], Widths([])
         modes = looked.column("mode")
         extra = self._decor.extra(looked, modes)
         made, widths = self._made(looked, modes, extra)
@@ -125,7 +125,7 @@ class Fields:
         """
         form, fields, table = self._form, list[Any](), b""
         if looked.stats is None:
-            shown = () if names else self._decor.plain(looked.typed)
+            shown = () if names else self._decor.plain(looked.printed)
         else:
             table = looked.stats.data
             modes = [] if names else looked.column("mode")

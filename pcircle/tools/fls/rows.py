@@ -128,7 +128,9 @@ class Rows:
         above = os.path.join(looked.shown, b"")
         without = {*looked.failed, *(place for place, _ in self.failed)}
         return [
-            b"" if place in without else self._row(above + looked.typed[place], values, more[place])
+            b""
+            if place in without
+            else self._row(above + looked.printed[place], values, more[place])
             for place, values in enumerate(zip(*columns, strict=True))
         ]
 

@@ -13,13 +13,13 @@ from pcircle.fs.stats import Stats
 class Looked(msgspec.Struct, frozen=True):
     """Names of a directory, with columns of `stats` if they were looked up, except `failed` ones.
 
-    `typed` are the printed names, `kinds` letters of ls for names that failed, `shown` is the path
-    of the directory, empty for PATHs. The first names are the directory `itself`: ``.`` and ``..``.
-    `led` has the modes of link targets, on request.
+    `printed` are the printed names, `kinds` letters of ls for names that failed, `shown` is the
+    path of the directory, empty for PATHs. The first names are the directory `itself`: ``.`` and
+    ``..``. `led` has the modes of link targets, on request.
     """
 
     names: Sequence[bytes]
-    typed: Sequence[bytes]
+    printed: Sequence[bytes]
     stats: Stats | None
     failed: dict[int, OSError]
     kinds: dict[bytes, bytes]

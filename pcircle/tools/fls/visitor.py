@@ -251,13 +251,13 @@ class ListVisitor(EntryVisitor):
         itself: int,
     ) -> Looked:
         """Look up names if necessary; with a context, report failures."""
-        shown, typed, failed = b"", names, dict[int, OSError]()
+        shown, args, failed = b"", names, dict[int, OSError]()
         if where is not None:
             shown = self._shown(where)
             if where.path == HOLDER:
-                typed = [self._plan.roots[where.root].shown]
+                args = [self._plan.roots[where.root].shown]
         if not self._looks_up:
-            return Looked(names, typed, None, {}, {}, fd, shown, itself, {})
+            return Looked(names, args, None, {}, {}, fd, shown, itself, {})
         try:
             if where is None:
                 self._stats.look_at_paths(names)
@@ -271,7 +271,7 @@ class ListVisitor(EntryVisitor):
                         path = join_path(where.path, names[place])
                         self.fail(where.root, path, "look up", error, context)
         kinds = _kinds(fd) if failed else {}
-        looked = Looked(names, typed, self._stats, failed, kinds, fd, shown, itself, {})
+        looked = Looked(names, args, self._stats, failed, kinds, fd, shown, itself, {})
         if self._follows:
             for place, mode in enumerate(looked.column("mode")):
                 if stat.S_ISLNK(mode) and place not in failed:
@@ -349,7 +349,7 @@ class ListVisitor(EntryVisitor):
         place = getattr(where, "ancestors", b"") or OPERANDS
         order, heading = None, b"" if rows is not None and whole else self._heading(where)
         if self._plan.keys:
-            keys = self._keys.of(looked.typed, looked.stats, looked.led)
+            keys = self._keys.of(looked.printed, looked.stats, looked.led)
             if not whole:
                 widths = Widths([])
                 if rows is None:
@@ -400,7 +400,7 @@ class ListVisitor(EntryVisitor):
             _, sizes, blocks, newest = zip(*rows, strict=True)
             sums = (len(rows), sum(sizes), sum(blocks), max(newest))
             place = getattr(where, "ancestors", b"") or OPERANDS
-            self._keep_sums(place, sums, looked.shown or looked.typed[0])
+            self._keep_sums(place, sums, looked.shown or looked.printed[0])
 
     def _keep_sums(self, place: bytes, sums: tuple[int, ...], shown: bytes) -> None:
         self._keep(record(place, b"%d %d %d %d " % sums + shown))

@@ -52,5 +52,5 @@ def _called(paths: tuple[str | bytes, ...], options: dict[str, object]) -> Mirro
     from pcircle.tools.fmirror.command import called
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
-    typed = parser().parse([*words_of(options), "--", *operands], bare)
-    return called(typed)
+    args = parser().parse([*words_of(options), "--", *operands], bare)
+    return called(args)

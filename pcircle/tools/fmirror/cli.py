@@ -158,10 +158,10 @@ def _add_deletions(p: argparse.ArgumentParser) -> None:
     add("--state-dir", metavar="DIR", help="remember A's identity in DIR (default: beside B)")
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.fmirror.command import mirror_typed
 
-    return mirror_typed(typed)
+    return mirror_typed(args)
 
 
 _USAGE = "fmirror [OPTION]... A B\n       fmirror --apply PLAN [OPTION]..."

@@ -40,43 +40,43 @@ if TYPE_CHECKING:
     from pcircle.tools.fmirror.work.rename_pairs import Moved
 
 
-def mirror_typed(typed: argparse.Namespace) -> int:
+def mirror_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
-    return _run(typed)[0]
+    return _run(args)[0]
 
 
-def called(typed: argparse.Namespace) -> MirrorReport | None:
+def called(args: argparse.Namespace) -> MirrorReport | None:
     """Run a mirror from a program without output, and return the report."""
-    typed.quiet, typed.progress, typed.verbose, typed.itemize = True, "never", 0, False
-    return _run(typed)[1]
+    args.quiet, args.progress, args.verbose, args.itemize = True, "never", 0, False
+    return _run(args)[1]
 
 
-def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
-    options = options_of(typed)
+def _run(args: argparse.Namespace) -> tuple[int, MirrorReport | None]:
+    options = options_of(args)
     lock = Lock()
     with any_link(options.insecure_links), ExitStack() as ending:
         ending.callback(lock.end)
-        return _carried_out(typed, options, lock, ending)
+        return _carried_out(args, options, lock, ending)
 
 
 def _carried_out(
-    typed: argparse.Namespace, options: MirrorOptions, lock: Lock, ending: ExitStack
+    args: argparse.Namespace, options: MirrorOptions, lock: Lock, ending: ExitStack
 ) -> tuple[int, MirrorReport | None]:
     began_ns = state.now_ns()
     program: list[MirrorProgram] = []
 
     def made(options: Any, umask: int) -> MirrorProgram:
         kind = MirrorProgram if options.apply is None else ApplyProgram
-        program.append(kind(options, umask, lock, typed))
+        program.append(kind(options, umask, lock, args))
         program[0].survey = survey
         return program[0]
 
     survey: Survey | None = None
-    code, moved = _moved(typed, options, lock)
+    code, moved = _moved(args, options, lock)
     if not code and options.since_manifest is not None:
         from pcircle.tools.fmirror.state.manifests import Survey  # few runs have one
 
-        survey = Survey(typed, options, lock)
+        survey = Survey(args, options, lock)
         ending.callback(survey.close_all)
         code = run_tool(survey, options)
         code = 0 if code == EntriesFailed.exit_code else code  # the copy meets them again
@@ -86,52 +86,52 @@ def _carried_out(
         ending.callback(moved.close)
         options = msgspec.structs.replace(options, renamed=moved.renamed)
     counted = 0
-    if options.deleting.during and typed.max_delete is not None:
-        counted, options = _counted(typed, options, lock)
+    if options.deleting.during and args.max_delete is not None:
+        counted, options = _counted(args, options, lock)
         if counted not in (0, StoppedEarly.exit_code):
             return counted, None
     code = worst((run_copy(options, made), counted))
     copied = program[0]
     if copied.console is not None:
         ending.callback(copied.console.close)
-    options, typed = copied.mirror, require(copied.typed)  # with what a plan has
+    options, args = copied.mirror, require(copied.args)  # with what a plan has
     if moved is not None and copied.console is not None:
         told = copied.console.tell_moved(moved, options.json_lines, options.list_out)
         code = worst((code, told))
     if code == EntriesFailed.exit_code and not copied.has_begun:
         return code, None  # A could not be read: nothing was compared, so nothing may be removed
-    removed = _removals(typed, options, copied, code)
+    removed = _removals(args, options, copied, code)
     code = removed.code
     if options.snapshot is not None:
-        code = _keep_snapshots(typed, options, copied, code)
+        code = _keep_snapshots(args, options, copied, code)
     cleared = 0
     if options.clears and code in (0, EntriesFailed.exit_code):
         _remember_moving(options, copied, began_ns)
         code, cleared = _clear(options, lock, code)
     console = copied.console
     if console is None:
-        return _renewed(typed, options, copied, code), None
+        return _renewed(args, options, copied, code), None
     if options.plan is not None:
         code = _end_plan(options.plan, copied, code, removed.planned)
     code = console.tell(code, removed, cleared)
     _end_state(options, copied, began_ns, code)
-    code = _renewed(typed, options, copied, code)
+    code = _renewed(args, options, copied, code)
     return code, console.report
 
 
 def _removals(
-    typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
+    args: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
 ) -> Removed:
     """Return what was removed during the copy, or remove extraneous entries now."""
     during = _removed_during(copied, code) if options.deleting.during else Removed(code)
     removes = options.deleting.wanted or options.apply is not None
     if not removes or code not in (0, EntriesFailed.exit_code):
         return during
-    rechecked, stay = _recheck(typed, options, copied)
+    rechecked, stay = _recheck(args, options, copied)
     code = worst((code, rechecked))
     if code not in (0, EntriesFailed.exit_code):
         return during._replace(code=code)
-    removed = _remove(typed, options, copied, code)
+    removed = _remove(args, options, copied, code)
     return removed._replace(
         entries=during.entries + removed.entries,
         withheld=during.withheld or removed.withheld,
@@ -140,7 +140,7 @@ def _removals(
 
 
 def _recheck(
-    typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram
+    args: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram
 ) -> tuple[int, Sequence[FailedEntry]]:
     """Add doubtful entries to the extraneous ones if nothing can have moved; else report them.
 
@@ -157,7 +157,7 @@ def _recheck(
     from pcircle.tools.fmirror.recheck import Recheck  # few runs do
 
     recheck = Recheck(
-        typed,
+        args,
         options.sources[0],
         doubtful,
         None if console is None else console.times,
@@ -174,14 +174,14 @@ def _recheck(
 
 
 def _renewed(
-    typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
+    args: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
 ) -> int:
     """Write the manifest of the present target, if requested; return the exit code."""
     if options.new_manifest is None or options.dry or code not in (0, EntriesFailed.exit_code):
         return code
     from pcircle.tools.fmirror.state.renewal import renew  # few runs do
 
-    return renew(typed, options, require(copied.survey), code, copied.complain)
+    return renew(args, options, require(copied.survey), code, copied.complain)
 
 
 def _clear(options: MirrorOptions, lock: Lock, code: int) -> tuple[int, int]:
@@ -202,23 +202,23 @@ def _clear(options: MirrorOptions, lock: Lock, code: int) -> tuple[int, int]:
 
 
 def _moved(
-    typed: argparse.Namespace, options: MirrorOptions, lock: Lock
+    args: argparse.Namespace, options: MirrorOptions, lock: Lock
 ) -> tuple[int, Moved | None]:
     """Rename moved files, if requested; return 0, or the exit code that ends the run."""
     if not options.moved:
         return 0, None
     from pcircle.tools.fmirror.moving import move  # few runs do
 
-    return move(typed, options, partial(_looked, lock))
+    return move(args, options, partial(_looked, lock))
 
 
 def _counted(
-    typed: argparse.Namespace, options: MirrorOptions, lock: Lock
+    args: argparse.Namespace, options: MirrorOptions, lock: Lock
 ) -> tuple[int, MirrorOptions]:
     """Count removals, see `counted`."""
     from pcircle.tools.fmirror.counting import counted  # few runs do
 
-    return counted(typed, options, partial(_looked, lock))
+    return counted(args, options, partial(_looked, lock))
 
 
 def _looked(lock: Lock, options: MirrorOptions) -> tuple[int, MirrorConsole | None]:
@@ -339,7 +339,7 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
 
 
 def _remove(
-    typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
+    args: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
 ) -> Removed:
     """Run the second job: remove extraneous entries, unless something forbids it."""
     console = copied.console
@@ -358,7 +358,7 @@ def _remove(
     if applied is not None:
         entries = applied.tail.found
     removal = Removal(
-        typed,
+        args,
         options.target,
         found,
         entries,
@@ -423,7 +423,7 @@ def _removed_during(copied: MirrorProgram, code: int) -> Removed:
 
 
 def _keep_snapshots(
-    typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
+    args: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
 ) -> int:
     """Complete the snapshot if the copy is complete, and remove expired snapshots."""
     snapshot, console = require(options.snapshot), copied.console
@@ -451,9 +451,9 @@ def _keep_snapshots(
         found = Found()
         for name in old:
             found.add(packed(0, [name]))
-    typed = argparse.Namespace(**vars(typed) | {"max_delete": None})
+    args = argparse.Namespace(**vars(args) | {"max_delete": None})
     directory, flags = snapshot.directory, options.keep.flags
-    removal = Removal(typed, directory, found, 0, dry=options.dry, keeps=False, flags=flags)
+    removal = Removal(args, directory, found, 0, dry=options.dry, keeps=False, flags=flags)
     removal.verb = "of old snapshots " + removal.verb
     code = worst((code, run_tool(removal, options)))
     if found is not None:

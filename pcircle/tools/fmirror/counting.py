@@ -24,7 +24,7 @@ from pcircle.tools.fmirror.report import MirrorConsole
 
 
 def counted(
-    typed: argparse.Namespace,
+    args: argparse.Namespace,
     options: MirrorOptions,
     looked: Callable[[MirrorOptions], tuple[int, MirrorConsole | None]],
 ) -> tuple[int, MirrorOptions]:
@@ -45,7 +45,7 @@ def counted(
             if console is not None:
                 found.add_all(console.doubtful)
             untold = argparse.Namespace(
-                **vars(typed) | UNTOLD | {"verbose": 0, "itemize": False, "quiet": True}
+                **vars(args) | UNTOLD | {"verbose": 0, "itemize": False, "quiet": True}
             )
             rules = () if console is None else console.rules
             removal = Removal(

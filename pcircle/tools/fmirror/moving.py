@@ -56,13 +56,13 @@ class Survey(Removal):
     console_type = SurveyConsole
 
     def __init__(
-        self, typed: argparse.Namespace, target: bytes, console: MirrorConsole | None, found: Found
+        self, args: argparse.Namespace, target: bytes, console: MirrorConsole | None, found: Found
     ) -> None:
-        typed = argparse.Namespace(
-            **vars(typed) | UNTOLD | {"max_delete": None, "verbose": 0, "itemize": False}
+        args = argparse.Namespace(
+            **vars(args) | UNTOLD | {"max_delete": None, "verbose": 0, "itemize": False}
         )
         rules = () if console is None else console.rules
-        super().__init__(typed, target, found, 0, dry=True, keeps=False, rules=rules)
+        super().__init__(args, target, found, 0, dry=True, keeps=False, rules=rules)
         self.options = msgspec.structs.replace(self.options, **QUIET)
         self.candidates = Candidates() if console is None else console.candidates
         self.again = True
@@ -155,7 +155,7 @@ def _items(pairs: Iterable[Pair]) -> Iterator[bytes]:
 
 
 def move(
-    typed: argparse.Namespace,
+    args: argparse.Namespace,
     options: MirrorOptions,
     looked: Callable[[MirrorOptions], tuple[int, MirrorConsole | None]],
 ) -> tuple[int, Moved]:
@@ -178,7 +178,7 @@ def move(
         found = Found()
         if console is not None and not console.withheld(ignore=options.ignore_errors):
             found = console.found
-        survey = Survey(typed, options.target, console, found)
+        survey = Survey(args, options.target, console, found)
         code = run_tool(survey, options)
     if code not in (0, EntriesFailed.exit_code):
         return code, Moved()

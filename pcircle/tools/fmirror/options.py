@@ -78,86 +78,86 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
         return self.target if self.snapshot is None else self.snapshot.directory
 
 
-def options_of(typed: argparse.Namespace) -> MirrorOptions:
+def options_of(args: argparse.Namespace) -> MirrorOptions:
     """Return the options of a command line. UsageError."""
-    planning.refuse(typed)
-    if typed.apply is not None:  # rank 0 reads what the plan has
-        typed = argparse.Namespace(**vars(typed) | {"operands": [".", "."]})
-    return made_of(typed)
+    planning.refuse(args)
+    if args.apply is not None:  # rank 0 reads what the plan has
+        args = argparse.Namespace(**vars(args) | {"operands": [".", "."]})
+    return made_of(args)
 
 
-def made_of(typed: argparse.Namespace) -> MirrorOptions:
+def made_of(args: argparse.Namespace) -> MirrorOptions:
     """Return the options, including those of a plan. UsageError."""
-    operands = [os.fsencode(word) for word in typed.operands]
+    operands = [os.fsencode(word) for word in args.operands]
     if len(operands) != 2 or not all(operands):
         missing = "missing operands A and B" if not operands else "missing operand B"
         raise UsageError(missing if len(operands) < 2 else "expected two operands, A and B")
     source, target = operands
-    if not (typed.strict_operands or os.path.isdir(target)):
+    if not (args.strict_operands or os.path.isdir(target)):
         target = target.rstrip(b"/") or target
-    _refuse(typed)
-    dry = typed.dry_run or typed.plan is not None
-    link_dest = _trees(typed.link_dest)
-    copy_dest, reflink_dest = _trees(typed.copy_dest), _trees(typed.reflink_dest)
+    _refuse(args)
+    dry = args.dry_run or args.plan is not None
+    link_dest = _trees(args.link_dest)
+    copy_dest, reflink_dest = _trees(args.copy_dest), _trees(args.reflink_dest)
     snapshot = None
-    if typed.snapshot is not None:
-        snapshot = snapshots.wanted(typed.snapshot, typed.keep, target)
+    if args.snapshot is not None:
+        snapshot = snapshots.wanted(args.snapshot, args.keep, target)
         last = snapshots.latest(target)
         link_dest = link_dest if last is None else (last, *link_dest)
-        if not typed.dry_run or os.path.isdir(target):  # a dry run makes no B
+        if not args.dry_run or os.path.isdir(target):  # a dry run makes no B
             target = snapshot.unfinished
     return MirrorOptions(
-        **common(typed),
+        **common(args),
         tool="fmirror",
         sources=(source,),
         target=target,
         exact=True,
-        keep=_keep(typed),
-        chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
-        bytes_per_s=limit_of("--bwlimit", typed.bwlimit, parse_size),
-        operations_per_s=limit_of("--ops-limit", typed.ops_limit, parse_number),
-        reflink=typed.reflink,
-        sparse=typed.sparse,
-        existing=_existing(typed),
-        checkpoint=_wish(typed),
+        keep=_keep(args),
+        chunk_bytes=None if args.chunksize is None else chunk_bytes(args.chunksize),
+        bytes_per_s=limit_of("--bwlimit", args.bwlimit, parse_size),
+        operations_per_s=limit_of("--ops-limit", args.ops_limit, parse_number),
+        reflink=args.reflink,
+        sparse=args.sparse,
+        existing=_existing(args),
+        checkpoint=_wish(args),
         dry=dry,
         link_dest=link_dest,
         snapshot=snapshot,
-        compare_dest=_trees(typed.compare_dest),
+        compare_dest=_trees(args.compare_dest),
         copy_dest=copy_dest,
         reflink_dest=reflink_dest,
-        moved=typed.moved,
-        itemize=typed.itemize or (dry and typed.verbose > 0),
-        verify=typed.verify,
-        sign=typed.signature,
-        stripe=typed.stripe,
-        json_lines=typed.json_lines,
-        list_out=typed.list_out,
-        stop=stop_of(typed.stop_after, typed.stop_at),
-        words=typed.words,
-        upkeep=_upkeep(typed),
-        deleting=_deleting(typed),
-        ignore_errors=typed.ignore_errors,
-        allow_empty=typed.allow_empty,
-        allow_foreign=typed.allow_foreign,
-        allow_moved=typed.allow_moved,
-        state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
-        changed=typed.changed,
-        written=_written(typed),
-        **_told(typed),
+        moved=args.moved,
+        itemize=args.itemize or (dry and args.verbose > 0),
+        verify=args.verify,
+        sign=args.signature,
+        stripe=args.stripe,
+        json_lines=args.json_lines,
+        list_out=args.list_out,
+        stop=stop_of(args.stop_after, args.stop_at),
+        words=args.words,
+        upkeep=_upkeep(args),
+        deleting=_deleting(args),
+        ignore_errors=args.ignore_errors,
+        allow_empty=args.allow_empty,
+        allow_foreign=args.allow_foreign,
+        allow_moved=args.allow_moved,
+        state_dir=None if args.state_dir is None else os.fsencode(args.state_dir),
+        changed=args.changed,
+        written=_written(args),
+        **_told(args),
     )
 
 
-def _told(typed: argparse.Namespace) -> dict[str, Any]:
+def _told(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options about known changes, and about the period of full comparisons."""
-    every = typed.full_every
+    every = args.full_every
     return {
-        "plan": typed.plan,
-        "apply": typed.apply,
-        "clears": "all" if typed.move else "files" if typed.remove_source_files else "",
-        "since_manifest": typed.since_manifest,
-        "new_manifest": typed.new_manifest,
-        "changed_from": typed.changed_from,
+        "plan": args.plan,
+        "apply": args.apply,
+        "clears": "all" if args.move else "files" if args.remove_source_files else "",
+        "since_manifest": args.since_manifest,
+        "new_manifest": args.new_manifest,
+        "changed_from": args.changed_from,
         "full_every_s": None if every is None else interval_s("--full-every", every),
     }
 
@@ -165,8 +165,8 @@ def _told(typed: argparse.Namespace) -> dict[str, Any]:
 _WRITTEN = ("json", "json_lines", "list_out", "error_log")
 
 
-def _written(typed: argparse.Namespace) -> tuple[tuple[str, str], ...]:
-    given = ((_option(name), getattr(typed, name)) for name in _WRITTEN)
+def _written(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    given = ((_option(name), getattr(args, name)) for name in _WRITTEN)
     return tuple((option, path) for option, path in given if path not in (None, "-"))
 
 
@@ -174,65 +174,65 @@ def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
     return tuple(os.path.abspath(os.fsencode(each)) for each in paths or ())
 
 
-def _existing(typed: argparse.Namespace) -> OverwriteOptions:
+def _existing(args: argparse.Namespace) -> OverwriteOptions:
     """Return the treatment of existing entries, such that a plan recognises its own results."""
-    near = bool(typed.copy_dest or typed.reflink_dest)
+    near = bool(args.copy_dest or args.reflink_dest)
     # A file that a killed run has cut short would stay for ever.
-    whole = typed.apply is not None or typed.update or typed.ignore_existing
-    return OverwriteOptions(kept=True, near=near, sync=typed.fsync, whole=whole)
+    whole = args.apply is not None or args.update or args.ignore_existing
+    return OverwriteOptions(kept=True, near=near, sync=args.fsync, whole=whole)
 
 
-def _keep(typed: argparse.Namespace) -> Keep:
+def _keep(args: argparse.Namespace) -> Keep:
     """Return the attributes to keep: all, or the listed ones; special files are always copied."""
-    if not typed.preserve:
-        return owning(typed, keep_of(None, archive=True))
-    if typed.archive:
+    if not args.preserve:
+        return owning(args, keep_of(None, archive=True))
+    if args.archive:
         raise UsageError("-a cannot be combined with --preserve")
-    keep = msgspec.structs.replace(keep_of(typed.preserve, archive=False), special=True)
-    return owning(typed, keep)
+    keep = msgspec.structs.replace(keep_of(args.preserve, archive=False), special=True)
+    return owning(args, keep)
 
 
-def _upkeep(typed: argparse.Namespace) -> Upkeep:
+def _upkeep(args: argparse.Namespace) -> Upkeep:
     look: Look = "time"
-    if typed.checksum:
+    if args.checksum:
         look = "content"
-    elif typed.ignore_times:
+    elif args.ignore_times:
         look = "none"
-    elif typed.size_only:
+    elif args.size_only:
         look = "size"
-    window = typed.modify_window
+    window = args.modify_window
     window_ns = None if window is None else int(interval_s("--modify-window", window) * 10**9)
-    stays, exist = typed.ignore_existing, typed.existing
-    more = typed.ctime, typed.prune_empty_dirs
-    return Upkeep(look, window_ns, typed.update, stays, exist, *more)
+    stays, exist = args.ignore_existing, args.existing
+    more = args.ctime, args.prune_empty_dirs
+    return Upkeep(look, window_ns, args.update, stays, exist, *more)
 
 
-def _deleting(typed: argparse.Namespace) -> Deleting:
-    backup = None if typed.backup_dir is None else os.path.abspath(os.fsencode(typed.backup_dir))
+def _deleting(args: argparse.Namespace) -> Deleting:
+    backup = None if args.backup_dir is None else os.path.abspath(os.fsencode(args.backup_dir))
     return Deleting(
-        typed.delete is not None or typed.snapshot is not None,
-        typed.delete_excluded,
-        tuple(map(os.fsencode, typed.protect or ())),
+        args.delete is not None or args.snapshot is not None,
+        args.delete_excluded,
+        tuple(map(os.fsencode, args.protect or ())),
         backup,
-        during=typed.delete == "during" and not typed.dry_run,
-        told=typed.itemize or typed.verbose > 0,
+        during=args.delete == "during" and not args.dry_run,
+        told=args.itemize or args.verbose > 0,
     )
 
 
-def _wish(typed: argparse.Namespace) -> CheckpointOptions:
+def _wish(args: argparse.Namespace) -> CheckpointOptions:
     """Return the checkpoint options: an interrupted run is compared like any other."""
-    wish = wish_of(typed)
-    if typed.since_manifest is not None and not wish.never:
+    wish = wish_of(args)
+    if args.since_manifest is not None and not wish.never:
         # It has changed the target, so the manifest stands for nothing, and all is compared.
         return msgspec.structs.replace(wish, resume=False, restart=True)
-    if typed.snapshot is None or wish.resume or wish.never:
+    if args.snapshot is None or wish.resume or wish.never:
         return wish
     return msgspec.structs.replace(wish, restart=True)
 
 
-def _refuse_snapshot(typed: argparse.Namespace) -> None:
-    if typed.snapshot is None:
-        if typed.keep is not None:
+def _refuse_snapshot(args: argparse.Namespace) -> None:
+    if args.snapshot is None:
+        if args.keep is not None:
             raise UsageError("--keep requires --snapshot")
         return
     for name in (
@@ -244,19 +244,19 @@ def _refuse_snapshot(typed: argparse.Namespace) -> None:
         "signature",
         "existing",
     ):
-        if getattr(typed, name):
+        if getattr(args, name):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(f"--snapshot cannot be combined with {option}")
-    if typed.changed != "walk":
-        raise UsageError(f"--snapshot cannot be combined with --changed={typed.changed}")
+    if args.changed != "walk":
+        raise UsageError(f"--snapshot cannot be combined with --changed={args.changed}")
 
 
-def _refuse_told(typed: argparse.Namespace) -> None:
+def _refuse_told(args: argparse.Namespace) -> None:
     """Raise UsageError for options that conflict with known changes."""
-    told = [name for name in ("since_manifest", "changed_from") if getattr(typed, name) is not None]
-    if typed.full_every is not None and not told and typed.changed == "walk":
+    told = [name for name in ("since_manifest", "changed_from") if getattr(args, name) is not None]
+    if args.full_every is not None and not told and args.changed == "walk":
         raise UsageError("--full-every requires --changed, --changed-from or --since-manifest")
-    if typed.new_manifest is not None and typed.since_manifest is None:
+    if args.new_manifest is not None and args.since_manifest is None:
         raise UsageError("--new-manifest requires --since-manifest; the first one is of fsum -o")
     if not told:
         return
@@ -264,11 +264,11 @@ def _refuse_told(typed: argparse.Namespace) -> None:
     cannot = ["changed_from", "files_from", "moved", "snapshot", "signature", "delete_excluded"]
     cannot += ["ignore_times"] if told[0] == "since_manifest" else ["filters", "ctime"]
     for name in cannot:
-        if name != told[0] and getattr(typed, name) not in (None, False, []):
+        if name != told[0] and getattr(args, name) not in (None, False, []):
             raise UsageError(f"{option} cannot be combined with {_option(name)}")
-    if typed.changed != "walk":
-        raise UsageError(f"{option} cannot be combined with --changed={typed.changed}")
-    if told[0] == "changed_from" and attributes_of(typed) != ANY:
+    if args.changed != "walk":
+        raise UsageError(f"{option} cannot be combined with --changed={args.changed}")
+    if told[0] == "changed_from" and attributes_of(args) != ANY:
         raise UsageError("--changed-from cannot be combined with filters")
 
 
@@ -282,30 +282,30 @@ _NOT_CLEARED = (
 )  # fmt: skip
 
 
-def _refuse_clearing(typed: argparse.Namespace) -> None:
+def _refuse_clearing(args: argparse.Namespace) -> None:
     """Raise UsageError for options that would later remove from B what A gave away."""
-    if not (typed.move or typed.remove_source_files):
+    if not (args.move or args.remove_source_files):
         return
-    option = "--move" if typed.move else "--remove-source-files"
+    option = "--move" if args.move else "--remove-source-files"
     for name in _NOT_CLEARED:
-        if getattr(typed, name) not in (None, False, []):
+        if getattr(args, name) not in (None, False, []):
             raise UsageError(f"{option} cannot be combined with {_option(name)}")
-    if typed.changed != "walk":
-        raise UsageError(f"{option} cannot be combined with --changed={typed.changed}")
-    if typed.files_from == "-":
+    if args.changed != "walk":
+        raise UsageError(f"{option} cannot be combined with --changed={args.changed}")
+    if args.files_from == "-":
         raise UsageError(f"{option} cannot be combined with --files-from=-: it is read twice")
 
 
 _NOT_DURING = ("backup_dir", "changed_from", "plan", "since_manifest")
 
 
-def _refuse_during(typed: argparse.Namespace) -> None:
+def _refuse_during(args: argparse.Namespace) -> None:
     """Raise UsageError for options that find extraneous entries before or after the comparison."""
-    if typed.delete != "during":
+    if args.delete != "during":
         return
-    names = [_option(name) for name in _NOT_DURING if getattr(typed, name) is not None]
-    if typed.changed != "walk":
-        names.append(f"--changed={typed.changed}")
+    names = [_option(name) for name in _NOT_DURING if getattr(args, name) is not None]
+    if args.changed != "walk":
+        names.append(f"--changed={args.changed}")
     if names:
         raise UsageError(f"--delete=during cannot be combined with {names[0]}")
 
@@ -313,60 +313,60 @@ def _refuse_during(typed: argparse.Namespace) -> None:
 _NOT_PRUNED = ("apply", "changed_from", "files_from", "since_manifest")
 
 
-def _refuse_pruning(typed: argparse.Namespace) -> None:
+def _refuse_pruning(args: argparse.Namespace) -> None:
     """Raise UsageError for options that name directories without reading them."""
-    if not typed.prune_empty_dirs:
+    if not args.prune_empty_dirs:
         return
-    names = [_option(name) for name in _NOT_PRUNED if getattr(typed, name) is not None]
-    if typed.changed != "walk":
-        names.append(f"--changed={typed.changed}")
+    names = [_option(name) for name in _NOT_PRUNED if getattr(args, name) is not None]
+    if args.changed != "walk":
+        names.append(f"--changed={args.changed}")
     if names:
         raise UsageError(f"--prune-empty-dirs cannot be combined with {names[0]}")
 
 
-def _refuse(typed: argparse.Namespace) -> None:
-    _refuse_pruning(typed)
-    _refuse_snapshot(typed)
-    _refuse_during(typed)
-    _refuse_clearing(typed)
-    _refuse_told(typed)
-    looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(typed, name)]
-    if typed.ctime and looks:
+def _refuse(args: argparse.Namespace) -> None:
+    _refuse_pruning(args)
+    _refuse_snapshot(args)
+    _refuse_during(args)
+    _refuse_clearing(args)
+    _refuse_told(args)
+    looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(args, name)]
+    if args.ctime and looks:
         raise UsageError(f"--ctime cannot be combined with --{looks[0].replace('_', '-')}")
     if len(looks) > 1:
         one, other = (f"--{name.replace('_', '-')}" for name in looks[:2])
         raise UsageError(f"{one} cannot be combined with {other}")
-    if typed.delete is None and typed.snapshot is None:
+    if args.delete is None and args.snapshot is None:
         for name in ("delete_excluded", "max_delete", "ignore_errors", "protect"):
-            if getattr(typed, name) and typed.apply is None:
+            if getattr(args, name) and args.apply is None:
                 raise UsageError(f"--{name.replace('_', '-')} requires --delete")
-    if typed.moved:
-        _refuse_with_moved(typed)
-    if typed.changed == "fs" and (typed.filters or typed.files_from is not None):
+    if args.moved:
+        _refuse_with_moved(args)
+    if args.changed == "fs" and (args.filters or args.files_from is not None):
         raise UsageError("--changed=fs cannot be combined with filters or --files-from")
-    if typed.signature is not None and (typed.link_dest or typed.compare_dest):
+    if args.signature is not None and (args.link_dest or args.compare_dest):
         raise UsageError("--signature cannot be combined with --link-dest or --compare-dest")
     for name in ("copy_dest", "reflink_dest"):
         for other in ("signature", "verify"):
-            if getattr(typed, name) and getattr(typed, other):
+            if getattr(args, name) and getattr(args, other):
                 text = "what is not read from A cannot be compared with it"
                 raise UsageError(f"{_option(name)} cannot be combined with --{other}: {text}")
-    if typed.reflink_dest and typed.reflink == "never":
+    if args.reflink_dest and args.reflink == "never":
         raise UsageError("--reflink-dest cannot be combined with --reflink=never")
-    if typed.files_from is not None and typed.delete is not None:
+    if args.files_from is not None and args.delete is not None:
         raise UsageError("--delete cannot be combined with --files-from")
 
 
-def _refuse_with_moved(typed: argparse.Namespace) -> None:
+def _refuse_with_moved(args: argparse.Namespace) -> None:
     """Raise UsageError for options that conflict with --moved."""
-    if typed.delete is None:
+    if args.delete is None:
         raise UsageError("--moved requires --delete: what stays in B cannot be renamed")
     for option, given in (
-        ("--ignore-times", typed.ignore_times),
-        ("--changed=fs", typed.changed == "fs"),
-        ("--link-dest", typed.link_dest),
-        ("--compare-dest", typed.compare_dest),
-        ("--strict-operands", typed.strict_operands),
+        ("--ignore-times", args.ignore_times),
+        ("--changed=fs", args.changed == "fs"),
+        ("--link-dest", args.link_dest),
+        ("--compare-dest", args.compare_dest),
+        ("--strict-operands", args.strict_operands),
     ):
         if given:
             raise UsageError(f"--moved cannot be combined with {option}")

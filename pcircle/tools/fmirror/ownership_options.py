@@ -14,18 +14,18 @@ from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.attributes.owners import Bits, Given, Rule, read_modes
 
 
-def owning(typed: argparse.Namespace, keep: Keep) -> Keep:
+def owning(args: argparse.Namespace, keep: Keep) -> Keep:
     """Return the attributes to keep, with the given owners and modes. UsageError."""
     owner = Owner(None, None)
-    if typed.chown is not None:
-        owner = read_owner("--chown", typed.chown, login=False)
+    if args.chown is not None:
+        owner = read_owner("--chown", args.chown, login=False)
         if owner == (None, None):
-            raise UsageError(f"--chown: invalid value '{typed.chown}': must be USER:GROUP")
-    users, groups = _map("--usermap", typed.usermap), _map("--groupmap", typed.groupmap)
-    given = Given(owner.uid, owner.gid, users, groups, _modes(typed.chmod or ()))
+            raise UsageError(f"--chown: invalid value '{args.chown}': must be USER:GROUP")
+    users, groups = _map("--usermap", args.usermap), _map("--groupmap", args.groupmap)
+    given = Given(owner.uid, owner.gid, users, groups, _modes(args.chmod or ()))
     if given == Given():
         return keep
-    if typed.numeric_ids and given.by_name:
+    if args.numeric_ids and given.by_name:
         raise UsageError("--numeric-ids cannot be combined with maps of patterns of names")
     _refuse(given, keep)
     return msgspec.structs.replace(keep, given=given)

@@ -45,28 +45,28 @@ _DEFAULTS = {"changed": "walk", "reflink": "auto", "sparse": "auto"}
 _SEPARATOR = b"\0\0"
 
 
-def refuse(typed: argparse.Namespace) -> None:
+def refuse(args: argparse.Namespace) -> None:
     """Raise UsageError for options that conflict with --plan or --apply."""
-    names = _given(typed, _NEITHER)
-    if typed.plan is not None and typed.apply is None:
+    names = _given(args, _NEITHER)
+    if args.plan is not None and args.apply is None:
         if names:
             raise UsageError(f"--plan cannot be combined with {names[0]}")
-        if typed.max_delete is not None:
+        if args.max_delete is not None:
             raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
-        others = (typed.json, typed.json_lines, typed.list_out, typed.error_log, typed.files_from)
-        if typed.plan in others:
-            raise UsageError(f"'{show(os.fsencode(typed.plan))}' is used by two options")
-    if typed.apply is not None:
-        refuse_with_apply(typed, list(map(os.fsencode, typed.operands)))
-        names += _given(typed, (*_OPTIONS, *_CHOICE))
+        others = (args.json, args.json_lines, args.list_out, args.error_log, args.files_from)
+        if args.plan in others:
+            raise UsageError(f"'{show(os.fsencode(args.plan))}' is used by two options")
+    if args.apply is not None:
+        refuse_with_apply(args, list(map(os.fsencode, args.operands)))
+        names += _given(args, (*_OPTIONS, *_CHOICE))
         if names:
             raise UsageError(f"--apply cannot be combined with {names[0]}")
 
 
-def _given(typed: argparse.Namespace, names: Iterable[str]) -> list[str]:
+def _given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
     """Return which of these options were given."""
-    given = [name for name in names if getattr(typed, name) not in (None, False, [])]
-    given = [name for name in given if getattr(typed, name) != _DEFAULTS.get(name)]
+    given = [name for name in names if getattr(args, name) not in (None, False, [])]
+    given = [name for name in given if getattr(args, name) != _DEFAULTS.get(name)]
     return [f"--{name.replace('_', '-')}" for name in given]
 
 
@@ -81,13 +81,13 @@ def refuse_within(option: str, path: str, *trees: bytes) -> None:
 # ---- writing -----------------------------------------------------------------------------------
 
 
-def begun(typed: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[str]) -> bytes:
+def begun(args: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[str]) -> bytes:
     """Return the first line of a plan: A and B, and their identities."""
-    options = {name: _encoded(getattr(typed, name)) for name in _OPTIONS}
-    if typed.state_dir is not None:
-        options["state_dir"] = _encoded(os.path.abspath(typed.state_dir))
+    options = {name: _encoded(getattr(args, name)) for name in _OPTIONS}
+    if args.state_dir is not None:
+        options["state_dir"] = _encoded(os.path.abspath(args.state_dir))
     for name in _PATHS:
-        options[name] = _encoded([os.path.abspath(each) for each in getattr(typed, name) or []])
+        options[name] = _encoded([os.path.abspath(each) for each in getattr(args, name) or []])
     more = {"known by": list(known_by), "options": options}
     roots = [Root(path, b"", path) for path in paths]
     return head("fmirror", roots, working_directory(), more)
@@ -108,19 +108,19 @@ def _decoded(value: Any) -> Any:
 # ---- carrying it out ---------------------------------------------------------------------------
 
 
-def planned(typed: argparse.Namespace) -> tuple[Planned, argparse.Namespace]:
+def planned(args: argparse.Namespace) -> tuple[Planned, argparse.Namespace]:
     """Return the plan, and the options combined with those of the plan. UsageError."""
-    found = read_plan(typed.apply, "fmirror", steps.check_mark)
+    found = read_plan(args.apply, "fmirror", steps.check_mark)
     try:
         roots = [os.path.join(found.directory, root.shown) for root in found.roots]
         options = {name: _decoded(found.more["options"][name]) for name in _OPTIONS}
         if len(roots) != 2 or len(found.more["known by"]) != 2:
             raise ValueError("it is not of two directories")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        shown = show(os.fsencode(typed.apply))
+        shown = show(os.fsencode(args.apply))
         raise UsageError(f"--apply: '{shown}' is not a plan of fmirror: {error}") from None
     operands = list(map(os.fsdecode, roots))
-    return found, argparse.Namespace(**vars(typed) | options | {"operands": operands})
+    return found, argparse.Namespace(**vars(args) | options | {"operands": operands})
 
 
 def refuse_others(plan: Planned, paths: Sequence[bytes], known_by: Sequence[str]) -> None:

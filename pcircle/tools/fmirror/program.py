@@ -67,13 +67,13 @@ class MirrorProgram(CopyProgram):
         options: MirrorOptions,
         umask: int,
         lock: Lock,
-        typed: argparse.Namespace | None = None,
+        args: argparse.Namespace | None = None,
     ) -> None:
-        """`typed` are the parsed options, for a plan."""
+        """`args` are the parsed options, for a plan."""
         super().__init__(options, umask)
         self._lock = lock
         self._mirror = options
-        self.typed = typed
+        self.args = args
         self.applied: Planned | None = None  # a plan that is carried out
         self.console: MirrorConsole | None = None  # on rank 0, as what follows
         self.sides = Side(b""), Side(b"")
@@ -273,7 +273,7 @@ class MirrorProgram(CopyProgram):
             from pcircle.jobs.plan_output import PlanFile  # few runs have one
 
             self.planned = PlanFile(options.plan, "--plan", "plan")
-            self.planned.append(planning.begun(require(self.typed), *self._sides()))
+            self.planned.append(planning.begun(require(self.args), *self._sides()))
 
     def _sides(self) -> tuple[list[bytes], list[str]]:
         """Return A and B, and their identities."""
@@ -380,8 +380,8 @@ class ApplyProgram(MirrorProgram):
     task_type, journaled_type = ApplyTask, JournaledApply
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        self.applied, self.typed = planning.planned(require(self.typed))
-        self._options = self._mirror = made_of(self.typed)
+        self.applied, self.args = planning.planned(require(self.args))
+        self._options = self._mirror = made_of(self.args)
         return super().prepare(nodes)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:

@@ -129,7 +129,7 @@ class Recheck(TreeProgram):
 
     def __init__(
         self,
-        typed: argparse.Namespace,
+        args: argparse.Namespace,
         source: bytes,
         doubtful: Found | None,
         times: KnownTimes | None,
@@ -140,8 +140,8 @@ class Recheck(TreeProgram):
     ) -> None:
         more: dict[str, Any] = {"quiet": True, "verbose": 0, "progress": "never"}
         more |= {"json_lines": None, "max_delete": None}
-        super().__init__(argparse.Namespace(**vars(typed) | PLAIN | more), [source])
-        self._error_log = typed.error_log
+        super().__init__(argparse.Namespace(**vars(args) | PLAIN | more), [source])
+        self._error_log = args.error_log
         self._doubtful, self._times = doubtful, times
         self._decision, self._known = decision, known
         has_doubts = doubtful is not None and bool(doubtful.count)

@@ -288,7 +288,7 @@ class Removal(ChangeProgram):
 
     def __init__(
         self,
-        typed: argparse.Namespace,
+        args: argparse.Namespace,
         target: bytes,
         found: Found | None,
         entries: int,
@@ -305,14 +305,14 @@ class Removal(ChangeProgram):
     ) -> None:
         self.verb = "would be removed" if dry else "removed"
         self.keeps = keeps and not dry
-        more = {"verbose": max(typed.verbose, typed.itemize), "dry_run": dry or keeps}
+        more = {"verbose": max(args.verbose, args.itemize), "dry_run": dry or keeps}
         more |= {"json_lines": None} if keeps else {}
         if rules:
             replaced = () if found is None else _replaced(found.replaced)
             more["filters"] = [*replaced, *map(_as_typed, rules)]
-        typed = argparse.Namespace(**vars(typed) | PLAIN | more)
+        args = argparse.Namespace(**vars(args) | PLAIN | more)
         super().__init__(
-            typed,
+            args,
             [target],
             recursive=applied is None,
             keep_root=True,
@@ -372,8 +372,8 @@ class Removal(ChangeProgram):
     def begin(self, roots: tuple[Root, ...]) -> None:
         """Continue the logs of the copy."""
         self.planned = self._plan
-        self.log = append_log(self.typed.error_log)
-        self.actions = append_log(self.typed.json_lines)
+        self.log = append_log(self.args.error_log)
+        self.actions = append_log(self.args.json_lines)
 
 
 PLAIN: dict[str, Any] = {

@@ -104,10 +104,10 @@ def _add(p: Parser) -> None:
     add_output(p)
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.fprof.command import profile_typed
 
-    return profile_typed(typed)
+    return profile_typed(args)
 
 
 _SHELL = Shell("fprof", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)

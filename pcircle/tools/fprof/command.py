@@ -138,37 +138,37 @@ class ProfileProgram(ToolProgram):
         )
 
 
-def profile_typed(typed: argparse.Namespace) -> int:
+def profile_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
-    if not all(typed.operands):
+    if not all(args.operands):
         raise UsageError("empty file name")
-    if typed.diff is not None:
+    if args.diff is not None:
         from pcircle.tools.fprof.saved_profiles import diff
 
-        with any_link(typed.insecure_links):
-            return diff(typed)
-    if not typed.operands:
-        raise UsageError(f"missing operand {'FILE' if typed.merge else 'PATH'}")
-    refuse_idle_null(typed)
-    if typed.entries and (typed.save is None or typed.merge):
+        with any_link(args.insecure_links):
+            return diff(args)
+    if not args.operands:
+        raise UsageError(f"missing operand {'FILE' if args.merge else 'PATH'}")
+    refuse_idle_null(args)
+    if args.entries and (args.save is None or args.merge):
         raise UsageError("--entries requires --save, and cannot be combined with --merge")
     lists: Mapping[str, str] = {}
-    if typed.list_out is not None:
+    if args.list_out is not None:
         from pcircle.tools.fprof.filelists import lists_of as file_lists
 
-        lists = file_lists(typed.list_out)
+        lists = file_lists(args.list_out)
     options = Options(
-        **common(typed),
-        paths=tuple(map(os.fsencode, typed.operands)),
-        wishes=_wishes(typed, lists),
+        **common(args),
+        paths=tuple(map(os.fsencode, args.operands)),
+        wishes=_wishes(args, lists),
         lists=tuple(lists.items()),
-        csv=typed.csv,
-        save=typed.save,
-        entries=typed.entries,
-        html=typed.html,
-        plot=typed.plot,
+        csv=args.csv,
+        save=args.save,
+        entries=args.entries,
+        html=args.html,
+        plot=args.plot,
     )
-    if typed.merge:
+    if args.merge:
         from pcircle.tools.fprof.saved_profiles import tell_kept
 
         with any_link(options.insecure_links):
@@ -180,40 +180,40 @@ def profile_typed(typed: argparse.Namespace) -> int:
     return _run(options)
 
 
-def _wishes(typed: argparse.Namespace, lists: Collection[str]) -> Wishes:
+def _wishes(args: argparse.Namespace, lists: Collection[str]) -> Wishes:
     """Return what the report must contain; a list of files requires the search that finds them."""
-    by = [word for text in typed.by or () for word in text.split(",")]
+    by = [word for text in args.by or () for word in text.split(",")]
     for word in by:
         if word not in DIMENSIONS:
             raise UsageError(
                 f"--by: unknown '{show(os.fsencode(word))}'; choose from {', '.join(DIMENSIONS)}"
             )
-    kind, edges = _bins(typed.bins)
-    inode, pieces = typed.data_in_inode, typed.compress
+    kind, edges = _bins(args.bins)
+    inode, pieces = args.data_in_inode, args.compress
     if pieces is None and "compress" in lists:
         pieces = _PIECES
-    depth = None if typed.depth is None else _depth(typed.depth)
+    depth = None if args.depth is None else _depth(args.depth)
     # On a terminal the first answer is which directories are the largest.
-    shown = depth is None and not typed.quiet and _is_read(typed)
+    shown = depth is None and not args.quiet and _is_read(args)
     return Wishes(
         depth=depth,
         tree=shown,
-        sparse=typed.sparse or "sparse" in lists,
-        stripe=typed.stripe or "stripe" in lists,
+        sparse=args.sparse or "sparse" in lists,
+        stripe=args.stripe or "stripe" in lists,
         pieces=0 if pieces is None else positive("--compress", pieces, _MAX_PIECES),
-        everything=any((typed.save, typed.html, typed.plot)),
-        blocks=() if typed.blocks is None else _blocks(typed.blocks),
+        everything=any((args.save, args.html, args.plot)),
+        blocks=() if args.blocks is None else _blocks(args.blocks),
         in_inode=None if inode is None else _in_inode(inode),
         bins=kind,
         edges=edges,
         by=tuple(dict.fromkeys(by)),
-        top=0 if typed.top is None else positive("--top", typed.top, _MAX_TOP),
+        top=0 if args.top is None else positive("--top", args.top, _MAX_TOP),
     )
 
 
-def _is_read(typed: argparse.Namespace) -> bool:
+def _is_read(args: argparse.Namespace) -> bool:
     """Return whether the report goes to a terminal."""
-    stream = sys.stderr if typed.json == "-" else sys.stdout
+    stream = sys.stderr if args.json == "-" else sys.stdout
     return stream is not None and not stream.closed and stream.isatty()
 
 

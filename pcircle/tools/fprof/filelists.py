@@ -72,10 +72,10 @@ def heading(kind: str, end: bytes) -> bytes:
     return b"#" + "\t".join((*COLUMNS[kind], "path")).encode() + end
 
 
-def lists_of(typed: Sequence[str] | None) -> Mapping[str, str]:
+def lists_of(args: Sequence[str] | None) -> Mapping[str, str]:
     """Return the files by kind that --list-out names. UsageError."""
     found: dict[str, str] = {}
-    for text in typed or ():
+    for text in args or ():
         kind, colon, file = text.partition(":")
         if kind not in COLUMNS or not colon:
             kinds = ", ".join(COLUMNS)

@@ -54,16 +54,16 @@ def tell_kept(options: Options) -> int:
     return worst((run.exit_code, results.code))
 
 
-def diff(typed: argparse.Namespace) -> int:
+def diff(args: argparse.Namespace) -> int:
     """Compare saved profiles, on rank 0 of a launched job; other ranks do nothing."""
-    refuse_others(typed, "two saved profiles")
+    refuse_others(args, "two saved profiles")
     if launched().rank:
         return 0
-    if typed.json is not None:
-        jsonout.check(typed.json)
-    old, new = typed.diff
+    if args.json is not None:
+        jsonout.check(args.json)
+    old, new = args.diff
     found = diffing.compare(saved.read(old), saved.read(new), (old, new), __version__)
-    parts = None if typed.quiet else lambda unicode: diffing.render(found)
-    results = Results("fprof", typed.json, Output(sys.stderr).line)
+    parts = None if args.quiet else lambda unicode: diffing.render(found)
+    results = Results("fprof", args.json, Output(sys.stderr).line)
     tell(found, parts, results)
     return worst((found.exit_code, results.code))

@@ -24,6 +24,6 @@ def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
     from pcircle.tools.frm.command import program_of
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
-    typed = parser().parse([*words_of(options), "--", *operands], POLITE)
-    typed.verbose = 0  # nothing is printed
-    return program_of(typed).call()
+    args = parser().parse([*words_of(options), "--", *operands], POLITE)
+    args.verbose = 0  # nothing is printed
+    return program_of(args).call()

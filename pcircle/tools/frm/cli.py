@@ -67,10 +67,10 @@ def _add(p: Parser) -> None:
     add_actions(p, "removed")
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.frm.command import remove_typed
 
-    return remove_typed(typed)
+    return remove_typed(args)
 
 
 _SHELL = Shell("frm", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, POLITE)

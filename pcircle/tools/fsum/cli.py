@@ -81,10 +81,10 @@ def _add(p: Parser) -> None:
     add_output(p)
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.fsum.command import sum_typed
 
-    return sum_typed(typed)
+    return sum_typed(args)
 
 
 _SHELL = Shell("fsum", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)

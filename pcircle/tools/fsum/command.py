@@ -227,36 +227,36 @@ class SumProgram(ToolProgram):
         )
 
 
-def sum_typed(typed: argparse.Namespace) -> int:
+def sum_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
-    if not all(typed.operands):
+    if not all(args.operands):
         raise UsageError("empty file name")
-    if typed.diff is not None:
-        return _diff(typed)
-    if typed.recursive and typed.files_from is None:
+    if args.diff is not None:
+        return _diff(args)
+    if args.recursive and args.files_from is None:
         raise UsageError("--recursive requires --files-from")
-    if typed.check is None:  # a list of digests may have lines that end with NUL
-        refuse_idle_null(typed)
-    against, mode = _against(typed)
-    output = typed.output if mode != "update" else typed.output or against
-    if not typed.operands and against is None:
+    if args.check is None:  # a list of digests may have lines that end with NUL
+        refuse_idle_null(args)
+    against, mode = _against(args)
+    output = args.output if mode != "update" else args.output or against
+    if not args.operands and against is None:
         raise UsageError("missing operand PATH")
-    if len(typed.operands) > 1 and (output or against):
+    if len(args.operands) > 1 and (output or against):
         given = "check" if mode == "quick" else mode
-        used = "-o takes one PATH" if typed.output else f"--{given} takes one ROOT"
-        raise UsageError(f"{used}: extra operand '{typed.operands[1]}'")
+        used = "-o takes one PATH" if args.output else f"--{given} takes one ROOT"
+        raise UsageError(f"{used}: extra operand '{args.operands[1]}'")
     if output and mode != "update" and against is not None:
         raise UsageError("--output cannot be combined with --check or --rot")
     options = Options(
-        **common(typed),
-        paths=tuple(map(os.fsencode, typed.operands)),
-        algorithm=typed.algorithm,
-        chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
-        deep=typed.recursive,
+        **common(args),
+        paths=tuple(map(os.fsencode, args.operands)),
+        algorithm=args.algorithm,
+        chunk_bytes=None if args.chunksize is None else chunk_bytes(args.chunksize),
+        deep=args.recursive,
         output=None if output is None else os.fsencode(output),
         against=None if against is None else os.fsencode(against),
         mode=mode,
-        whole=typed.format == "coreutils",
+        whole=args.format == "coreutils",
     )
     if options.whole and (output or against):
         raise UsageError("--format=coreutils cannot be combined with manifests")
@@ -267,19 +267,19 @@ def sum_typed(typed: argparse.Namespace) -> int:
     return _run(options)
 
 
-def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:
+def _against(args: argparse.Namespace) -> tuple[str | None, Against]:
     """Return the manifest to compare with, and the mode."""
     modes: tuple[Against, ...] = ("check", "update", "rot")
-    given = [mode for mode in modes if getattr(typed, mode) is not None]
+    given = [mode for mode in modes if getattr(args, mode) is not None]
     if len(given) > 1:
         raise UsageError(f"--{given[0]} cannot be combined with --{given[1]}")
-    if typed.quick and given != ["check"]:
+    if args.quick and given != ["check"]:
         raise UsageError("--quick requires --check")
-    if typed.strict and given != ["check"]:
+    if args.strict and given != ["check"]:
         raise UsageError("--strict requires --check")
     if not given:
         return None, "check"
-    return getattr(typed, given[0]), "quick" if typed.quick else given[0]
+    return getattr(args, given[0]), "quick" if args.quick else given[0]
 
 
 def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
@@ -287,20 +287,20 @@ def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
     return (b".",) if old is None else (old.root.name,)
 
 
-def _diff(typed: argparse.Namespace) -> int:
+def _diff(args: argparse.Namespace) -> int:
     """Compare two manifests, on rank 0 of a launched job; other ranks do nothing."""
-    refuse_others(typed, "two manifests", format="pcsig")
+    refuse_others(args, "two manifests", format="pcsig")
     if launched().rank:
         return 0
     from pcircle.tools.fsum.diffing import differences
     from pcircle.tools.fsum.publishing import read_manifest
 
-    with any_link(typed.insecure_links):
-        old, new = (read_manifest(os.fsencode(name)) for name in typed.diff)
+    with any_link(args.insecure_links):
+        old, new = (read_manifest(os.fsencode(name)) for name in args.diff)
     if old.algorithm.name != new.algorithm.name:
         raise UsageError("--diff: the manifests use different algorithms")
-    with any_link(typed.insecure_links):
-        return tell_differences(differences(old, new), typed.json)
+    with any_link(args.insecure_links):
+        return tell_differences(differences(old, new), args.json)
 
 
 def _run(options: Options) -> int:

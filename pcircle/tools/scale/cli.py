@@ -60,10 +60,10 @@ def _add(p: Parser) -> None:
     add_version(output, p.prog)
 
 
-def _carry_out(typed: argparse.Namespace) -> int:
+def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.scale.command import scale_typed
 
-    return scale_typed(typed)
+    return scale_typed(args)
 
 
 _SHELL = Shell("python -m pcircle.scale", "", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)

@@ -36,48 +36,48 @@ class Document(msgspec.Struct, frozen=True):
     jobs: list[Figures]
 
 
-def scale_typed(typed: argparse.Namespace) -> int:
+def scale_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
-    if typed.operands:
-        raise UsageError(f"extra operand '{typed.operands[0]}'")
-    ranks = [_count("--ranks", each, MAX_RANKS) for each in typed.ranks.split(",")]
-    machine, policy = _machine(typed), Policy()
-    task = _task(typed, max(ranks))
-    seed = _seed(typed.seed)
-    if typed.json is not None:
-        jsonout.check(typed.json)
+    if args.operands:
+        raise UsageError(f"extra operand '{args.operands[0]}'")
+    ranks = [_count("--ranks", each, MAX_RANKS) for each in args.ranks.split(",")]
+    machine, policy = _machine(args), Policy()
+    task = _task(args, max(ranks))
+    seed = _seed(args.seed)
+    if args.json is not None:
+        jsonout.check(args.json)
     tree = task.tree(seed)
     jobs = [play_tree(tree, task, each, machine, policy, seed) for each in ranks]
-    results = Results("pcircle.scale", typed.json, Output(sys.stderr).line)
+    results = Results("pcircle.scale", args.json, Output(sys.stderr).line)
     results.document(Document(1, task, machine, policy, seed, jobs))
-    if typed.json != "-":
+    if args.json != "-":
         results.text([table(task, jobs).encode()])
     return results.code
 
 
-def _task(typed: argparse.Namespace, ranks: int) -> Task:
-    given = {"--items": typed.items, "--item-ms": typed.item_ms}
-    other = {"--files": typed.files, "--dirs": typed.dirs}
-    is_files = typed.shape == "files"
+def _task(args: argparse.Namespace, ranks: int) -> Task:
+    given = {"--items": args.items, "--item-ms": args.item_ms}
+    other = {"--files": args.files, "--dirs": args.dirs}
+    is_files = args.shape == "files"
     for option, value in (given if is_files else other).items():
         if value is not None:
-            raise UsageError(f"{option} cannot be combined with --shape {typed.shape}")
-    batch = _count("--batch", typed.batch, 10**6)
+            raise UsageError(f"{option} cannot be combined with --shape {args.shape}")
+    batch = _count("--batch", args.batch, 10**6)
     if not is_files:
         items = _ITEMS_PER_RANK * ranks
-        if typed.items is not None:
-            items = _count("--items", typed.items, _MAX_ENTRIES)
+        if args.items is not None:
+            items = _count("--items", args.items, _MAX_ENTRIES)
         _refuse_many(items, "lower --items or --ranks")
-        item_ms = "100" if typed.item_ms is None else typed.item_ms
+        item_ms = "100" if args.item_ms is None else args.item_ms
         item_s = _time("--item-ms", item_ms, 1e-3)
-        return Task(typed.shape, 0, 0, batch, 0.0, items, item_s, typed.times)
-    entries = _count("--files", "1e6" if typed.files is None else typed.files, _MAX_ENTRIES)
+        return Task(args.shape, 0, 0, batch, 0.0, items, item_s, args.times)
+    entries = _count("--files", "1e6" if args.files is None else args.files, _MAX_ENTRIES)
     directories = max(1, entries // 100)
-    if typed.dirs is not None:
-        directories = _count("--dirs", typed.dirs, _MAX_ENTRIES)
+    if args.dirs is not None:
+        directories = _count("--dirs", args.dirs, _MAX_ENTRIES)
     _refuse_many(directories + entries // batch, "lower --files and --dirs, or raise --batch")
-    entry_s = _time("--stat-us", typed.stat_us, 1e-6)
-    return Task(typed.shape, entries, directories, batch, entry_s, times=typed.times)
+    entry_s = _time("--stat-us", args.stat_us, 1e-6)
+    return Task(args.shape, entries, directories, batch, entry_s, times=args.times)
 
 
 def _refuse_many(items: int, advice: str) -> None:
@@ -87,13 +87,13 @@ def _refuse_many(items: int, advice: str) -> None:
         )
 
 
-def _machine(typed: argparse.Namespace) -> Machine:
-    far_us = str(_LATENCY_US[typed.network]) if typed.latency_us is None else typed.latency_us
+def _machine(args: argparse.Namespace) -> Machine:
+    far_us = str(_LATENCY_US[args.network]) if args.latency_us is None else args.latency_us
     return Machine(
-        ranks_per_node=_count("--ranks-per-node", typed.ranks_per_node, MAX_RANKS),
+        ranks_per_node=_count("--ranks-per-node", args.ranks_per_node, MAX_RANKS),
         far_s=_time("--latency-us", far_us, 1e-6),
-        message_s=_time("--message-us", typed.message_us, 1e-6),
-        look_s=_time("--look-ms", typed.look_ms, 1e-3, allow_zero=True),
+        message_s=_time("--message-us", args.message_us, 1e-6),
+        look_s=_time("--look-ms", args.look_ms, 1e-3, allow_zero=True),
     )
 
 

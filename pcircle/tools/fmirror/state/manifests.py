@@ -70,9 +70,9 @@ class Survey(TreeProgram):
     again = True
     plan_type, task_type, console_type = SurveyPlan, SurveyTask, SurveyConsole
 
-    def __init__(self, typed: argparse.Namespace, options: MirrorOptions, lock: Lock) -> None:
-        typed = argparse.Namespace(**vars(typed) | UNTOLD)
-        super().__init__(typed, options.sources)
+    def __init__(self, args: argparse.Namespace, options: MirrorOptions, lock: Lock) -> None:
+        args = argparse.Namespace(**vars(args) | UNTOLD)
+        super().__init__(args, options.sources)
         self._mirror, self._lock = options, lock
         self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)
         self.limit = limit_of(options.stop)

@@ -167,10 +167,10 @@ class RenewalProgram(TreeProgram):
     plan_type, task_type, console_type = RenewalPlan, RenewalTask, RenewalConsole
 
     def __init__(
-        self, typed: argparse.Namespace, options: MirrorOptions, survey: Survey | None
+        self, args: argparse.Namespace, options: MirrorOptions, survey: Survey | None
     ) -> None:
-        typed = argparse.Namespace(**vars(typed) | UNTOLD | {"filters": None})
-        super().__init__(typed, [options.target])
+        args = argparse.Namespace(**vars(args) | UNTOLD | {"filters": None})
+        super().__init__(args, [options.target])
         self._survey, self._algorithm = survey, ""
         self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)
         self.renewal: ManifestUpdate | None = None
@@ -200,7 +200,7 @@ class RenewalProgram(TreeProgram):
 
 
 def renew(
-    typed: argparse.Namespace,
+    args: argparse.Namespace,
     options: MirrorOptions,
     survey: Survey,
     code: int,
@@ -208,7 +208,7 @@ def renew(
 ) -> int:
     """Write a manifest of the present target, if everything succeeded; return the exit code."""
     whole = survey.used and not code
-    program = RenewalProgram(typed, options, survey if whole else None)
+    program = RenewalProgram(args, options, survey if whole else None)
     done = run_tool(program, options)
     if survey.is_first and not survey.used and not options.quiet:
         hint = "to have one, run fsum -o"
