@@ -1,4 +1,4 @@
-"""The command `pcircle`, and `python -m pcircle`: lists the tools; `pcircle doctor` reports."""
+"""The command `pcircle`, also `python -m pcircle`: lists the tools; `pcircle doctor` reports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _run() -> int:
 
 
 def _answer(arguments: list[str]) -> int:
-    """Without a command: list them, or refuse. Of many ranks the first one speaks."""
+    """List the commands, or refuse arguments. Only the first of several ranks prints."""
     from pcircle import __version__
     from pcircle.core.errors import EntriesFailed, UsageError
     from pcircle.core.writing import is_left, write_stream
@@ -43,8 +43,10 @@ def _answer(arguments: list[str]) -> int:
     if arguments and arguments not in (["--help"], ["-h"], ["--version"]):
         text = f"unknown command {arguments[0]!a}; choose from doctor"
         return _refused(f"{text}\nTry 'pcircle --help'." if speaks else "", UsageError.exit_code)
-    width = max(len(each.command_line) for each in COMMANDS)
-    commands = "\n".join(f"  {each.command_line:{width}}  {each.summary}" for each in COMMANDS)
+    width = max(len(command.command_line) for command in COMMANDS)
+    commands = "\n".join(
+        f"  {command.command_line:{width}}  {command.summary}" for command in COMMANDS
+    )
     said = _HELP.format(version=__version__, commands=commands)
     if arguments == ["--version"]:
         said = f"pcircle {__version__}\n"

@@ -28,7 +28,7 @@ _NOT_HERE = (
 
 
 def read_file(path: Path) -> Generator[Operation[Any], Any, bytes]:
-    """The content of a file. OSError."""
+    """Return the content of a file. OSError."""
     fd = yield ops.open(path)
     try:
         parts = []
@@ -42,7 +42,7 @@ def read_file(path: Path) -> Generator[Operation[Any], Any, bytes]:
 def write_file(
     path: Path, data: Any, *, mode: int = 0o666, sync: bool = True
 ) -> Generator[Operation[Any], Any, int]:
-    """Replace a file atomically; the number of bytes written. OSError.
+    """Replace a file atomically; return the number of bytes written. OSError.
 
     With `sync` the data is on disk before the file gets its name.
     """
@@ -63,10 +63,10 @@ def write_file(
 
 
 def copy_file(source: Path, target: Path) -> Generator[Operation[Any], Any, int]:
-    """Copy a regular file with its mode, access list and times, replacing the target; its size.
+    """Copy a regular file with its mode, ACL and times, replacing the target; return its size.
 
-    OSError; ValueError if the source is not a regular file. Unlike `fcp` it keeps no holes,
-    owners or attributes.
+    OSError; ValueError if the source is not a regular file. Unlike `fcp` it preserves no holes,
+    owners or extended attributes.
     """
     source_fd = yield ops.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -78,7 +78,7 @@ def copy_file(source: Path, target: Path) -> Generator[Operation[Any], Any, int]
         try:
             try:
                 size = yield from _copy_data(source_fd, fd)
-                # The mode alone would give the group what the list gives to all whom it names.
+                # The mode alone would give the group the mask, the maximum of all named rights.
                 access = yield ops.access_list(source_fd)
                 yield ops.give_access(fd, stat.S_IMODE(status.st_mode), access)
                 yield ops.utimens(fd, status.st_atime_ns, status.st_mtime_ns)
@@ -97,23 +97,23 @@ def make_path(path: Path, mode: int = 0o777) -> Generator[Operation[Any], Any, N
     """Make a directory and its missing parents, unless it exists. OSError."""
     missing = [os.fspath(path)]
     while missing:  # not recursive: a path may have more parts than calls may nest
-        each = missing[-1]
+        directory = missing[-1]
         try:
-            yield ops.mkdir(each, mode)
+            yield ops.mkdir(directory, mode)
         except FileNotFoundError:
-            above = os.path.dirname(each)
-            if above in (each, each[:0]):
+            above = os.path.dirname(directory)
+            if above in (directory, directory[:0]):
                 raise
             missing.append(above)
             continue
         except FileExistsError:
-            if not stat.S_ISDIR((yield ops.stat(each)).st_mode):
+            if not stat.S_ISDIR((yield ops.stat(directory)).st_mode):
                 raise
         missing.pop()
 
 
 def _copy_data(source_fd: int, target_fd: int) -> Generator[Operation[Any], Any, int]:
-    """Copy within the kernel where that is possible, else through a buffer."""
+    """Copy within the kernel if possible, otherwise through a buffer."""
     offset = 0
     try:
         while count := (yield ops.copy_file_range(source_fd, target_fd, 1 << 30, offset, offset)):
@@ -134,7 +134,7 @@ def _quietly(step: Operation[Any]) -> Steps:
 
 
 def _beside(path: Path) -> Path:
-    """A temporary name in the same directory."""
+    """Return a temporary name in the same directory."""
     mark = f".aio-{os.urandom(6).hex()}"
     if isinstance(path, bytes):
         return os.path.join(os.path.dirname(path), mark.encode())

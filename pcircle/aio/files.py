@@ -1,4 +1,4 @@
-"""Every file operation as a method that returns a future at once."""
+"""A scheduler with every file operation as a method that returns a future at once."""
 
 from __future__ import annotations
 

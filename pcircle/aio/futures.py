@@ -1,16 +1,16 @@
 """Futures with continuations, and functions that combine several futures.
 
-A `Future` is the outcome of an operation that may not have ended yet. One can wait for it
-(`result`), await it in asyncio, and continue it: ``future.then(fn)`` is the future of what
+A `Future` is the outcome of an operation that may not have ended yet. A caller can wait for it
+(`result`), await it in asyncio, or continue it: ``future.then(fn)`` is the future of the value that
 ``fn(future)`` returns, once `future` has ended, with a value or an error. If the continuation
-returns a future, its outcome is taken. `when_all`, `when_any` and `dataflow` combine several
-futures. The names are those of HPX, which PXFS (Snyder 2013; Yang et al. 2013) is built on.
+returns a future, that future's outcome is used. `when_all`, `when_any` and `dataflow` combine
+several futures. The names come from HPX, on which PXFS is built (Snyder 2013; Yang et al. 2013).
 
 Continuations never run on the thread of the operation: a runner, which the scheduler gives its
 futures, runs them elsewhere, so that computing does not delay I/O.
 
-A future is settled once. `settle` returns false to whoever comes later, such as an operation that
-ends after a cancel; it must then undo what it did.
+A future is settled once. `settle` returns False to any later caller, for example an operation that
+ends after it was cancelled; that caller must then undo its work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 Runner = Callable[[Callable[[], None]], None]
-"""Calls a function soon, on another thread."""
+"""Call a function soon, on another thread."""
 
 
 class Cancelled(Exception):
@@ -40,7 +40,7 @@ _here = threading.local()
 
 
 def _call_each(callbacks: Iterable[Callable[[], object]]) -> None:
-    """Call the callbacks, and after them those that they cause on this thread.
+    """Call the callbacks, then the callbacks that they cause on this thread.
 
     Nested calls would be too deep: a loop of continuations is a chain of futures of any length.
     """
@@ -62,7 +62,7 @@ class Future(Generic[T]):
     __slots__ = ("_abort", "_callbacks", "_done", "_error", "_event", "_runner", "_value")
 
     def __init__(self, runner: Runner, abort: Callable[[], object] | None = None) -> None:
-        """`abort` is called when the future is cancelled."""
+        """Create a pending future; `abort` is called when it is cancelled."""
         self._runner = runner
         self._abort = abort
         self._done = False
@@ -75,16 +75,16 @@ class Future(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether there is an outcome."""
+        """True if the future has an outcome."""
         return self._done
 
     @property
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """True if the future was cancelled."""
         return isinstance(self._error, Cancelled)
 
     def result(self, timeout_s: float | None = None) -> T:
-        """Wait for the value; raises the operation's exception.
+        """Wait for the value and return it, or raise the exception of the operation.
 
         TimeoutError if there is no outcome after `timeout_s`; the operation continues.
         """
@@ -102,7 +102,7 @@ class Future(Generic[T]):
         return self._value  # type: ignore[return-value]
 
     def error(self, timeout_s: float | None = None) -> BaseException | None:
-        """Wait; the operation's exception, None if it succeeded. TimeoutError as for `result`."""
+        """Wait; return the operation's exception or None. TimeoutError as for `result`."""
         try:
             self.result(timeout_s)
         except BaseException:
@@ -111,7 +111,7 @@ class Future(Generic[T]):
         return self._error
 
     def settle(self, value: T | None, error: BaseException | None = None) -> bool:
-        """Set the outcome; false if there is one already."""
+        """Set the outcome; return False if there is one already."""
         return self._end(value, error, abort=False)
 
     def _end(self, value: T | None, error: BaseException | None, *, abort: bool) -> bool:
@@ -131,10 +131,10 @@ class Future(Generic[T]):
         return True
 
     def cancel(self) -> bool:
-        """Cancel the operation; false if there is an outcome already.
+        """Cancel the operation; return False if there is an outcome already.
 
-        An operation that has not begun never does. One that is in the kernel can't be stopped:
-        it runs to its end, and what it made or opened is undone.
+        An operation that has not begun never does. An operation in the kernel cannot be stopped: it
+        runs to its end, and files that it created or opened are undone.
         """
         return self._end(None, Cancelled(), abort=True)
 
@@ -146,10 +146,10 @@ class Future(Generic[T]):
                 return
         callback()
 
-    # ---- what follows ----------------------------------------------------------
+    # ---- continuations ---------------------------------------------------------
 
     def then(self, function: Callable[[Future[T]], U | Future[U]]) -> Future[U]:
-        """The future of ``function(self)``, which is called once this one has ended."""
+        """Return the future of ``function(self)``, which is called once this future has ended."""
         after: Future[U] = Future(self._runner)
 
         def go_on() -> None:
@@ -166,7 +166,7 @@ class Future(Generic[T]):
         return after
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Await it in asyncio; cancelling the task cancels the operation."""
+        """Await the future in asyncio; cancelling the task cancels the operation."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -222,12 +222,12 @@ def _now(function: Callable[[], None]) -> None:
 
 
 def when_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
-    """The futures, once all of them have ended; cancelling it cancels them all."""
+    """Return a future of all the futures, once they have ended; cancelling it cancels them all."""
     waited = list(futures)
 
     def abort() -> None:
-        for each in waited:
-            each.cancel()
+        for future in waited:
+            future.cancel()
 
     whole: Future[list[Future[Any]]] = Future(waited[0]._runner if waited else _now, abort)
     left = len(waited)
@@ -242,31 +242,37 @@ def when_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
         if last:
             whole.settle(waited)
 
-    for each in waited:
-        each._when_done(count)
+    for future in waited:
+        future._when_done(count)
     return whole
 
 
 def when_any(futures: Sequence[Future[Any]]) -> Future[int]:
-    """The index of the first future to end; the others continue. ValueError if there are none."""
+    """Return a future of the index of the first future to end; the remaining futures continue.
+
+    ValueError if the sequence is empty.
+    """
     if not futures:
         raise ValueError("when_any requires at least one future")
     first: Future[int] = Future(futures[0]._runner)
-    for number, each in enumerate(futures):
-        each._when_done(partial(first.settle, number))
+    for number, future in enumerate(futures):
+        future._when_done(partial(first.settle, number))
     return first
 
 
 def dataflow(function: Callable[..., U | Future[U]], *arguments: Any) -> Future[U]:
-    """The future of ``function(*arguments)``, with futures replaced by their values.
+    """Return the future of ``function(*arguments)``, with futures replaced by their values.
 
-    If any argument failed, the exception of the first such argument becomes the outcome and the
+    If an argument failed, the exception of the first failed argument becomes the outcome and the
     function is not called.
     """
-    futures = [each for each in arguments if isinstance(each, Future)]
+    futures = [argument for argument in arguments if isinstance(argument, Future)]
 
     def call(_all: Future[list[Future[Any]]]) -> U | Future[U]:
-        values = [each.result() if isinstance(each, Future) else each for each in arguments]
+        values = [
+            argument.result() if isinstance(argument, Future) else argument
+            for argument in arguments
+        ]
         return function(*values)
 
     return when_all(futures).then(call)

@@ -1,11 +1,11 @@
-"""File operations as values: what is to be called, on what, and how to undo it.
+"""File operations as values: the function to call, its arguments, and how to undo it.
 
-An `Operation` is made here and carried out by a scheduler; made by itself it
-does nothing. Composite operations yield them. Each is one system call, or so
-few that they belong together (a batch of names, all of a write).
+An `Operation` is created here and executed by a scheduler; creating it has no effect. Composite
+operations yield them. Each is one system call, or a few that belong together (a batch of names, a
+complete write).
 
-Failures are OSErrors with errno and the path: of operations on descriptors the
-path that the descriptor was opened by, if the scheduler opened it.
+Failures are OSErrors with errno and a path. For an operation on a descriptor this is the path by
+which the descriptor was opened, if the scheduler opened it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ _COPY_BYTES = 1 << 30
 class Operation(Generic[T]):
     """A call that blocks: `function` of `arguments`.
 
-    `kind` is METADATA or DATA, which are kept apart when concurrency is
-    adapted. `path` is for failures; `fd` the descriptor that it is on, or -1.
-    `moves` is true of one that uses the position of `fd`, or replaces the descriptor: these run in
-    the order of their submission. `undo` is given a value that came too late, when nobody wants
-    it any more.
-    One that is `tidying` is carried out although its composite was cancelled.
+    `kind` is METADATA or DATA, which are treated separately when concurrency is adapted. `path` is
+    for error messages; `fd` is the descriptor that the operation uses, or -1. `moves` is true if it
+    uses the position of `fd` or replaces the descriptor: these operations run in the order of their
+    submission. `undo` receives a value that arrives too late to be used. A `tidying` operation is
+    executed even if its composite was cancelled.
     """
 
     __slots__ = (
@@ -76,7 +75,7 @@ class Operation(Generic[T]):
         self.tidying = False
 
     def __call__(self) -> T:
-        """Carry it out here and now. OSError with a path, if one is known."""
+        """Execute the operation on this thread. OSError with a path, if one is known."""
         try:
             if self.keywords:
                 return self.function(*self.arguments, **self.keywords)
@@ -87,9 +86,9 @@ class Operation(Generic[T]):
             raise
 
     def take_back(self, value: T) -> None:
-        """Undo it, as nobody wants the value any more."""
+        """Undo the operation, because its value is no longer needed."""
         if self.undo is not None:
-            with suppress(OSError):  # somebody else has; nobody is left to be told
+            with suppress(OSError):  # already undone; no caller remains to be notified
                 self.undo(value)
 
     def __repr__(self) -> str:
@@ -97,7 +96,7 @@ class Operation(Generic[T]):
 
 
 def tidying(operation: Operation[T]) -> Operation[T]:
-    """The operation, to be carried out in a composite one that was cancelled, too."""
+    """Return the operation marked for execution even in a cancelled composite."""
     operation.tidying = True
     return operation
 
@@ -108,7 +107,7 @@ def tidying(operation: Operation[T]) -> Operation[T]:
 def open(
     path: Path, flags: int = os.O_RDONLY, mode: int = 0o666, *, dir_fd: int | None = None
 ) -> Operation[int]:
-    """A descriptor, never inherited."""
+    """Open a file; the descriptor is never inherited."""
     call = Operation(
         "open", os.open, path, flags | os.O_CLOEXEC, mode, path=path, undo=os.close, dir_fd=dir_fd
     )
@@ -116,9 +115,9 @@ def open(
 
 
 def creat(path: Path, mode: int = 0o666, *, dir_fd: int | None = None) -> Operation[int]:
-    """A descriptor of a file that did not exist before. FileExistsError.
+    """Create and open a file that does not exist. FileExistsError.
 
-    Unlike creat(2), which empties what is there: a late one can be undone.
+    Unlike creat(2), it does not truncate an existing file, so a late creation can be undone.
     """
 
     def undo(fd: int) -> None:
@@ -135,78 +134,78 @@ def close(fd: int) -> Operation[None]:
 
 
 def read(fd: int, size: int) -> Operation[bytes]:
-    """At most so many bytes from where the descriptor stands."""
+    """Read at most `size` bytes at the current position."""
     return Operation("read", os.read, fd, size, kind=DATA, fd=fd, moves=True)
 
 
 def pread(fd: int, size: int, offset: int) -> Operation[bytes]:
-    """At most so many bytes from an offset."""
+    """Read at most `size` bytes at an offset."""
     return Operation("pread", os.pread, fd, size, offset, kind=DATA, fd=fd)
 
 
 def readv(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operation[int]:
-    """Into buffers; how many bytes."""
+    """Read into buffers; the result is the number of bytes."""
     if offset is None:
         return Operation("readv", os.readv, fd, buffers, kind=DATA, fd=fd, moves=True)
     return Operation("readv", os.preadv, fd, buffers, offset, kind=DATA, fd=fd)
 
 
 def write(fd: int, data: Any) -> Operation[int]:
-    """All of the data where the descriptor stands; how many bytes."""
+    """Write all data at the current position; the result is the number of bytes."""
     return Operation("write", write_all, fd, data, kind=DATA, fd=fd, moves=True)
 
 
 def pwrite(fd: int, data: Any, offset: int) -> Operation[int]:
-    """All of the data at an offset; how many bytes."""
+    """Write all data at an offset; the result is the number of bytes."""
     return Operation("pwrite", write_at, fd, data, offset, kind=DATA, fd=fd)
 
 
 def writev(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operation[int]:
-    """From buffers, at most as many bytes as the kernel takes at once; how many."""
+    """Write buffers, at most as many bytes as the kernel accepts; the result is their number."""
     if offset is None:
         return Operation("writev", os.writev, fd, buffers, kind=DATA, fd=fd, moves=True)
     return Operation("writev", os.pwritev, fd, buffers, offset, kind=DATA, fd=fd)
 
 
 def lseek(fd: int, offset: int, whence: int = os.SEEK_SET) -> Operation[int]:
-    """Where the descriptor stands now."""
+    """Move the position; the result is the new position."""
     return Operation("lseek", os.lseek, fd, offset, whence, fd=fd, moves=True)
 
 
 def seek_hole(fd: int, offset: int) -> Operation[int]:
-    """Where the next hole begins. OSError ENXIO behind the end."""
+    """Find the next hole. OSError ENXIO beyond the end."""
     return Operation("seek_hole", os.lseek, fd, offset, os.SEEK_HOLE, fd=fd, moves=True)
 
 
 def seek_data(fd: int, offset: int) -> Operation[int]:
-    """Where the next data begins. OSError ENXIO if there is none."""
+    """Find the next data. OSError ENXIO if no data follows."""
     return Operation("seek_data", os.lseek, fd, offset, os.SEEK_DATA, fd=fd, moves=True)
 
 
 def ftruncate(fd: int, size: int) -> Operation[None]:
-    """Give an open file a size."""
+    """Set the size of an open file."""
     return Operation("ftruncate", os.ftruncate, fd, size, fd=fd)
 
 
 def truncate(path: Path, size: int) -> Operation[None]:
-    """Give a file a size."""
+    """Set the size of a file."""
     return Operation("truncate", os.truncate, path, size, path=path)
 
 
 def fallocate(fd: int, offset: int, length: int) -> Operation[None]:
-    """Have space for a range."""
+    """Allocate space for a range."""
     return Operation("fallocate", os.posix_fallocate, fd, offset, length, fd=fd)
 
 
 def fsync(fd: int) -> Operation[None]:
-    """Have a file on disk."""
+    """Flush a file to disk."""
     return Operation("fsync", os.fsync, fd, kind=DATA, fd=fd)
 
 
 def copy_file_range(
     source_fd: int, target_fd: int, count: int, source_offset: int, target_offset: int
 ) -> Operation[int]:
-    """Copy a range within the kernel; how many bytes, 0 at the end."""
+    """Copy a range within the kernel; the result is the number of bytes, 0 at the end."""
     count = min(count, _COPY_BYTES)
     arguments = (source_fd, target_fd, count, source_offset, target_offset)
     return Operation("copy_file_range", os.copy_file_range, *arguments, kind=DATA, fd=target_fd)
@@ -216,22 +215,22 @@ def copy_file_range(
 
 
 def fstat(fd: int) -> Operation[os.stat_result]:
-    """The status of an open file."""
+    """Return the status of an open file."""
     return Operation("fstat", os.fstat, fd, fd=fd)
 
 
 def stat(path: Path, *, dir_fd: int | None = None) -> Operation[os.stat_result]:
-    """The status of what a path leads to."""
+    """Return the status of a path, following links."""
     return Operation("stat", os.stat, path, path=path, dir_fd=dir_fd)
 
 
 def lstat(path: Path, *, dir_fd: int | None = None) -> Operation[os.stat_result]:
-    """The status of an entry itself."""
+    """Return the status of an entry itself."""
     return Operation("lstat", os.stat, path, path=path, dir_fd=dir_fd, follow_symlinks=False)
 
 
 def stats(names: Sequence[Path], dir_fd: int) -> Operation[list[os.stat_result | OSError]]:
-    """The status of each of many names of a directory, or why there is none: one batch."""
+    """Return the status, or the error, of each of many names of a directory: one batch."""
 
     def all_of_them() -> list[os.stat_result | OSError]:
         found: list[os.stat_result | OSError] = []
@@ -246,27 +245,27 @@ def stats(names: Sequence[Path], dir_fd: int) -> Operation[list[os.stat_result |
 
 
 def fchown(fd: int, uid: int, gid: int) -> Operation[None]:
-    """Give an open file an owner."""
+    """Set the owner of an open file."""
     return Operation("fchown", os.fchown, fd, uid, gid, fd=fd)
 
 
 def fchmod(fd: int, mode: int) -> Operation[None]:
-    """Give an open file a mode."""
+    """Set the mode of an open file."""
     return Operation("fchmod", os.fchmod, fd, mode, fd=fd)
 
 
 def utimens(fd: int, atime_ns: int, mtime_ns: int) -> Operation[None]:
-    """Give an open file its times."""
+    """Set the times of an open file."""
     return Operation("utimens", os.utime, fd, fd=fd, ns=(atime_ns, mtime_ns))
 
 
 def listxattr(target: Path | int) -> Operation[list[str]]:
-    """The names of extended attributes of a path or an open file."""
+    """List the names of extended attributes of a path or an open file."""
     return Operation("listxattr", attributes, target, **_of(target))
 
 
 def getxattr(target: Path | int, attribute: str) -> Operation[bytes]:
-    """An extended attribute of a path or an open file."""
+    """Read an extended attribute of a path or an open file."""
     return Operation("getxattr", os.getxattr, target, attribute, **_of(target))
 
 
@@ -276,12 +275,12 @@ def setxattr(target: Path | int, attribute: str, value: bytes) -> Operation[None
 
 
 def access_list(fd: int) -> Operation[bytes | None]:
-    """A file's access control list, None if it has none."""
+    """Read a file's access control list; None if it has no list."""
     return Operation("access_list", acls.read_list, fd, fd=fd)
 
 
 def give_access(fd: int, mode: int, access: bytes | None) -> Operation[None]:
-    """Set mode and access control list together, as far as the file system has lists."""
+    """Set mode and access control list together, if the file system supports lists."""
     return Operation("give_access", acls.give_access, fd, mode, access, fd=fd)
 
 
@@ -293,7 +292,7 @@ def _of(target: Path | int) -> dict[str, Any]:
 
 
 def readdir(fd: int, max_names: int = 0) -> Operation[list[str]]:
-    """The names in an open directory, at most `max_names` of them, 0 for all: one batch."""
+    """List at most `max_names` names of an open directory, or all if 0: one batch."""
 
     def names() -> list[str]:
         # mypy knows of no scan of either kind.
@@ -313,13 +312,13 @@ def unlink(path: Path, *, dir_fd: int | None = None) -> Operation[None]:
 def rename(
     source: Path, target: Path, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
 ) -> Operation[None]:
-    """Give an entry another name, in place of what has it."""
+    """Rename an entry, replacing an existing target."""
     places: dict[str, Any] = {"src_dir_fd": src_dir_fd, "dst_dir_fd": dst_dir_fd}
     return Operation("rename", os.rename, source, target, path=source, **places)
 
 
 def link(source: Path, target: Path) -> Operation[None]:
-    """Give a file one more name."""
+    """Create a hard link to a file."""
 
     def undo(_: None) -> None:
         os.unlink(target)

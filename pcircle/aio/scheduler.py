@@ -10,7 +10,7 @@ A *composite* operation is a generator that yields operations and receives their
 submitted once and runs on one thread, step after step. When it is cancelled, `Cancelled` is
 raised at its current step, except at a step that tidies up, and its `finally` blocks still run.
 
-A thread that hangs in the kernel can't be ended. The threads are daemons, so the process can
+A thread that hangs in the kernel cannot be ended. The threads are daemons, so the process can
 exit without them. The result of an operation that ends after its future was cancelled or its
 deadline passed is undone: a descriptor is closed, a name removed.
 """
@@ -73,11 +73,11 @@ class Scheduler:
         deadline_s: float | None = None,
         kind: str | None = None,
     ) -> Future[T]:
-        """Queue an operation, or a composite one; takes constant time.
+        """Queue an operation, or a composite operation; takes constant time.
 
-        If it has not ended after `deadline_s` seconds its future fails with TimeoutError, and
-        the operation is treated as if it had been cancelled. A composite operation counts as
-        DATA unless `kind` says otherwise.
+        If it has not ended after `deadline_s` seconds its future fails with TimeoutError, and the
+        operation is treated as if it had been cancelled. A composite operation counts as DATA
+        unless `kind` is given.
         """
         if not isinstance(work, Operation | Generator):
             raise TypeError(f"{work!r} is neither an operation nor a generator of operations")
@@ -97,18 +97,18 @@ class Scheduler:
         return future
 
     def threads(self) -> dict[str, int]:
-        """The current number of threads for each kind of operation."""
+        """Return the current number of threads for each kind of operation."""
         return {kind: lane.limit for kind, lane in self._lanes.items()}
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all operations and their continuations have ended; false on timeout.
+        """Wait until all operations and their continuations have ended; return False on timeout.
 
         A continuation must not call it: it would wait for itself.
         """
         return self._busy.wait(timeout_s)
 
     def close(self, patience_s: float = _PATIENCE_S) -> bool:
-        """End the threads once the queues are empty; false if one is stuck in an operation."""
+        """End the threads once the queues are empty; return False if one hangs in an operation."""
         until_s = time.monotonic() + patience_s
         ended = [lane.close(until_s) for lane in self._lanes.values()]
         self._deadlines.close()
@@ -128,7 +128,7 @@ class Scheduler:
     # ---- on the threads --------------------------------------------------------
 
     def carry_out(self, operation: Operation[T]) -> T:
-        """Run an operation here and now. OSError with errno and path."""
+        """Execute an operation on this thread. OSError with errno and path."""
         if not isinstance(operation, Operation):
             raise TypeError(f"a composite operation yielded no operation: {operation!r}")
         if operation.name == "close" and operation.path is None:
@@ -152,7 +152,7 @@ class Scheduler:
 
 
 class _Job:
-    """A submitted operation, or composite one, and its future."""
+    """A submitted operation, or composite operation, and its future."""
 
     __slots__ = ("future", "scheduler", "work")
 
@@ -186,7 +186,7 @@ class _Job:
             self.scheduler.take_back(operation, value)
 
     def _drive(self, steps: Composite[Any]) -> None:
-        future, value, told = self.future, None, False
+        future, value, notified = self.future, None, False
         error: BaseException | None = None
         if future.done:
             steps.close()
@@ -201,8 +201,8 @@ class _Job:
                 future.settle(None, failure)
                 return
             value, error = None, None
-            if future.done and not (told or getattr(step, "tidying", False)):
-                told, error = True, Cancelled()
+            if future.done and not (notified or getattr(step, "tidying", False)):
+                notified, error = True, Cancelled()
                 continue
             try:
                 value = self.scheduler.carry_out(step)
@@ -211,10 +211,11 @@ class _Job:
 
 
 class _Orders:
-    """Jobs that use a descriptor's position: of each descriptor one at a time, in order.
+    """Jobs that use a descriptor's position: one at a time for each descriptor, in order.
 
     The lanes have one turn for each job, and a turn runs the first job of its descriptor that has
-    not run. A turn that finds another one at work leaves its job to that one.
+    not run. A turn that finds a job of its descriptor running leaves its own job to the running
+    turn.
     """
 
     def __init__(self) -> None:
@@ -229,7 +230,7 @@ class _Orders:
             self._waiting.setdefault(fd, deque()).append(job)
 
     def run(self, fd: int) -> None:
-        """Run the jobs of a descriptor until none waits, unless another thread does."""
+        """Run the jobs of a descriptor until none waits, unless another thread runs them."""
         with self._lock:
             if fd in self._running:
                 return
@@ -256,7 +257,7 @@ class _Orders:
 
 
 class _Turn:
-    """What a lane has of a job that waits for its turn at a descriptor."""
+    """A placeholder in a lane for a job that waits for its turn at a descriptor."""
 
     __slots__ = ("_fd", "_orders")
 
@@ -273,7 +274,7 @@ class _Turn:
 
 
 class _Lane:
-    """The queue of one kind of operations, and the threads that run them."""
+    """The queue of one kind of operation, and the threads that run it."""
 
     def __init__(self, kind: str, threads: int | None, max_threads: int, busy: _Count) -> None:
         self._busy = busy
@@ -313,7 +314,7 @@ class _Lane:
                 self._ended()
 
     def close(self, until_s: float) -> bool:
-        """End the threads once the queue is empty; false if one has not ended in time."""
+        """End the threads once the queue is empty; return False on timeout."""
         with self._state:
             self._closing = True
             self._state.notify_all()
@@ -324,7 +325,7 @@ class _Lane:
         return not any(worker.is_alive() for worker in self._workers)
 
     def _begin(self) -> bool:
-        """Start one more thread; false if there must not, or can't, be more."""
+        """Start one more thread; return False if that is not allowed or not possible."""
         with self._state:
             number = len(self._workers)
             if number >= self.limit or self._closing:
@@ -373,7 +374,7 @@ class _Lane:
 
 
 class _Count:
-    """The number of jobs and continuations under way."""
+    """The number of jobs and continuations in progress."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -408,7 +409,7 @@ class _Continuations:
         self._finishing = False
 
     def run(self, function: Callable[[], None]) -> None:
-        """Call a function after those before it."""
+        """Queue a function behind all earlier ones."""
         with self._lock:
             late = self._finishing
             if not late:
@@ -422,7 +423,7 @@ class _Continuations:
             function()
 
     def close(self, until_s: float) -> bool:
-        """End the thread once its queue is empty; false if it has not ended in time."""
+        """End the thread once its queue is empty; return False on timeout."""
         with self._lock:
             self._finishing = True
             self._calls.put(None)
@@ -438,7 +439,7 @@ class _Continuations:
 
 
 class _Deadlines:
-    """Futures with a deadline, and the thread that fails those that pass it."""
+    """Futures with a deadline, and the thread that fails overdue futures."""
 
     def __init__(self) -> None:
         # Each: a time, a unique number, a future (None once settled), a path.
@@ -490,7 +491,10 @@ class _Deadlines:
                 future.settle(None, TimeoutError(errno.ETIMEDOUT, text, path))
 
     def _next(self) -> list[Any] | None:
-        """Wait for the next deadline to pass; None once all futures are settled after `close`."""
+        """Wait for the next deadline to pass and return its entry.
+
+        Return None once all futures are settled after `close`.
+        """
         heap, state = self._heap, self._state
         with state:
             while True:

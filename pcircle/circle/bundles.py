@@ -9,9 +9,9 @@ each rank that processed an item. The load on a rank's inbox does not grow with 
 directory.
 
 A complete slot waits for the other slots of its bundle, so that one message carries all results,
-but only for a limited time. A rank may be waiting for this result in order to produce the others: a
+but only for a limited time. A rank may be waiting for this result before it can produce the rest: a
 hard link, for example, waits for the file that another rank copies. A bundle that waited for all of
-its slots could wait forever. Within a slot this can't happen, because its items belong to one join,
+its slots could wait forever. Within a slot this cannot happen: its items belong to one join,
 which needs all of them anyway.
 
 Near the end of a job single items travel from rank to rank. If a result had to return through all

@@ -72,7 +72,7 @@ from pcircle.circle.topology import Locality, NodeMap, TreePosition
 from pcircle.core.errors import Defect, RankLost, StoppedEarly, worst
 
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
-# With fewer waiting items none is started in advance: a started item can't be stolen, and near the
+# With fewer waiting items none is started in advance: a started item cannot be stolen, and near the
 # end of a job many ranks would wait for it.
 _MIN_QUEUE_TO_RUN_AHEAD = 16
 

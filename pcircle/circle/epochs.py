@@ -1,6 +1,6 @@
 """Epochs: agreement of all ranks on which work is on disk.
 
-A journal may record only work that a crash can't undo, and no rank can know this by itself: its
+A journal may record only work that a crash cannot undo, and no rank can know this by itself: its
 work may depend on bytes that another node still holds in memory. So rounds of the tree divide time
 into numbered epochs. A round seals epoch n: each rank first assigns its further work to epoch n +
 1, then flushes its earlier work to disk, then answers. When all ranks have answered, rank 0 commits

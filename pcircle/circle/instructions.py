@@ -56,7 +56,7 @@ class DiscardSegments(msgspec.Struct, frozen=True):
 
 
 class AbandonItem(msgspec.Struct, frozen=True):
-    """Undo what an item began and can't complete, because the job stops early."""
+    """Undo what an item began and cannot complete, because the job stops early."""
 
     item: Any
     own: Any

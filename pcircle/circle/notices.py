@@ -1,6 +1,6 @@
 """Notices from ranks to rank 0: batched, with flow control, and optionally acknowledged.
 
-A failure can't be a message of its own: if 40,000 files are unreadable, 40,000 messages keep all
+A failure cannot be a message of its own: if 40,000 files are unreadable, 40,000 messages keep all
 ranks from their work, and rank 0's memory fills with messages that it has not read. So a rank's
 notices wait in an `Outbox`, which its worker threads write to, and are sent in batches, in order.
 
@@ -13,7 +13,7 @@ after the previous batch.
 
 A thread can also wait until rank 0 has *recorded* its notices: a change, for example, must not be
 made before its undo information is on disk. Such notices are sent at once, and rank 0 writes all
-batches that have arrived to disk together before it acknowledges them. If it can't, it refuses
+batches that have arrived to disk together before it acknowledges them. If it cannot, it refuses
 these batches and all later ones.
 
 The alternatives are worse. Without acknowledgements, rank 0 would need a limit on its receive

@@ -268,7 +268,7 @@ class WorkSharing(Generic[I, R]):
         return out
 
     def answer(self, source: int, ask: StealRequest, works: bool, lost: Container[int]) -> Outgoing:
-        """Answer another rank's request; `works` is false if this rank can't have work."""
+        """Answer another rank's request; `works` is false if this rank cannot have work."""
         thief = source if ask.thief is None else ask.thief
         if works and self._queue.stealable():
             share = self._split(len(self._queue), self._rng)

@@ -29,7 +29,7 @@ Each premise is necessary, and the tests have a mutant without it:
   reported before it arrives;
 * fresh reports: with a stale report in the second wave, a message may slip between the two
   (received after the stale report and sent on before t);
-* waves that don't overlap: otherwise no moment t lies between all first reports and all second
+* waves that do not overlap: otherwise no moment t lies between all first reports and all second
   reports;
 * passive means that nothing is *running*: an item that runs may spawn items without a message that
   would reveal it.

@@ -1,6 +1,6 @@
-"""Operations that a set of ranks does together: all of them, or none.
+"""Atomic collective operations: a set of ranks performs a change together, or none of them does.
 
-`Member` is one rank's side, without network and clock; `Service` runs it on a transport.
+`Member` is the protocol of one rank, without network and clock; `Service` runs it on a transport.
 """
 
 from pcircle.collective.member import Member

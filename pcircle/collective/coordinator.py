@@ -1,4 +1,4 @@
-"""The coordinator of operations: who has all get ready, decides, and has all do as was decided."""
+"""The coordinator of operations: collects votes, decides, and distributes the decision."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ VOTING, DECIDING, SPREADING = range(3)
 
 
 class Own(Protocol):
-    """What the coordinator does itself, as every member does."""
+    """The coordinating rank's own part in an operation, like that of any member."""
 
     def prepare(self, op: Op, coordinator: int, request: Request) -> Said:
-        """Get ready, or refuse."""
+        """Prepare the operation, or refuse it."""
 
     def finish(self, op: Op, commit: bool) -> list[Said]:
-        """Do as was decided; why that failed, if it did."""
+        """Commit or undo the operation; return the failures."""
 
 
 class Work:
@@ -49,15 +49,15 @@ class Work:
         self.commit = False
         self.answered = False
         self.heard = False
-        self.spread = False  # others were asked to prepare
+        self.spread = False  # other ranks were sent `Prepare`
         self.deadline_s = inf
         self.gathering = Gathering((), ())
 
 
 class Coordinator:
-    """The operations that one rank coordinates; `patience_s` is how long it waits for others.
+    """The operations that one rank coordinates; `patience_s` limits the wait for other ranks.
 
-    `answer` is called once for each operation, with what became of it.
+    `answer` is called once for each operation, with its outcome.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Coordinator:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way but what is in doubt, and what waits for that."""
+        """True if nothing is in progress except operations in doubt and their queues."""
         return not self._unheard and all(w.phase == DECIDING for w in self._work.values())
 
     def begin(self, op: Op, request: Request) -> None:
-        """Do an operation, when it is its turn."""
+        """Start an operation, or queue it if its key is in use."""
         if request.owner != self._rank:
-            self._start(op, request)  # nobody else comes to this rank for that key
+            self._start(op, request)  # no other rank sends this key here
             return
         queue = self._queues.get(request.key)
         if queue is not None:
@@ -100,11 +100,11 @@ class Coordinator:
         self._start(op, request)
 
     def next_s(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` is due."""
         return min((work.deadline_s for work in self._work.values()), default=inf)
 
     def tick(self) -> None:
-        """Go on without those who have not answered in time."""
+        """Continue without the ranks that have not answered in time."""
         for work in [w for w in self._work.values() if w.deadline_s <= self.now_s]:
             work.deadline_s = inf
             if work.phase == DECIDING:
@@ -117,21 +117,21 @@ class Coordinator:
                 self._tell(work, work.commit, [*work.gathering.said, *work.gathering.late()])
 
     def voted(self, source: int, op: Op, said: Sequence[Said]) -> None:
-        """A member has answered for itself and its list."""
+        """Take the votes of a member and its subtree."""
         work = self._work.get(op)
         if work is not None and work.phase == VOTING:
             work.gathering.hear(source, said)
             self._voted(work)
 
     def done(self, source: int, op: Op, said: Sequence[Said]) -> None:
-        """A member has done what was decided, and so has its list."""
+        """Note that a member and its subtree have followed the decision."""
         work = self._work.get(op)
         if work is not None and work.phase == SPREADING:
             work.gathering.hear(source, said)
             self._over(work)
 
     def heard(self, op: Op) -> None:
-        """The requester has its answer, and will not look for the record."""
+        """Note that the requester has its answer and no longer needs the record."""
         if op in self._unheard:
             self._unheard.remove(op)
             self._records.forget(op)
@@ -139,7 +139,7 @@ class Coordinator:
             self._work[op].heard = True
 
     def lost(self, rank: int) -> None:
-        """Nothing comes from a rank any more."""
+        """Note that nothing more will arrive from a rank."""
         self._gone.add(rank)
         for op in [op for op in self._unheard if op[0] == rank]:
             self.heard(op)
@@ -163,37 +163,37 @@ class Coordinator:
         self._serial += 1
         work = self._work[op] = Work(op, request, self._serial)
         work.deadline_s = self.now_s + self._patience_s
-        others = self._others(request)
+        ranks = self._others(request)
         said: list[Said] = []
-        if request.owner != self._rank and request.owner in others:
-            others.remove(request.owner)  # the last one
+        if request.owner != self._rank and request.owner in ranks:
+            ranks.remove(request.owner)  # the last one
         if self._rank in request.members:
             said.append(self._own.prepare(op, self._rank, request))
-        if not any(each.refusal for each in said):
-            self._ask(work, others)
+        if not any(response.refusal for response in said):
+            self._ask(work, ranks)
         work.gathering.said += said
         self._voted(work)
 
     def _ask(self, work: Work, ranks: Sequence[int]) -> None:
-        """Have ranks get ready; those that are known to be lost can't."""
+        """Send a request to prepare to ranks; ranks known to be lost count as refusals."""
         request = work.request
         work.spread = True
         gathering = Gathering(self._shares(request)(ranks), work.gathering.said)
         work.gathering = gathering
-        settled = min(each.serial for each in self._work.values())
-        for rank, rest in list(gathering.waiting.items()):
+        settled = min(operation.serial for operation in self._work.values())
+        for rank, subtree in list(gathering.waiting.items()):
             if rank in self._gone:
                 gathering.give_up(rank)
             else:
                 about = (work.op, self._rank, work.serial, settled, request)
-                self._send(rank, Prepare(*about, rest))
+                self._send(rank, Prepare(*about, subtree))
 
     def _voted(self, work: Work) -> None:
         gathering, request = work.gathering, work.request
         if not gathering.is_complete:
             return
-        ready = not any(each.refusal for each in gathering.said)
-        heard = {each.rank for each in gathering.said}
+        ready = not any(response.refusal for response in gathering.said)
+        heard = {response.rank for response in gathering.said}
         if ready and request.owner in request.members and request.owner not in heard:
             self._ask(work, [request.owner])
             if work.gathering.is_complete:
@@ -229,39 +229,39 @@ class Coordinator:
         work.deadline_s = self.now_s + self._patience_s
         votes = work.gathering.said
         if not work.commit:
-            votes = [each for each in votes if each.refusal]
+            votes = [response for response in votes if response.refusal]
         elif not work.request.waits:
             self._tell(work, True, votes)
         own: list[Said] = []
         if self._rank in work.request.members:
             own = self._own.finish(work.op, work.commit)
-        others = self._others(work.request) if work.spread else []
-        work.gathering = Gathering(self._shares(work.request)(others), own)
+        ranks = self._others(work.request) if work.spread else []
+        work.gathering = Gathering(self._shares(work.request)(ranks), own)
         self._spread(work, list(work.gathering.waiting.items()))
         if not work.commit:
-            # The reasons are the answer; who can't undo it is none.
+            # The reasons are the answer; failures to undo are not part of it.
             if not work.answered:
                 self._tell(work, False, votes)
         else:
             work.gathering.said += [] if work.answered else votes
         self._over(work)
 
-    def _spread(self, work: Work, some: Sequence[tuple[int, tuple[int, ...]]]) -> None:
-        """Tell ranks what was decided, round those who are lost."""
-        left = deque(some)
+    def _spread(self, work: Work, targets: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        """Send the decision to ranks, bypassing lost ranks."""
+        left = deque(targets)
         while left:
-            rank, rest = left.popleft()
+            rank, subtree = left.popleft()
             if rank in self._gone:
                 left.extend(work.gathering.go_round(rank, self._shares(work.request)))
             else:
-                self._send(rank, Decide(work.op, self._rank, work.serial, work.commit, rest))
+                self._send(rank, Decide(work.op, self._rank, work.serial, work.commit, subtree))
 
     def _over(self, work: Work) -> None:
         if not work.gathering.is_complete:
             return
         if not work.answered:
             self._tell(work, work.commit, work.gathering.said)
-        if not any(each.refusal for each in work.gathering.said):
+        if not any(response.refusal for response in work.gathering.said):
             self._unheard.add(work.op)
             if work.heard or work.op[0] == self._rank or work.op[0] in self._gone:
                 self.heard(work.op)

@@ -1,4 +1,4 @@
-"""One wave through a list of ranks: handed down by shares, gathered on the way back."""
+"""Collect the responses to a message that is passed down a tree of ranks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _UNREACHED = "rank {rank}, which was to reach it, is lost"
 
 
 class Gathering:
-    """What one rank waits for: those it has sent to, each with the list that is his to reach.
+    """The ranks that one rank waits for, each with the subtree that it must reach.
 
-    `said` is what has come of them all so far.
+    `said` contains the responses received so far.
     """
 
     def __init__(self, shares: Iterable[tuple[int, tuple[int, ...]]], said: Iterable[Said]) -> None:
@@ -25,34 +25,36 @@ class Gathering:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nobody is waited for."""
+        """True if no response is outstanding."""
         return not self.waiting
 
     def hear(self, rank: int, said: Iterable[Said]) -> None:
-        """One has answered for himself and his list."""
+        """Record the responses of a rank and its subtree."""
         if self.waiting.pop(rank, None) is not None:
             self.said += said
 
     def give_up(self, rank: int) -> None:
-        """One is lost, and with him the way to his list: none of these has said yes."""
-        rest = self.waiting.pop(rank, None)
-        if rest is not None:
+        """Record a lost rank, and the subtree that it had to reach, as refusals."""
+        subtree = self.waiting.pop(rank, None)
+        if subtree is not None:
             self.said.append(Said(rank, refusal=LOST))
-            self.said += [Said(each, refusal=_UNREACHED.format(rank=rank)) for each in rest]
+            self.said += [
+                Said(unreached, refusal=_UNREACHED.format(rank=rank)) for unreached in subtree
+            ]
 
     def go_round(self, rank: int, shares: Shares) -> list[tuple[int, tuple[int, ...]]]:
-        """One is lost, and his list is to be reached without him: whom to send to."""
-        rest = self.waiting.pop(rank, None)
-        if rest is None:
+        """Replace a lost rank by its subtree; return the ranks to send to, with their subtrees."""
+        subtree = self.waiting.pop(rank, None)
+        if subtree is None:
             return []
         self.said.append(Said(rank, refusal=LOST))
-        more = list(shares(rest))
+        more = list(shares(subtree))
         self.waiting.update(more)
         return more
 
     def late(self) -> list[Said]:
-        """The ranks that have not answered, each with that as its refusal."""
+        """Return a refusal for each rank that has not answered."""
         found = []
-        for rank, rest in self.waiting.items():
-            found += [Said(each, refusal="no answer in time") for each in (rank, *rest)]
+        for rank, subtree in self.waiting.items():
+            found += [Said(member, refusal="no answer in time") for member in (rank, *subtree)]
         return found

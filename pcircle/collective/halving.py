@@ -1,8 +1,8 @@
-"""Recursive halving: who sends to whom, so that all of a list are reached in a logarithm of steps.
+"""Recursive halving: a message reaches all ranks of a list in a logarithmic number of steps.
 
-A rank with a list sends to the one in its middle, who gets all behind that one as his own list,
-and goes on with what is before it. So the largest share leaves first, a rank has at most
-``floor(log2 n) + 1`` to send to, and no path is longer than that (Carns, Settlemyer and Ligon, on
+A rank with a list sends to the rank in its middle, which gets everything behind it as its own list,
+and continues with the part before it. The largest part thus leaves first, a rank sends to at most
+``floor(log2 n) + 1`` ranks, and no path is longer than that (Carns, Settlemyer and Ligon, on
 collective metadata operations, 2008 and 2009).
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 
 def shares(ranks: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Whom to send to, each with the list that is his to reach."""
+    """Yield the ranks to send to, each with the ranks that it must reach."""
     left = tuple(ranks)
     while left:
         middle = len(left) // 2
@@ -21,5 +21,5 @@ def shares(ranks: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def each(ranks: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """One sends to all."""
+    """Yield all ranks with empty subtrees, so that one rank sends to each of them itself."""
     return ((rank, ()) for rank in ranks)

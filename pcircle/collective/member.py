@@ -1,35 +1,36 @@
 """One rank's side of collective operations: messages in, messages out, and calls of its store.
 
-The protocol, for an operation that all members do or none (two phases, with presumed undoing):
+The protocol performs an operation on all members or on none (two-phase commit, presumed abort):
 
-1. The requester asks the coordinator: the owner of the key ("collective"), or itself ("client
-   driven"). The owner takes requests with one key one after the other, so two requesters see an
-   order.
-2. The coordinator has all members prepare, handed down by recursive halving and gathered on the
-   way back; the owner first, if it coordinates, so that what it refuses costs nobody a thing. (A
-   coordinator that is not the owner asks each member, and the owner last: so it was done before
-   there were collective operations.)
-3. If all are ready it records the decision. From that moment the operation is done: who finds no
-   record, and has lost the coordinator, may record that nothing is (`pcircle.collective.store`).
-4. The decision goes down the same tree, round those who are lost; they are named. When all have
-   answered the key is free. The record goes when the requester has its answer as well; where
-   somebody was lost it stays, since that one may still have to learn of it.
+1. The requester sends the operation to its coordinator: the owner of the key ("collective"), or
+   itself ("client driven"). The owner processes requests with the same key one at a time, so that
+   all requesters see the same order.
+2. The coordinator has all members prepare. The request is passed down by recursive halving, and
+   votes are collected on the way back. An owner that coordinates prepares first, so that its
+   refusal costs nothing. (A coordinator that is not the owner contacts each member itself, and the
+   owner last, as was done before there were collective operations.)
+3. If all are ready, the coordinator records the decision. From then on the operation is done: a
+   rank that finds no record, and has lost the coordinator, may record an undo
+   (`pcircle.collective.store`).
+4. The decision is passed down the same tree, bypassing lost ranks, which are reported. When all
+   members have answered, the key is free. The record is removed once the requester has its answer
+   as well; if a rank was lost, the record stays, because that rank may still need it.
 
-What makes it safe, whatever is lost and whenever:
+The following rules keep this safe, whatever is lost at any time:
 
-- Nobody shows what it has prepared before it knows of a record to commit. Nobody undoes it before
-  it knows that there is none and can't be one any more.
-- Who prepares after the decision was to undo (the message was late: it came by another way) would
-  keep that for ever. So each remembers what was undone, as long as the coordinator has not said
-  that this operation is over (`settled`), and refuses.
-- Who has something prepared refuses another operation with its key. So where two coordinators
-  are at one name, by two ways, all members see their operations in one order.
-- A coordinator that hears nothing for `patience_s` decides against it. A member that wakes later
-  is told like all others; until then the key is kept.
+- No rank makes a prepared change visible before it knows of a commit record. No rank undoes one
+  before it knows that there is no commit record and never will be.
+- A rank that prepared after an undo was decided (the message came late, on another path) would keep
+  the prepared change forever. Therefore each rank remembers undone operations until the coordinator
+  reports that they have ended (`settled`), and refuses to prepare them.
+- A rank with a prepared change refuses other operations with the same key. If two coordinators work
+  on one name by different paths, all members see their operations in the same order.
+- A coordinator that receives nothing for `patience_s` decides to undo. A member that wakes up later
+  gets the decision like all other members; until then the key stays in use.
 
-It has no clock, no network and no threads: `received`, `lost` and `tick` are its events, `answers`
-what the requester gets. Source of the idea: Carns et al. 2008 and 2009, who have one phase, and
-undo what was done.
+A member has no clock, network or threads: `received`, `lost` and `tick` are its events, and
+`answers` are the results for the requester. The idea is from Carns et al. 2008 and 2009, whose
+protocol has a single phase and reverts changes.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ from pcircle.collective.messages import (
 )
 from pcircle.collective.store import Records, Refused, Store
 
-_MAX_PATIENCE = 3  # of a requester, in those of the coordinator: it may have to wait for its turn
+_MAX_PATIENCE = 3  # the requester's patience, in multiples of the coordinator's: requests may queue
 
 
 class Member:
-    """One rank. `send` puts a message on its way, and never waits.
+    """The protocol of one rank. `send` sends a message and never blocks.
 
-    Operations are named by numbers from `first` on, which no earlier job has used.
+    Operations get numbers from `first` on, which no earlier job has used.
     """
 
     def __init__(
@@ -88,9 +89,9 @@ class Member:
         self._gone: set[int] = set()
         # The coordinator, until when we wait, and whether it is a question.
         self._asked: dict[Op, tuple[int, float, bool]] = {}
-        self._prepared: dict[Op, int] = {}  # by whom we are to be told
-        self._busy: dict[bytes, Op] = {}  # keys of what was neither shown nor undone yet
-        self._votes: dict[Op, tuple[int, Gathering]] = {}  # and whom to tell
+        self._prepared: dict[Op, int] = {}  # the coordinator that will decide
+        self._busy: dict[bytes, Op] = {}  # keys of changes that are neither committed nor undone
+        self._votes: dict[Op, tuple[int, Gathering]] = {}  # with the rank to answer
         self._finished: dict[tuple[Op, int], tuple[bool, int, int, Gathering]] = {}
         self._undone: dict[int, set[int]] = {}  # of each coordinator
         self._settled: dict[int, int] = {}
@@ -101,9 +102,9 @@ class Member:
     # ---- events ----------------------------------------------------------------
 
     def request(self, request: Request, now_s: float, *, collective: bool = True) -> Op:
-        """Ask for an operation, coordinated by the owner of its key, or else by this rank.
+        """Request an operation, coordinated by the owner of its key or else by this rank.
 
-        What became of it will be among the `answers`, whatever happens.
+        Its outcome will be in `answers`, whatever happens.
         """
         self._advance(now_s)
         self._number += 1
@@ -119,7 +120,7 @@ class Member:
         return op
 
     def received(self, source: int, message: Message, now_s: float) -> None:
-        """A message has come."""
+        """Process a message."""
         self._advance(now_s)
         if isinstance(message, Ask):
             self._coordinator.begin(message.op, message.request)
@@ -138,7 +139,7 @@ class Member:
             self._coordinator.heard(message.op)
 
     def lost(self, rank: int, now_s: float) -> None:
-        """A rank is dead: all that it sent has come."""
+        """Note that a rank is dead, after all its messages have been processed."""
         self._advance(now_s)
         self._gone.add(rank)
         self._coordinator.lost(rank)
@@ -156,7 +157,7 @@ class Member:
                 self._resolve(op)
 
     def tick(self, now_s: float) -> None:
-        """Time has passed."""
+        """Note that time has passed."""
         self._advance(now_s)
         self._coordinator.tick()
         for op, (_, until_s, _) in list(self._asked.items()):
@@ -169,14 +170,14 @@ class Member:
                     self._settle(op)
 
     def next_s(self) -> float:
-        """When `tick` has something to do; infinite if not before something comes."""
+        """Return when `tick` is due; infinite if only a message can cause work."""
         asked_s = min((until_s for _, until_s, _ in self._asked.values()), default=inf)
         return min(self._coordinator.next_s(), asked_s, self._look_s)
 
     def recover(self) -> list[Op]:
-        """Before anything else: finish what an earlier job has left. What could not be.
+        """Complete the operations of an earlier job, first of all; return those left in doubt.
 
-        Then nothing new is prepared: it might overtake what is in doubt.
+        If there are any, nothing new is prepared, because it could overtake them.
         """
         left = []
         for op in list(self._store.in_doubt()):
@@ -188,24 +189,24 @@ class Member:
                 if failed:
                     left.append(op)
                 elif not decided:
-                    self._records.forget(op)  # who finds none will undo it as well
+                    self._records.forget(op)  # a member that finds no record undoes it as well
         self._doubtful = bool(left)
         return left
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way, as far as this rank knows, but what is in doubt."""
+        """True if this rank knows of no operation in progress, except those in doubt."""
         waits = self._asked or self._votes or self._finished
-        told = all(coordinator in self._gone for coordinator in self._prepared.values())
-        return not waits and told and self._coordinator.is_idle
+        only_in_doubt = all(coordinator in self._gone for coordinator in self._prepared.values())
+        return not waits and only_in_doubt and self._coordinator.is_idle
 
     def _advance(self, now_s: float) -> None:
         self._now_s = self._coordinator.now_s = now_s
 
-    # ---- asking ----------------------------------------------------------------
+    # ---- requests --------------------------------------------------------------
 
     def _answered(self, answer: Answer) -> None:
-        """What this rank has coordinated came to this."""
+        """Deliver the answer of an operation that this rank has coordinated."""
         requester = answer.op[0]
         if requester == self._rank:
             self._take(answer)
@@ -217,7 +218,7 @@ class Member:
             self.answers.append(answer)
 
     def _resolve(self, op: Op) -> None:
-        """The coordinator is lost, or silent: nothing is done, unless it has decided otherwise."""
+        """Settle a request whose coordinator is lost or silent: undone, unless it was committed."""
         coordinator = self._asked[op][0]
         why = LOST if coordinator in self._gone else "no answer in time"
         asks = self._asked[op][2]
@@ -227,7 +228,7 @@ class Member:
     # ---- being a member --------------------------------------------------------
 
     def prepare(self, op: Op, coordinator: int, request: Request) -> Said:
-        """Get this rank's part ready, or answer what is asked."""
+        """Prepare this rank's part, or answer a query."""
         try:
             if request.asks:
                 return Said(self._rank, self._store.look(request.what))
@@ -246,7 +247,7 @@ class Member:
         return Said(self._rank, value)
 
     def finish(self, op: Op, commit: bool) -> list[Said]:
-        """Show what was made ready, or undo it."""
+        """Commit or undo this rank's part; return the failures."""
         try:
             if commit:
                 self._store.commit(op)
@@ -267,11 +268,11 @@ class Member:
             self._undone[coordinator] = {serial for serial in late if serial >= settled}
         gathering = Gathering(shares(message.rest), ())
         self._votes[op] = source, gathering
-        for rank, rest in list(gathering.waiting.items()):
+        for rank, subtree in list(gathering.waiting.items()):
             if rank in self._gone:
                 gathering.give_up(rank)
             else:
-                self._send(rank, msgspec.structs.replace(message, rest=rest))
+                self._send(rank, msgspec.structs.replace(message, rest=subtree))
         over = message.serial < settled or message.serial in self._undone.get(coordinator, ())
         if over or coordinator in self._gone:
             gathering.said.append(Said(self._rank, refusal="it was given up before"))
@@ -306,16 +307,16 @@ class Member:
         gathering.said += self.finish(op, message.commit)
         self._tell_done(key)
 
-    def _hand_on(self, key: tuple[Op, int], some: Sequence[tuple[int, tuple[int, ...]]]) -> None:
-        """Tell ranks what was decided, round those who are lost."""
+    def _hand_on(self, key: tuple[Op, int], targets: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        """Send the decision to ranks, bypassing lost ranks."""
         commit, coordinator, serial, gathering = self._finished[key]
-        left = deque(some)
+        left = deque(targets)
         while left:
-            rank, rest = left.popleft()
+            rank, subtree = left.popleft()
             if rank in self._gone:
                 left.extend(gathering.go_round(rank, shares))
             else:
-                self._send(rank, Decide(key[0], coordinator, serial, commit, rest))
+                self._send(rank, Decide(key[0], coordinator, serial, commit, subtree))
 
     def _done(self, source: int, message: Done) -> None:
         heard = False
@@ -335,7 +336,7 @@ class Member:
             self._send(key[1], Done(key[0], tuple(gathering.said)))
 
     def _settle(self, op: Op) -> None:
-        """Nobody will tell what was decided: find out, or decide that nothing comes of it."""
+        """Settle an operation that lost its coordinator: read the decision, or decide to undo."""
         decided = self._records.settle(op, False)
         if decided is None:
             self._look_s = min(self._look_s, self._now_s + self._patience_s)

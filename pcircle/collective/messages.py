@@ -1,7 +1,7 @@
-"""What the ranks of a collective operation say to each other.
+"""The messages of a collective operation.
 
-An operation is named by its requester and a number of its own. Requests are bytes that only the
-store understands; so are values, what it answers to a question.
+An operation is identified by its requester and a number that the requester chose. Requests and
+values are bytes that only the store interprets.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import TypeAlias
 import msgspec
 
 Op: TypeAlias = tuple[int, int]
-"""An operation: its requester, and his number of it."""
+"""An operation, identified by its requester and the requester's number."""
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
-    """What is asked for.
+    """A requested operation.
 
-    Operations with the same `key` are done one after the other, as its `owner`, a rank, takes them.
-    `members` are the ranks that do it, the owner among them if it is to do a part. One that only
-    `asks` changes nothing. With `waits` the answer comes when all show what was done, else when it
-    is decided.
+    Operations with the same `key` are performed one after the other, in the order in which their
+    `owner`, a rank, receives them. `members` are the ranks that perform it, including the owner if
+    it takes part. With `asks` the operation is a query that changes nothing. With `waits` the
+    answer is sent when all members have made the change visible, otherwise when it is decided.
     """
 
     key: bytes
@@ -32,7 +32,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Said(msgspec.Struct, frozen=True, array_like=True):
-    """A member's answer: its value, or why it refuses."""
+    """A member's response: a value, or the reason for its refusal."""
 
     rank: int
     value: bytes = b""
@@ -40,16 +40,16 @@ class Said(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
-    """The requester to the owner: do this."""
+    """Sent by the requester to the owner: perform this operation."""
 
     op: Op
     request: Request
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
-    """Get ready, and have the `rest` get ready.
+    """Prepare the operation, and forward this message to the ranks in `rest`.
 
-    All operations of the coordinator before his number `settled` are over.
+    All operations of the coordinator with a serial number below `settled` have ended.
     """
 
     op: Op
@@ -61,14 +61,14 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
 
 
 class Votes(msgspec.Struct, frozen=True, array_like=True, tag="votes"):
-    """Of a member and its rest: whether all are ready."""
+    """Responses of a member and its subtree to `Prepare`."""
 
     op: Op
     said: tuple[Said, ...]
 
 
 class Decide(msgspec.Struct, frozen=True, array_like=True, tag="decide"):
-    """Show what was made ready, or undo it; have the `rest` do so."""
+    """Commit the prepared operation or undo it, and forward this message to the ranks in `rest`."""
 
     op: Op
     coordinator: int
@@ -78,17 +78,17 @@ class Decide(msgspec.Struct, frozen=True, array_like=True, tag="decide"):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
-    """Of a member and its rest: who could not do what was decided, and why."""
+    """Sent when a member and its subtree have obeyed `Decide`; lists the failures."""
 
     op: Op
     said: tuple[Said, ...]
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
-    """What became of an operation: nothing, or all of it.
+    """The outcome of an operation, which is performed completely or not at all.
 
-    `decided` is None where that is in doubt until the decision's record can be read. `said` has the
-    values of those who were asked, the refusals, and who is lost or late.
+    `decided` is None if the outcome is in doubt until the record of the decision can be read.
+    `said` contains the values of the members, their refusals, and the ranks that are lost or late.
     """
 
     op: Op
@@ -97,7 +97,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
 
 
 class Heard(msgspec.Struct, frozen=True, array_like=True, tag="heard"):
-    """The requester has its answer: it will not look for the decision any more."""
+    """The requester has its answer and will no longer look for the decision record."""
 
     op: Op
 

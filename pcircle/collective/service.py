@@ -1,8 +1,8 @@
-"""A member of collective operations on a transport: the only loop, and the only clock.
+"""A member of collective operations on a transport; the only loop and the only clock.
 
-A rank that serves calls `serve`, which ends when no rank wants anything any more. One that asks
-calls `do`, which serves the others until its own answer is there. What a store does is done in
-the loop: it should be as short as a change in a file system is.
+A rank that only serves calls `serve`, which returns when no rank has further requests. A rank that
+makes requests calls `do`, which serves other ranks until its own answer has arrived. The store's
+methods run in this loop and should be as short as a file system operation.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from pcircle.transport.contract import Delivery, Transport
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
-    """The sender asks for nothing any more; what it would end with."""
+    """The sender will make no more requests; `code` is its exit code."""
 
     code: int
 
 
 class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving"):
-    """The sender has nothing under way, and all have finished: it will not answer any more."""
+    """The sender has nothing in progress and all ranks have finished: it no longer answers."""
 
 
 class Recovered(msgspec.Struct, frozen=True, array_like=True, tag="recovered"):
-    """The sender has finished what an earlier job had left, but for so many operations."""
+    """The sender has completed the operations of an earlier job, except `left` of them."""
 
     left: int
 
 
 _Message: TypeAlias = Message | Finished | Leaving | Recovered
 
-# Room for so many operations of one rank in one job.
+# One rank performs at most 2**20 operations in one job.
 _NUMBER_BITS = 20
 
 
 def fresh_number() -> int:
-    """A number that no other job's operations have: random, with room behind it for this one's."""
+    """Return a random first operation number, so that no two jobs use the same numbers."""
     return int.from_bytes(os.urandom(5), "big") << _NUMBER_BITS
 
 
 class Service:
-    """One rank. `patience_s` is how long a coordinator waits for the others.
+    """One rank of collective operations. `patience_s` is how long a coordinator waits for members.
 
-    `lost` says of each rank that is, why.
+    `lost` maps each lost rank to the reason.
     """
 
     def __init__(
@@ -69,19 +69,19 @@ class Service:
         )
 
     def recover(self) -> int:
-        """With all ranks, finish what an earlier job has left; how many parts stay in doubt."""
+        """Complete an earlier job's operations, on all ranks; return the number left in doubt."""
         left = len(self._member.recover())
         self._tell_all(Recovered(left))
         self._until(lambda: self._all(set(self._recovered)))
         return sum(self._recovered.values())
 
     def do(self, request: Request, *, collective: bool = True) -> Answer:
-        """Have an operation done, and serve the others meanwhile."""
+        """Request an operation and return its answer, serving other ranks meanwhile."""
         (answer,) = self.do_all([request], collective=collective)
         return answer
 
     def do_all(self, requests: Sequence[Request], *, collective: bool = True) -> list[Answer]:
-        """Have operations done, all at once; their answers, in the same order."""
+        """Request several operations at once and return their answers in the same order."""
         ask, now_s = self._member.request, time.monotonic()
         ops = [ask(request, now_s, collective=collective) for request in requests]
         self._take()
@@ -89,22 +89,22 @@ class Service:
         return [self._answers.pop(op) for op in ops]
 
     def serve(self, code: int = 0) -> int:
-        """Do what others ask for, until all have finished or are lost; the greatest code."""
+        """Serve other ranks until all have finished or are lost; return the greatest exit code."""
         self._tell_all(Finished(code))
         self._until(lambda: self._all(set(self._finished)) and self._member.is_idle)
         self._tell_all(Leaving())
         self._until(lambda: self._all(self._left))
         return max(self._finished.values())
 
-    def _all(self, some: set[int]) -> bool:
-        return len(some | self.lost.keys()) == self._transport.size
+    def _all(self, ranks: set[int]) -> bool:
+        return len(ranks | self.lost.keys()) == self._transport.size
 
     def _until(self, reached: Callable[[], bool]) -> None:
         while not reached():
             self._turn(None)
 
     def step(self, timeout_s: float) -> None:
-        """Serve the others for one arrival, or so long."""
+        """Serve other ranks until a message arrives or the timeout has passed."""
         self._turn(timeout_s)
 
     def _turn(self, timeout_s: float | None) -> None:
@@ -128,7 +128,7 @@ class Service:
         elif isinstance(message, Leaving):
             self._left.add(source)
             if source != self._transport.rank:
-                self._member.lost(source, now_s)  # what it has left undecided is in doubt
+                self._member.lost(source, now_s)  # its undecided operations are in doubt
         elif isinstance(message, Recovered):
             self._recovered[source] = message.left
         else:

@@ -1,13 +1,14 @@
-"""What a collective operation is done to, and where its decision is recorded.
+"""The state that a collective operation changes, and the record of its decision.
 
-A `Store` is one rank's part of what all hold together. It does each change in two steps, so that
-the first can be undone: what is prepared survives the process and is seen by nobody.
+A `Store` is one rank's part of the shared state. It makes each change in two steps, so that the
+first can be undone: a prepared change survives the process, but is not visible.
 
-A decision is a file that exists or not, made at once and whole: whoever makes it first has
-decided. The coordinator does so when all are ready. If he is lost, those who wait for his word
-decide themselves that nothing comes of it, unless his decision is there: then they do what it says.
-So nobody waits for one who is dead, and no two act differently, as long as they reach the
-directory. Who can't reach it stays in doubt, shows nothing, and asks again when it is next started.
+A decision is a file that is created atomically with its content: the first rank to create it has
+decided. The coordinator does so when all members are ready. If it is lost, members that wait for
+the decision record an undo themselves, unless the coordinator's record exists; then they follow it.
+So no rank waits for a dead one, and no two ranks act differently, as long as they can reach the
+directory. A rank that cannot reach it remains in doubt, makes nothing visible, and checks again
+when it is next started.
 """
 
 from __future__ import annotations
@@ -24,40 +25,40 @@ _COMMIT, _UNDO = b"commit\n", b"undo\n"
 
 
 class Store(Protocol):
-    """One rank's part. `Refused`, or OSError, is why it takes no part in an operation."""
+    """One rank's part. Raises `Refused` or OSError to reject an operation."""
 
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
-        """Get ready to do it, whatever happens to this process; a value for the requester."""
+        """Prepare a change durably, even if this process dies; return a value for the requester."""
 
     def look(self, what: bytes) -> bytes:
-        """Answer a question, which changes nothing."""
+        """Answer a query, which changes nothing."""
 
     def commit(self, op: Op) -> None:
-        """Show what was prepared. Nothing if that was done before."""
+        """Make a prepared change visible, unless it is visible already."""
 
     def undo(self, op: Op) -> None:
-        """Forget what was prepared. Nothing if nothing was."""
+        """Discard a prepared change, if it exists."""
 
     def in_doubt(self) -> Iterable[Op]:
-        """What was prepared, and neither shown nor undone."""
+        """Return the operations that are prepared, but neither committed nor undone."""
 
 
 class Refused(Exception):
-    """A store takes no part in an operation; the text says why."""
+    """A store refuses an operation; the text is the reason."""
 
 
 class Records(Protocol):
-    """Where decisions are."""
+    """Storage of decisions."""
 
     def settle(self, op: Op, commit: bool) -> bool | None:
-        """Decide, unless it is decided: what stands then. None where that can't be found out."""
+        """Decide an operation unless it is decided; return the decision, or None if unknown."""
 
     def forget(self, op: Op) -> None:
-        """All have done what was decided."""
+        """Remove a decision that all members have followed."""
 
 
 class Directory:
-    """Decisions as files of a directory that all members reach."""
+    """Decisions as files in a directory that all members can reach."""
 
     def __init__(self, path: bytes) -> None:
         self._path = path
@@ -66,26 +67,26 @@ class Directory:
         return os.path.join(self._path, b"%d-%d" % op)
 
     def settle(self, op: Op, commit: bool) -> bool | None:
-        """See `Records`. The decision is on disk when this returns."""
+        """Decide like `Records.settle`; the decision is on disk when this returns."""
         name = self._name(op)
         stood = commits = False
-        with suppress(OSError):  # where nothing can be written another's decision may stand
+        with suppress(OSError):  # if writing fails, another rank's record may exist
             commits = self._decide(name, _COMMIT if commit else _UNDO) and commit
             stood = True
         try:
             with open(name, "rb") as file:
                 decided = file.read() == _COMMIT
-            self._sync()  # also where it is another's
+            self._sync()  # also if another rank wrote it
         except FileNotFoundError:
-            # Somebody has forgotten it since, as long as this rank asks only what came to nothing.
+            # Another rank has removed the record; without a commit by this rank it was an undo.
             return False if stood and not commits else None
         except OSError:
             return None
         return decided
 
     def _decide(self, name: bytes, decision: bytes) -> bool:
-        """Make the record; false if there is one. OSError."""
-        # A name of its own: who wrote into another's file might write into the record.
+        """Create the record; return False if it exists. OSError."""
+        # A unique name: writing into a shared temporary file could change the record.
         temporary = b"%b.%b" % (name, os.urandom(8).hex().encode())
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -111,6 +112,5 @@ class Directory:
             os.close(fd)
 
     def forget(self, op: Op) -> None:
-        """See `Records`."""
-        with suppress(OSError):  # it says what is so
+        with suppress(OSError):  # the record remains valid
             os.unlink(self._name(op))

@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, units, names, encodings, invariants, buffers."""
+"""The foundation of all packages: errors, units, names, encodings, invariants, buffers."""

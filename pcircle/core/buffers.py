@@ -1,19 +1,20 @@
-"""Memory for what is read: content of files, and messages.
+"""Memory to read into: file content and messages.
 
-A `bytearray` of 128 KiB or more begins 16 bytes into a page, because malloc takes it from the
-kernel by itself and puts its own head before it. Where the kernel copies by one instruction (`rep
-movsb`) that place costs: AMD EPYC was seen to copy at 1.6 GB/s to what begins 8 to 16 bytes into a
-page and at 6 GB/s elsewhere, and an Intel Xeon loses 5 to 15% where that is no multiple of 64 bytes
-(`docs/benchmarks.rst`; `python -m tests.benchmarks.alignment` measures it). So whoever reads takes
-memory from here, which begins with a page.
+A `bytearray` of 128 KiB or more begins 16 bytes into a page, because malloc allocates it with mmap
+and puts its own header first. Where the kernel copies with one instruction (`rep movsb`), that
+offset costs: an AMD EPYC copied at 1.6 GB/s to addresses 8 to 16 bytes into a page and at 6 GB/s
+elsewhere, and an Intel Xeon loses 5 to 15% where the offset is not a multiple of 64 bytes
+(`docs/benchmarks.rst`; `python -m tests.benchmarks.alignment` measures it). Buffers from this
+module therefore begin at a page boundary.
 
-It is private to the process: what is forked gets a copy, and neither sees what the other reads.
-Nobody has to release it, it goes with the last view of it. Pages that were never touched take no
-memory; touching them for the first time costs far more than the place in a page, so take a buffer
-once and use it often. Messages, which come in all sizes and one at a time, go through a `Pool`.
+The memory is private to the process: a forked child gets a copy, and neither process sees data that
+the other reads. It needs no explicit release; it is freed with its last view. Pages that were never
+touched take no memory. Touching them for the first time costs far more than the alignment gains, so
+allocate a buffer once and reuse it. Messages, which have all sizes and arrive one at a time, use a
+`Pool`.
 
-What is to be a `bytes` object in the end is best read as one: its content begins 48 bytes into a
-page if it is large, and a buffer between would be one more copy.
+Data that ends up in a `bytes` object is best read as one: its content begins 48 bytes into a page
+if it is large, and an intermediate buffer would cost one more copy.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ _KEPT_BYTES = 8 << 20
 
 
 def anonymous(size: int) -> mmap.mmap:
-    """So many bytes of zeros that begin with a page. OSError if there is no memory."""
-    # Without these flags it would be shared with what is forked.
+    """Allocate `size` zero bytes that start at a page boundary. OSError if there is no memory."""
+    # Without these flags it would be shared with forked processes.
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def aligned(size: int) -> memoryview:
-    """As `anonymous`, to be read into and cut."""
+    """Return the memory of `anonymous` as a view that can be read into and sliced."""
     return memoryview(anonymous(size))
 
 
 class Pool:
-    """Buffers that are lent and given back, so that the next one has been touched. One thread's.
+    """Buffers that are lent and returned, so that later users get touched pages.
 
-    It keeps some megabytes at most. Small buffers are not worth it, and begin anywhere.
+    A pool keeps a few megabytes at most and belongs to one thread. Small buffers are not pooled or
+    aligned.
     """
 
     def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
@@ -48,7 +50,7 @@ class Pool:
         self._free: dict[int, list[mmap.mmap]] = {}
 
     def take(self, size: int) -> memoryview:
-        """A buffer of so many bytes, with anything in it. OSError if there is no memory."""
+        """Return a buffer of `size` bytes, not initialised. OSError if there is no memory."""
         if size < _SMALL_BYTES:
             return memoryview(bytearray(size))
         whole = 1 << (size - 1).bit_length()
@@ -59,9 +61,10 @@ class Pool:
         return memoryview(anonymous(whole))[:size]
 
     def give(self, buffer: memoryview) -> None:
-        """Give back what was taken; it, and what was cut from it, may not be used any more.
+        """Return a buffer to the pool; it and its slices may not be used afterwards.
 
-        What is not given back is released with its last view. ValueError if it was given before.
+        A buffer that is not returned is freed with its last view. ValueError if it was already
+        returned.
         """
         memory = buffer.obj
         buffer.release()

@@ -1,12 +1,12 @@
-"""Counters that are declared once: each is an annotation of a class, and all else follows from it.
+"""Sets of counters, each declared once as a class annotation.
 
     class Counts(Counting):
         files: int
         links: int
 
-Such counters are attributes in slots, as fast as those of any class, and begin with 0. What adds
-them up, sends them or keeps them goes by `names`, so that a new counter is one line. `weight`, the
-share of the work that is done, is beside them.
+Counters are attributes in slots, as fast as those of any class, and start at 0. Code that adds,
+sends or stores them iterates over `names`, so a new counter takes one line. In addition each set
+has a `weight`, the share of the work that is done.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ C = TypeVar("C", bound="Counting")
 
 
 class _Declared(type):
-    """Makes slots of annotations, and counters of those that are `int`."""
+    """A metaclass that makes slots of annotations, and counters of `int` annotations."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declared:
         annotated = namespace.get("__annotations__", {}).items()
@@ -30,7 +30,7 @@ class _Declared(type):
             if not text.removeprefix("typing.").startswith("ClassVar")
         }
         namespace["__slots__"] = tuple(kinds)
-        names = [each for base in bases for each in getattr(base, "names", ())]
+        names = [inherited for base in bases for inherited in getattr(base, "names", ())]
         names += [field for field, kind in kinds.items() if kind == "int"]
         namespace["names"] = tuple(names)
         namespace["row_of"] = staticmethod(_row_getter(names))
@@ -44,12 +44,12 @@ def _row_getter(names: list[str]) -> Callable[[Any], tuple[int, ...]]:
 
 
 class Counting(metaclass=_Declared):
-    """Counters, and the sums of such counters."""
+    """A set of counters that can be summed."""
 
     names: ClassVar[tuple[str, ...]]
-    """The counters, in the order of their declaration, those of base classes first."""
+    """The names of all counters in order of declaration, base classes first."""
     row_of: ClassVar[Callable[[Any], tuple[int, ...]]]
-    """The counts of such an object in a row, in this order."""
+    """Return the counts of an object with these attributes as a tuple, in the order of `names`."""
 
     weight: float
 
@@ -61,17 +61,17 @@ class Counting(metaclass=_Declared):
             setattr(self, name, count)
 
     def row(self) -> tuple[int, ...]:
-        """The counts in a row."""
+        """Return the counts as a tuple, in the order of `names`."""
         return type(self).row_of(self)
 
     @classmethod
     def of(cls: type[C], row: Iterable[int]) -> C:
-        """Counters of a row, as far as it goes."""
+        """Make a set from a row, which may be shorter than `names`."""
         return cls(**dict(zip(cls.names, row, strict=False)))
 
     @classmethod
     def total(cls: type[C], rows: Iterable[tuple[int, ...]]) -> C:
-        """The sums of rows. ValueError if these are not of the same counters."""
+        """Make a set of the sums of rows. ValueError if the rows differ in length."""
         return cls.of(map(sum, zip(*rows, strict=True)))
 
     def __eq__(self, other: object) -> bool:
@@ -80,5 +80,5 @@ class Counting(metaclass=_Declared):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={getattr(self, name)}" for name in self.names)
-        return f"{type(self).__name__}({told})"
+        counts = ", ".join(f"{name}={getattr(self, name)}" for name in self.names)
+        return f"{type(self).__name__}({counts})"

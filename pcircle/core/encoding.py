@@ -1,14 +1,14 @@
-"""Names as text that is the same bytes again, in every locale.
+"""Decode file names to text that encodes to the same bytes in every locale.
 
-A name is bytes. Python makes text of it by the locale's encoding, and in Big5, Big5-HKSCS, cp932
-and Johab the same text of two names, so that one of them would be taken for the other. In UTF-8
-all bytes come back as they were (bytes that are no characters travel as lone surrogates), and so
-nothing is done there. In any other locale every byte that is not ASCII travels that way: then
-`os.fsencode`, and every call that takes a path, gives the very bytes again, whatever the encoding.
+A name is bytes. Python decodes it with the encoding of the locale. Big5, Big5-HKSCS, cp932 and
+Johab decode different names to the same text, so that two files could be confused. UTF-8 restores
+all bytes (bytes that are not characters become lone surrogates), so nothing is done there. In any
+other locale every byte that is not ASCII becomes a lone surrogate: then `os.fsencode`, and every
+call that takes a path, restores the original bytes in any encoding.
 
-Text that Python itself has decoded (`sys.argv`, entries of a scan by descriptor) is not asked for
-in such a locale, but the bytes that it came from. What this is not: a way to show names, which is
-`pcircle.core.names`.
+In such a locale, text that Python itself has decoded (`sys.argv`, entries of a scan by descriptor)
+is replaced by a decoding of the original bytes. This module does not display names;
+`pcircle.core.names` does.
 """
 
 from __future__ import annotations
@@ -19,26 +19,29 @@ import sys
 from pcircle.core.errors import UsageError
 
 IS_EXACT = sys.getfilesystemencoding() == "utf-8"
-"""Whether Python's own text of a name is the same bytes again."""
+"""True if Python's own decoding of names can be reversed."""
 
 
 def text_of(name: bytes) -> str:
-    """A name as text, of which `os.fsencode` makes the same bytes."""
+    """Decode a name to text that `os.fsencode` encodes to the same bytes."""
     return os.fsdecode(name) if IS_EXACT else name.decode("ascii", "surrogateescape")
 
 
 def to_scan(directory_fd: int) -> int | bytes:
-    """What to give `os.scandir` for an open directory; with bytes, the entries' names are bytes."""
+    """Return what to pass to `os.scandir` for a directory; if bytes, entries have bytes names."""
     return directory_fd if IS_EXACT else b"/proc/self/fd/%d" % directory_fd
 
 
 def exact(name: str | bytes) -> str:
-    """The text of an entry's name, of a scan of `to_scan`."""
+    """Return the text of an entry's name, from a scan of the result of `to_scan`."""
     return name if isinstance(name, str) else text_of(name)
 
 
 def arguments() -> list[str]:
-    """The command line's arguments, each as `text_of` has it. UsageError if they are not known."""
+    """Return the arguments of the command line, decoded like `text_of`.
+
+    UsageError if the original bytes cannot be read.
+    """
     decoded = sys.argv[1:]
     # Others than the process was started with are given by a program, as to a library.
     if IS_EXACT or not decoded or decoded != sys.orig_argv[-len(decoded) :]:
@@ -63,7 +66,7 @@ def arguments() -> list[str]:
 
 
 def attributes(source: int | str | bytes, *, follow: bool = True) -> list[str]:
-    """The names of extended attributes, as text as of `text_of`. OSError as of `os.listxattr`."""
+    """Return the names of extended attributes, decoded like `text_of`. Errors of `os.listxattr`."""
     names = os.listxattr(source, follow_symlinks=follow)
     if IS_EXACT or all(name.isascii() for name in names):
         return names

@@ -1,14 +1,13 @@
-"""The ways in which a run ends other than well, one class each.
+"""Errors that end a job, one class for each cause.
 
-The idea: an exit code is a promise to the script that reads it, so each has one place where it
-is defined.  A class's ``exit_code`` is the process's exit code and its docstring is what that
-code means to a user; ``docs/exit-codes.rst`` is generated from here, and a test holds the two
-together.
+An exit code is a promise to the script that reads it, so each is defined in one place. A class's
+``exit_code`` is the exit code of the process, and its docstring explains that code to users:
+``docs/exit-codes.rst`` is generated from this module, and a test compares the two.
 
-What this is not: the record of a failed entry.  A file that could not be copied is data, counted
-and returned by the work that met it; only the *job* ends by exception.
+The failure of an entry is not an exception. A file that could not be copied is data, counted and
+returned by the code that processed it; only errors of the *job* are raised.
 
-A leaf of the package: it imports nothing of it.
+This module imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ numpy numpy
 rich rich
 xxhash xxhash"""
 REQUIRED_PACKAGES = dict(line.split() for line in _REQUIRED.splitlines())
-"""The packages that pip installs with this one, each with its module."""
+"""The packages that pip installs with this one, and their modules."""
 
 
 class PcircleError(Exception):
-    """The job can't end as asked.
+    """The job cannot end as requested.
 
-    The base of every error that ends a job.  ``str(error)`` is the message for the user, already
-    printable: names in it were escaped by whoever raised it.
+    The base of every error that ends a job. ``str(error)`` is the message for the user, already
+    printable: names in it were escaped where it was raised.
     """
 
     exit_code: ClassVar[int] = 70
@@ -108,7 +107,7 @@ class NoSpace(StoppedEarly):
 class RankLost(StoppedEarly):
     """A process of the job died.
 
-    It was killed, or lost its connection, and the job could not go on without it: its work
+    It was killed, or lost its connection, and the job could not continue without it: its work
     cannot be accounted for.
     """
 
@@ -118,15 +117,15 @@ class RankLost(StoppedEarly):
 
     @staticmethod
     def rank_in(reason: str) -> int | None:
-        """Which rank a job's reason to end says was lost; None: it says something else."""
-        word, _, rest = reason.partition(" ")
-        number, _, how = rest.partition(" ")
-        told = word == "rank" and number.isdigit() and how.startswith("was lost")
-        return int(number) if told else None
+        """Return the rank that a job's end reason reports as lost, or None."""
+        word, _, after_word = reason.partition(" ")
+        number, _, how = after_word.partition(" ")
+        is_rank_lost = word == "rank" and number.isdigit() and how.startswith("was lost")
+        return int(number) if is_rank_lost else None
 
     @classmethod
     def only(cls, reasons: Sequence[str]) -> tuple[int, ...]:
-        """The ranks that were lost, if a job has ended for nothing else."""
+        """Return the lost ranks if all reasons report a lost rank, otherwise an empty tuple."""
         lost = [rank for why in reasons if (rank := cls.rank_in(why)) is not None]
         return tuple(lost) if len(lost) == len(reasons) else ()
 
@@ -175,10 +174,10 @@ _PRECEDENCE = (
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The one exit code of a job whose parts ended with *codes*; 0 if there are none.
+    """Return the most severe of the exit codes of a job's parts; 0 if there are none.
 
-    A code that none of the classes names can't have come from here by intent (a process killed
-    from outside, an exit called by a library): it counts as a defect, never as success.
+    A code that is not defined here cannot be intended (a process was killed from outside, or a
+    library called exit): it counts as a defect, never as success.
     """
     seen = set(codes)
     if not seen.issubset(_PRECEDENCE):
@@ -192,16 +191,16 @@ _OF_FILE_SYSTEMS = frozenset(
 
 
 def operand_error(text: str, error: OSError) -> PcircleError:
-    """Return the error that ends a job of which an operand cannot be looked up.
+    """Return the error that ends a job if an operand cannot be looked up.
 
-    A wrong operand is refused. A file system that fails does not make the command wrong: it fails
-    the entry.
+    A wrong operand is a usage error. A failing file system does not make the command wrong: it
+    fails the entry.
     """
     return (EntriesFailed if error.errno in _OF_FILE_SYSTEMS else UsageError)(text)
 
 
 def error_of(code: int) -> type[PcircleError]:
-    """Return the error that ends a job with an exit code."""
+    """Return the class of the error that ends a job with an exit code."""
     kinds: tuple[type[PcircleError], ...] = (
         Terminated,
         Interrupted,
@@ -214,7 +213,7 @@ def error_of(code: int) -> type[PcircleError]:
 
 
 def package_problem(error: BaseException) -> str:
-    """Return what is wrong with a required package if an import failed for that reason, else "".
+    """Describe the problem if an import failed because of a required package, otherwise return "".
 
     All packages that are not installed are named at once.
     """

@@ -1,7 +1,7 @@
-"""What must hold inside the program, asked in a way that `python -O` does not take out.
+"""Checks of internal invariants that `python -O` does not remove.
 
-`assert` goes away there, and with it whatever it guarded. Each of these raises `Inconsistent` if it
-does not hold, which ends a job as a defect, with a report.
+`assert` is removed there, and with it the protection that it gave. The functions here raise
+`Inconsistent` if an invariant is violated, which ends the job as a defect, with a report.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ __all__ = ["Inconsistent", "require", "require_that", "require_type"]
 
 
 class Inconsistent(Exception):
-    """The program contradicts itself."""
+    """An internal invariant is violated."""
 
 
 def require_that(holds: bool, what: str) -> None:
-    """Go on only if something holds; `what` says what is wrong if it does not."""
+    """Raise Inconsistent with the message `what` unless `holds` is true."""
     if not holds:
         raise Inconsistent(what)
 
 
 def require(value: T | None) -> T:
-    """A value that is there wherever this is asked."""
+    """Return the value; raise Inconsistent if it is None."""
     if value is None:
         raise Inconsistent("a value is missing")
     return value
 
 
 def require_type(kind: type[T], value: Any) -> T:
-    """A value, which is of this kind wherever this is asked."""
+    """Return the value; raise Inconsistent if it is not an instance of `kind`."""
     if not isinstance(value, kind):
         raise Inconsistent(f"a {type(value).__name__} is where a {kind.__name__} should be")
     return value

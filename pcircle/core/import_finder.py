@@ -1,21 +1,21 @@
-"""Finds modules with two calls on files each, where Python makes six or more.
+"""Find modules with two calls on files each, where Python makes six or more.
 
-The idea: ten thousand ranks that start at once ask one shared file system for the same two hundred
-modules. For each, Python looks at the time of every folder on the way, twice at the source, opens
-what is compiled of it, and asks twice for its size. Here each folder is listed once, and one look
-at the source tells whether what is compiled is of it. So there is a look and an open. What is
-compiled stays Python's: it is checked as ever, and written where it is missing.
+Ten thousand ranks that start at once read the same two hundred modules from one shared file system.
+For each module Python looks up the time of every folder on the search path and looks up the source
+twice, opens the compiled file, and looks up its size twice. This finder lists each folder once, and
+one status call on the source shows whether the compiled file is current, so a status call and an
+open remain. Compiled files are still Python's: they are validated as usual, and written if missing.
 
-A command installs this for its own process (`pcircle.cli.startup`), ahead of Python's `PathFinder`;
-who imports the package as a library has Python's finders alone. These also decide whatever is not a
-plain file in a listed folder: namespace packages, archives, and files that were created after the
-listing, unless a later folder has one of that name.
+A command installs the finder for its own process (`pcircle.cli.startup`), ahead of Python's
+`PathFinder`; importing the package as a library leaves Python's finders alone. They also decide on
+everything that is not a plain file in a listed folder: namespace packages, archives, and files that
+were created after the listing, unless a later folder contains one of that name.
 
-While msgspec is imported, typing_extensions is not found: msgspec imports it if it is there, needs
-nothing of it from Python 3.11 on, and what it imports in its turn takes a tenth of the start. Other
-modules that are imported with msgspec, and hardly ever used, are read when they are (`_DEFERRED`).
+While msgspec is imported, typing_extensions is hidden: msgspec imports it if it is installed, needs
+nothing of it from Python 3.11 on, and its own imports take a tenth of the start. Other modules that
+are imported with msgspec, and rarely used, are loaded on first use (`_DEFERRED`).
 
-A leaf of the package: it imports nothing of it.
+This module imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["Finder", "install"]
 
 _OWN = f"{__package__.partition('.')[0]}."
 _READ_BYTES = 256 << 10
-# Each with the attributes that its importers use at once: uuid asks for the system.
+# The attributes that importers use at once: uuid queries the operating system.
 _DEFERRED: dict[str, dict[str, Any]] = {
     "msgspec.inspect": {},
     "msgspec.toml": {},
@@ -53,9 +53,10 @@ _DEFERRED: dict[str, dict[str, Any]] = {
 
 
 def install() -> None:
-    """Put the finder ahead of Python's, and take the interpreter's own folder off `sys.path`.
+    """Insert the finder before Python's, and remove the interpreter's own folder from `sys.path`.
 
-    A script installed beside the interpreter has that folder first there; it holds no modules.
+    That folder comes first for a script that is installed next to the interpreter, and has no
+    modules.
     """
     if sys.path and sys.path[0] == os.path.dirname(sys.executable):
         del sys.path[0]
@@ -64,7 +65,7 @@ def install() -> None:
 
 
 class Finder:
-    """Finds modules that are files in folders, as `importlib.PathFinder` does."""
+    """A meta path finder for modules that are files in folders, like `importlib.PathFinder`."""
 
     def __init__(self) -> None:
         self._listed: dict[str, frozenset[str] | None] = {}
@@ -72,9 +73,9 @@ class Finder:
     def find_spec(
         self, name: str, folders: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module of that name, in `sys.path` or in the folders of the package above it.
+        """Find a module in `sys.path`, or in the folders of its parent package.
 
-        None where another finder is to say what it is, or that there is none.
+        Return None to leave the decision to the next finder.
         """
         last = name.rpartition(".")[2]
         if name == "typing_extensions" and _is_for_msgspec():
@@ -102,11 +103,11 @@ class Finder:
         return None
 
     def invalidate_caches(self) -> None:
-        """Forget what was listed; for `importlib.invalidate_caches`."""
+        """Forget all listings; called by `importlib.invalidate_caches`."""
         self._listed.clear()
 
     def _names(self, folder: str) -> frozenset[str] | None:
-        """What is in a folder, nothing if it does not exist; None if it is something else."""
+        """Return the names in a folder, empty if it does not exist; None if it cannot be listed."""
         if folder not in self._listed:
             names = None
             if os.path.isabs(folder):
@@ -115,13 +116,13 @@ class Finder:
                 except FileNotFoundError:
                     names = frozenset()
                 except OSError:
-                    pass  # Python's finder says what it is: an archive, or what can't be read
+                    pass  # left to Python's finder: an archive, or unreadable
             self._listed[folder] = names
         return self._listed[folder]
 
 
 def _is_for_msgspec() -> bool:
-    """Whether a module is imported while msgspec is, which imports its part `json` later."""
+    """Return whether an import is made by msgspec, which imports its module `json` later."""
     is_begun = "msgspec" in sys.modules and "msgspec.json" not in sys.modules
     return is_begun and sys.version_info >= (3, 11)
 
@@ -136,7 +137,7 @@ def _source(name: str, path: str, inside: list[str] | None) -> ModuleSpec | None
 
 
 def _at(name: str, path: str, loader: Loader, inside: list[str] | None) -> ModuleSpec:
-    """As `importlib.util.spec_from_file_location`, without what its import takes."""
+    """Make a spec as `importlib.util.spec_from_file_location` does, without its slow import."""
     spec = ModuleSpec(name, loader, origin=path)
     spec.submodule_search_locations = inside
     spec.has_location = True
@@ -144,18 +145,18 @@ def _at(name: str, path: str, loader: Loader, inside: list[str] | None) -> Modul
 
 
 class _Loader(SourceFileLoader):
-    """Python's loader of source files, with what the finder has seen."""
+    """Python's loader of source files, with the status that the finder has already looked up."""
 
     def __init__(self, name: str, path: str, status: os.stat_result) -> None:
         super().__init__(name, path)
         self._status = status
 
     def path_stats(self, path: str) -> Mapping[str, float]:
-        """Time and size of the source."""
+        """Return the modification time and the size of the source."""
         return {"mtime": self._status.st_mtime, "size": self._status.st_size}
 
     def get_data(self, path: str) -> bytes:
-        """What is in a file, whose size nobody asks for."""
+        """Read a file without querying its size."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return b"".join(iter(lambda: os.read(fd, _READ_BYTES), b""))
@@ -177,7 +178,7 @@ class _DeferringLoader(_Loader):
 
 
 class _DeferredModule(ModuleType):
-    """A module that is read when an attribute is first missed in it."""
+    """A module that is read when an attribute that it lacks is first used."""
 
     def __getattr__(self, name: str) -> Any:
         with _READING:

@@ -1,14 +1,15 @@
-r"""Names of any bytes as text that is safe to print, and that still says which bytes they were.
+r"""Show names of arbitrary bytes as text that is safe to print and unambiguous.
 
-The idea: a file name is bytes chosen by whoever made the file.  Printed raw it can move the
-cursor, rewrite the line above, or (by bidirectional overrides) read as another name.  So whatever
-Unicode does not call printable is escaped: ``\xNN`` is always one byte, ``\uNNNN`` and
-``\UNNNNNNNN`` are always one character, ``\\`` is a backslash.  Two names never show the same.
+A file name consists of bytes that the creator of the file chose. Printed raw, it can move the
+cursor, overwrite the line above, or (by bidirectional overrides) look like a different name.
+Everything that Unicode does not consider printable is therefore escaped: ``\xNN`` is always one
+byte, ``\uNNNN`` and ``\UNNNNNNNN`` are always one character, ``\\`` is a backslash. Two different
+names are never shown alike.
 
-The cost is some 0.2 µs for a name of plain ASCII, which nearly all are; others are walked
+Plain ASCII, by far the most common case, takes some 0.2 µs per name; other names are processed
 character by character.
 
-What this is not: quoting for a shell, nor protection from names that merely look alike.
+This module does not quote for a shell, and does not protect from names that merely look alike.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["show"]
 
 
 def show(name: bytes) -> str:
-    r"""*name* (a name or a whole path) as printable, unambiguous text: ``b"a\n"`` is ``a\x0a``."""
+    r"""Return a name or a path as printable, unambiguous text: ``b"a\n"`` is shown as ``a\x0a``."""
     if name.isascii():
         text = name.decode("ascii")
         if text.isprintable() and "\\" not in text:

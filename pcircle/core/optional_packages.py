@@ -1,16 +1,17 @@
-"""Optional packages: tried by a child process before this one imports them.
+"""Optional packages, which a child process tries out before this process imports them.
 
-The idea: a compiled package can end the process that imports or uses it, without a message: by
-SIGILL where its wheel was built for newer processors, by SIGSEGV where a library does not fit.  A
-job must not end like that, least of all with its results, hours later.  So when an option asks for
-an optional package, a child process uses it first, as the caller will, before any work.
+A compiled package can end the process that imports or uses it without a message: by SIGILL where
+its wheel was built for newer processors, by SIGSEGV where a library does not fit. A job must not
+end like that, least of all hours later with its results. When an option needs an optional package,
+a child process therefore uses the package first, in the same way as the caller will, before any
+work starts.
 
-What this is not: for what is always needed.  The dependencies must run on old processors (the tests
-see to that), and ctypes and sqlite3 come with Python.  Nor for MPI, which is imported only where a
-launcher or ``--transport`` asks for it: a child of a rank must not load it a second time, and the
-launcher says by which signal a rank ended.
+This is not for required packages: they must run on old processors, which the tests verify, and
+ctypes and sqlite3 are part of Python. It is not for MPI either, which is imported only where a
+launcher or ``--transport`` requests it: a child of a rank must not load it a second time, and the
+launcher reports the signal that ended a rank.
 
-A leaf of the package: it imports nothing of it.
+This module imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 __all__ = ["load", "try_out"]
 
-# The same modules as here, and no core file of what crashes.
+# The same modules as here, and no core file if it crashes.
 _SETUP = """
 import sys
 sys.path[:] = sys.argv[1:]
@@ -32,7 +33,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def load(package: str, trial: str) -> Any:
-    """Return a package's module after a child process has survived `trial`.  ImportError."""
+    """Import a package after a child process has survived `trial`. ImportError otherwise."""
     from importlib import import_module
 
     try_out(package, trial)
@@ -40,10 +41,10 @@ def load(package: str, trial: str) -> Any:
 
 
 def try_out(package: str, trial: str) -> None:
-    """Find out whether a package can be used: ModuleNotFoundError if it is not installed.
+    """Check that a package can be used; ModuleNotFoundError if it is not installed.
 
-    `trial` is a program that uses it as the caller will.  ImportError says why it can't be used;
-    each package is tried once.
+    `trial` is a program that uses the package as the caller will. The ImportError that is raised if
+    it fails has the reason. Each package is tried once.
     """
     problem = _problem(package, trial)
     if problem is None:
@@ -54,8 +55,8 @@ def try_out(package: str, trial: str) -> None:
 
 @cache
 def _problem(package: str, trial: str) -> str | None:
-    """Why a package can't be used, nothing if it can; None if it is not installed."""
-    import subprocess  # only now, as importlib: hardly a job asks for an optional package
+    """Return why a package cannot be used, or "" if it can; None if it is not installed."""
+    import subprocess  # imported late: few jobs request an optional package
     from importlib.util import find_spec
 
     if find_spec(package) is None:

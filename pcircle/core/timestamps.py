@@ -1,11 +1,11 @@
-"""Times of files: seconds and nanoseconds apart, and as text for any year.
+"""Times of files: seconds and nanoseconds, and formatting for any year.
 
 A Linux file system stores 64 bits of seconds. The same time in nanoseconds needs 94 bits: Python's
-integers hold it, but messages, packed records and most readers of JSON do not. Whatever leaves a
-process therefore carries a `Timestamp`.
+integers hold it, but messages, packed records and most JSON parsers do not. Times that leave a
+process are therefore sent as a `Timestamp`.
 
-`time.strftime` fails for the last 1,900 years that the C library's calendar has, and pads years
-unlike ls. `format_time` covers every year that `time.localtime` can represent.
+`time.strftime` fails for the last 1,900 years of the C library's calendar, and pads years
+differently from ls. `format_time` covers every year that `time.localtime` can represent.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Timestamp(NamedTuple):
 
     @property
     def ns(self) -> int:
-        """The time in nanoseconds."""
+        """Return the time in nanoseconds."""
         return self.seconds * NS_PER_S + self.nanoseconds
 
 
 def timestamp(time_ns: int) -> Timestamp:
-    """Split a time in nanoseconds."""
+    """Convert a time in nanoseconds to a `Timestamp`."""
     return Timestamp(*divmod(time_ns, NS_PER_S))
 
 
 def format_time(pattern: str, second: int, *, padded: bool) -> str:
-    """Format a time in the local time zone. OverflowError or OSError if no calendar has its year.
+    """Format a time in the local time zone. OverflowError or OSError if the year is out of range.
 
     Years are `padded` to four digits, as in ls, or formatted as by the C library, as in find.
     """

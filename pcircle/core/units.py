@@ -1,14 +1,12 @@
-"""Sizes, durations, rates and counts: read from a command line, shown in a report.
+"""Parse sizes, durations, rates and counts of a command line, and format them for a report.
 
-The idea: one reading of ``64k`` in every option of every tool, and one way to show it back.
-Sizes follow GNU coreutils (``k`` and ``KiB`` are 1024, ``kB`` is 1000), except that case never
-matters.  All of it is integer arithmetic where it can be, so no byte count is rounded on its way
-through a float, and what is shown never reads ``1024.0 KiB``.
+Every option of every tool reads ``64k`` the same way, and every report shows it the same way. Sizes
+follow GNU coreutils (``k`` and ``KiB`` are 1024, ``kB`` is 1000), except that case never matters.
+The arithmetic uses integers where possible, so no byte count is rounded by a conversion to float,
+and no result reads ``1024.0 KiB``.
 
-What this is not: a place that knows of options or exit codes.  A text that can't be read is a
-``ValueError`` that quotes it; the caller says which option it came from.
-
-A leaf of the package: it imports nothing of it.
+This module does not know options or exit codes. Invalid text raises a ``ValueError`` that quotes
+it; the caller adds the name of the option. It imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -41,10 +39,10 @@ _DAY_S = 86400
 
 
 def parse_size(text: str) -> int:
-    """The bytes that *text* names: ``4096``, ``64k`` or ``1.5GiB`` (binary), ``2GB`` (decimal).
+    """Parse a size in bytes: ``4096``, ``64k`` or ``1.5GiB`` (binary), ``2GB`` (decimal).
 
-    A fraction is taken exactly and rounded down to a whole byte.  ValueError quotes what can't be
-    read, and refuses what no file can be (2**63 and more).
+    A fraction is evaluated exactly and rounded down to a whole byte. ValueError if the text is
+    invalid or exceeds the size of any file (2**63 and more).
     """
     match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if match is None:
@@ -59,14 +57,14 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """*size_bytes* with one decimal in the largest binary unit that fits: ``1.5 GiB``, ``12 B``."""
+    """Format a size with one decimal in the largest fitting binary unit: ``1.5 GiB``, ``12 B``."""
     if size_bytes < 0:
         return "-" + format_size(-size_bytes)
     if size_bytes < 1024:
         return f"{size_bytes} B"
     power = min((size_bytes.bit_length() - 1) // 10, len(_SIZE_UNITS) - 1)
     tenths = _tenths(size_bytes, power)
-    # 1023.95 KiB would read 1024.0 KiB: the next unit says it better.
+    # 1023.95 KiB would be shown as 1024.0 KiB: use the next unit.
     if tenths >= 10240 and power < len(_SIZE_UNITS) - 1:
         power += 1
         tenths = _tenths(size_bytes, power)
@@ -74,16 +72,16 @@ def format_size(size_bytes: int) -> str:
 
 
 def _tenths(size_bytes: int, power: int) -> int:
-    """*size_bytes* in tenths of 1024 ** *power* bytes, rounded half up."""
+    """Return a size in tenths of 1024 ** *power* bytes, rounded half up."""
     unit_bytes = 1 << (10 * power)
     return (size_bytes * 20 + unit_bytes) // (2 * unit_bytes)
 
 
 def parse_duration(text: str) -> float:
-    """The seconds that *text* names: ``30``, ``0.5s``, ``250ms``, ``5m``, ``1h30m``, ``2d``.
+    """Parse a duration in seconds: ``30``, ``0.5s``, ``250ms``, ``5m``, ``1h30m``, ``2d``.
 
-    Without a unit it is seconds.  ValueError quotes what can't be read; zero is a duration, and
-    whether it makes sense is the caller's to say.
+    The default unit is seconds. ValueError if the text is invalid. Zero is accepted; the caller
+    decides whether it makes sense.
     """
     stripped = text.strip()
     if re.fullmatch(_PLAIN_SECONDS, stripped):
@@ -97,9 +95,9 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(duration_s: float) -> str:
-    """*duration_s* seconds to some three digits: ``0.21s``, ``12.3s``, ``5m03s``, ``3d04h``.
+    """Format a duration to about three digits: ``0.21s``, ``12.3s``, ``5m03s``, ``3d04h``.
 
-    :func:`parse_duration` reads it back.  What is not finite is ``?``, as nobody knows it.
+    `parse_duration` accepts the result. An infinite or undefined duration is shown as ``?``.
     """
     if not math.isfinite(duration_s):
         return "?"
@@ -121,17 +119,17 @@ def format_duration(duration_s: float) -> str:
 
 
 def format_rate(rate_bytes_s: float) -> str:
-    """*rate_bytes_s* bytes per second: ``372.1 MiB/s``; ``?`` for what is not finite."""
+    """Format a rate in bytes per second: ``372.1 MiB/s``; ``?`` if it is not finite."""
     if not math.isfinite(rate_bytes_s):
         return "?"
     return f"{format_size(round(rate_bytes_s))}/s"
 
 
 def format_count(count: int) -> str:
-    """*count* with its thousands apart: ``1,234,567``."""
+    """Format a count with thousands separators: ``1,234,567``."""
     return f"{count:,}"
 
 
 def plural(count: int, one: str, many: str) -> str:
-    """A number of things, in words."""
+    """Format a count with its noun, in the singular or plural."""
     return f"{format_count(count)} {one if count == 1 else many}"

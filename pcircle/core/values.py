@@ -1,4 +1,4 @@
-"""What the values of options mean: numbers, sizes, durations. UsageError if nothing."""
+"""Parse values of options: numbers, sizes, durations. UsageError if invalid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_DIGITS = 30  # int() has a limit of its own
 
 
 def number(option: str, text: str, parse: Callable[[str], float]) -> float:
-    """A number, as `parse` has it."""
+    """Return the number that `parse` reads from the text. UsageError if it is invalid."""
     try:
         return parse(text)
     except ValueError as error:
@@ -25,7 +25,7 @@ def number(option: str, text: str, parse: Callable[[str], float]) -> float:
 
 
 def interval_s(option: str, text: str) -> float:
-    """A time in seconds greater than 0."""
+    """Return a time in seconds greater than 0."""
     found = number(option, text, parse_duration)
     if not 0 < found < math.inf:
         raise invalid(option, text, "must be greater than 0")
@@ -33,17 +33,17 @@ def interval_s(option: str, text: str) -> float:
 
 
 def number_of_jobs(text: str) -> int:
-    """The value of --jobs."""
+    """Return the value of --jobs."""
     return positive("--jobs", text)
 
 
 def number_of_threads(text: str) -> int:
-    """The value of --threads."""
+    """Return the value of --threads."""
     return positive("--threads", text, MAX_THREADS)
 
 
 def positive(option: str, text: str, most: int | None = None) -> int:
-    """A whole number of at least 1, and at most *most*."""
+    """Return a whole number from 1 to *most*."""
     if not text.isdecimal() or int(text[:_MAX_DIGITS]) < 1:
         raise invalid(option, text, "must be a positive integer")
     if len(text) > _MAX_DIGITS or (most is not None and int(text) > most):
@@ -53,7 +53,7 @@ def positive(option: str, text: str, most: int | None = None) -> int:
 
 
 def parse_number(text: str) -> float:
-    """Any number. ValueError quotes what is none."""
+    """Parse any number. ValueError quotes text that is not a number."""
     try:
         return float(text)
     except ValueError:
@@ -61,7 +61,7 @@ def parse_number(text: str) -> float:
 
 
 def chunk_bytes(text: str) -> int:
-    """The value of --chunksize, a multiple of 4 MiB."""
+    """Return the value of --chunksize, a multiple of 4 MiB."""
     size = number("--chunksize", text, parse_size)
     if size < 1:
         raise invalid("--chunksize", text, "must be at least 1 byte")
@@ -69,7 +69,7 @@ def chunk_bytes(text: str) -> int:
 
 
 def invalid(option: str, text: str, expected: str) -> UsageError:
-    """The error for a value of an option that is not as expected."""
+    """Return the error for an invalid value of an option."""
     return UsageError(f"{option}: invalid value {_quoted(text)}: {expected}")
 
 

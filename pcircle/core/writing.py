@@ -1,8 +1,8 @@
-"""Writing all of it: what everybody uses who writes to a descriptor.
+"""Complete writes to file descriptors.
 
-A kernel may take less than it is given, and the rest is written by another call. A file system's
-server may even take nothing, and give no reason: to try again might have no end, and to go on would
-lose what was to be written, so that is an error.
+A kernel may write less than it was given, so the remainder needs another call. The server of a
+network file system may even write nothing without reporting an error. Retrying might never end, and
+ignoring it would lose data, so that is treated as an error here.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = [
 
 
 def left(data: Any, written: int) -> memoryview:
-    """What is still to be written when a call has taken so many bytes. OSError if none were."""
+    """Return the data that a call which wrote `written` bytes left. OSError if it wrote none."""
     if not written:
         raise OSError(errno.ENOSPC, "no more data could be written")
     return memoryview(data).cast("B")[written:]
 
 
 def write_all(fd: int, data: Any) -> int:
-    """Write all of a buffer at the file's position; how many bytes. OSError."""
+    """Write a whole buffer at the current position and return its size. OSError."""
     size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
     written = os.write(fd, data)
     missing = size - written
@@ -45,7 +45,7 @@ def write_all(fd: int, data: Any) -> int:
 
 
 def write_at(fd: int, data: Any, offset: int) -> int:
-    """Write all of a buffer at an offset; how many bytes. OSError."""
+    """Write a whole buffer at an offset and return its size. OSError."""
     size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
     written = os.pwrite(fd, data, offset)
     missing = size - written
@@ -58,7 +58,7 @@ def write_at(fd: int, data: Any, offset: int) -> int:
 
 
 class WholeFile(io.FileIO):
-    """A file under a buffered writer, which would try again for ever where nothing is taken."""
+    """A raw file for buffered writers, which would retry forever if nothing were written."""
 
     def write(self, data: Any) -> int:
         written = super().write(data)
@@ -68,7 +68,7 @@ class WholeFile(io.FileIO):
 
 
 def discard(file: IO[Any]) -> None:
-    """Close a temporary file that nobody reads any more, whatever it still has to write."""
+    """Close a temporary file that is no longer needed, ignoring errors of pending writes."""
     with suppress(OSError):
         file.close()
 
@@ -84,19 +84,19 @@ def close_new(fd: int, path: bytes) -> None:
 
 
 def is_left(error: OSError) -> bool:
-    """Whether the reader of a pipe has gone, as head does when it has what it wanted."""
+    """Return whether the reader of a pipe has gone, such as `head` once it has enough lines."""
     return error.errno == errno.EPIPE
 
 
 def write_stream(stream: IO[Any] | None, data: bytes) -> None:
-    """Write a result to a standard stream, past its buffer. OSError.
+    """Write a result to a standard stream, bypassing its buffer. OSError.
 
-    The stream is None where the process was started without the descriptor. One without a
-    descriptor (StringIO, a notebook's) is written as it is.
+    The stream is None if the process was started without that descriptor. A stream without a
+    descriptor (StringIO, or a notebook's) is written to directly.
     """
     if stream is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    stream.flush()  # what others printed to it comes first
+    stream.flush()  # text printed earlier comes first
     try:
         fd = stream.fileno()
     except io.UnsupportedOperation:

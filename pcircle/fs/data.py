@@ -1,17 +1,17 @@
-"""Moving the bytes of a file: ranges, holes, and the cheapest way that works.
+"""Copy the data of a file: ranges, holes, and the cheapest method that works.
 
-Four ways, tried in this order for each pair of file systems:
+Four methods, tried in this order for each pair of file systems:
 
 - *clone* (FICLONE, FICLONERANGE): the target shares the source's blocks until
   one of them is written to. Costs one call, whatever the size.
-- `copy_file_range`: the kernel moves the bytes, or a server by itself. On
-  XFS and btrfs it clones as well, so it is not for those who want no clones.
+- `copy_file_range`: the kernel or the server copies the bytes. On XFS and
+  btrfs it clones as well, so it is not used where clones are not wanted.
 - `sendfile`: within the kernel, also between file systems of different kinds.
-- reading and writing through a buffer: works everywhere and has the last word.
+- reading and writing through a buffer: works everywhere and is tried last.
 
 Measured on Linux 6.18, two cores, dense files in the page cache, medians of
 interleaved runs in milliseconds (XFS on a loop device; with cloning,
-copy_file_range takes 0.02, 0.02 and 0.1 there, so what is shown is without):
+copy_file_range takes 0.02, 0.02 and 0.1 there; the table is without):
 
     file      on      copy_file_range  sendfile  256 KiB  512 KiB  1 MiB
     256 KiB   tmpfs   0.068            0.065     0.075    0.077    0.074
@@ -23,22 +23,23 @@ copy_file_range takes 0.02, 0.02 and 0.1 there, so what is shown is without):
     2 MiB     both    -                0.39      0.45     0.45     0.51
     256 MiB   both    -                84        97       100      97
 
-(`both` is from tmpfs to XFS, where copy_file_range is refused.)
+(`both` is from tmpfs to XFS, where copy_file_range fails.)
 
-So the kernel's ways come before the buffer, and the buffer is 512 KiB: a
+So the kernel's methods come before the buffer, and the buffer is 512 KiB: a
 larger one gains nothing and mostly loses, because it leaves the processor's
 cache.
 
-A way that a pair of file systems can't go (EXDEV, EOPNOTSUPP, ENOSYS, ENOTTY)
-is not tried again for that pair; what is refused for any other reason may be
-one file's matter (EINVAL for one that is open for appending or, on btrfs,
-without checksums; EPERM for a sealed one) and is tried again with the next
-file. A way that moves nothing and does not say why, as files of /proc do, is
-followed by the next one: only a read that gives nothing means the end.
+A method that a pair of file systems does not support (EXDEV, EOPNOTSUPP, ENOSYS,
+ENOTTY) is not tried again for that pair. Any other error may concern a single
+file (EINVAL for a file that is open for appending or, on btrfs, without
+checksums; EPERM for a sealed file), so the method is tried again with the next
+file. If a method copies nothing and reports no error, as for files of /proc, the
+next method is tried: only an empty read means the end.
 
 Holes are found by SEEK_DATA and are never written, so they stay holes. Where the
 file system is not known to report them correctly (`pcircle.fs.file_system`) the
-whole file is read. What is not written must read as zeros: targets are new files.
+whole file is read. Ranges that are not written must read as zeros: targets are new
+files.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _FICLONE = 0x40049409
 _FICLONERANGE = 0x4020940D
 
 _NOT_THIS_PAIR = frozenset((errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY))
-# That a disk is full or broken is not to be asked again in another way.
+# Errors of a full or broken disk: no other method is tried after them.
 _FINAL = frozenset(
     (
         errno.EIO,
@@ -87,11 +88,11 @@ _FINAL = frozenset(
     )
 )
 _ZEROS = bytes(BLOCK_BYTES)
-# Of these a file without blocks is only sparse, or in its inode: none has an archive behind it.
+# File systems without archives: a file without blocks is sparse, or stored in its inode.
 _UNTIERED = frozenset(
     b"tmpfs devtmpfs ramfs ext2 ext3 ext4 xfs btrfs bcachefs f2fs zfs overlay vfat exfat".split()
 )
-_INLINE_BYTES = 64 << 10  # so much is kept in inodes or as less than a block, GPFS has 4 KiB
+_INLINE_BYTES = 64 << 10  # an upper bound of data in inodes or fragments; GPFS has 4 KiB
 
 
 def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
@@ -169,7 +170,7 @@ def send_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
 
 
 def ways_of(reflink: When, sparse: When) -> tuple[Way, ...]:
-    """Return the methods that such a copy may try before it reads and writes."""
+    """Return the methods that a copy may try before it reads and writes."""
     if sparse == "always":
         return ()  # zeros are found by looking at them
     if sparse == "never" or reflink == "never":
@@ -245,8 +246,8 @@ class Mover:
                 done += self._go(way, left, source_fd, target_fd, offset + done, length - done)
                 if done == length:
                     return done
-        rest = source_fd, target_fd, offset + done, length - done
-        return done + self._through_buffer(*rest, digs=digs)
+        remaining = source_fd, target_fd, offset + done, length - done
+        return done + self._through_buffer(*remaining, digs=digs)
 
     def _left_to(self, pair: Pair) -> list[Way]:
         left = self._left.get(pair)
@@ -269,7 +270,7 @@ class Mover:
                     left.remove(way)
                 break
             if not count:
-                # The source's end; or one of the file systems that can't and don't say so.
+                # The end of the source, or a file system that fails without an error.
                 break
             done += count
         return done
@@ -321,10 +322,10 @@ class Tiers:
     def is_offline(self, name: bytes, directory_fd: int | None, status: Any) -> bool:
         """Return whether the data of a file must be fetched before it can be read.
 
-        Without a directory the name is a path. On Lustre the layout tells it, and at most one block
-        of a released file. Elsewhere, if an archive may be behind the file system, a file counts as
-        offline if it has no blocks, and more bytes than fit into an inode. So does a file that is
-        one hole.
+        Without a directory the name is a path. On Lustre this depends on the layout, and a released
+        file has at most one block. Elsewhere, if an archive may be behind the file system, a file
+        counts as offline if it has no blocks, and more bytes than fit into an inode. A file that is
+        one hole counts as well.
         """
         if not stat.S_ISREG(status.st_mode) or not status.st_size or status.st_blocks > 1:
             return False
@@ -361,7 +362,7 @@ class Recalling(Protocol):
 
 
 class Recalls:
-    """Counts offline files before they are read, on one thread; `tell` is called for the first.
+    """Count offline files before they are read, on one thread; `tell` is called for the first.
 
     It receives the root and the path. `place` has root and path of the current directory.
     """
@@ -378,7 +379,7 @@ class Recalls:
         try:
             device = os.fstat(directory_fd).st_dev
         except OSError:
-            return True  # what is wrong is said of each file
+            return True  # errors are reported for each file
         return self._tiers.may_have(device)
 
     def see(self, name: bytes, directory_fd: int | None, status: Any) -> None:

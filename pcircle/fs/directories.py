@@ -1,9 +1,9 @@
 """Leased directory descriptors, through which every path below a root is accessed.
 
 The kernel does not accept paths longer than PATH_MAX, and a path that is resolved from the top each
-time can be redirected by anybody who may rename one of its parts. So a directory is opened once,
-component by component from the nearest open ancestor, never through a symbolic link, and entries
-are accessed relative to its descriptor.
+time can be redirected by any user who may rename one of its components. So a directory is opened
+once, component by component from the nearest open ancestor, never through a symbolic link, and
+entries are accessed relative to its descriptor.
 
 Descriptors are kept in an LRU cache. Each use is a *lease*: eviction closes a descriptor only after
 its last lease has ended. Closing it at once would free its number for the next `open`, and a late
@@ -41,7 +41,7 @@ HOLDER = b"."
 _MAX_KEPT = 1024
 _FOR_OTHERS = 64  # descriptors that the rest of the process needs
 _EACH_OF_MANY = 4  # directories that a thread keeps which is not the first of its process
-_OF_A_THREAD = 8  # descriptors that one needs besides: files, what it reads of directories
+_OF_A_THREAD = 8  # other descriptors of a thread: files, and directories being read
 _MAX_AT_ONCE = 32  # small directories that a thread reads together
 _NEW_THREADS = 2  # that may begin meanwhile
 
@@ -127,8 +127,8 @@ class Directories:
     called with each opened directory, and its status. With `careful` the paths to the roots lead
     through no link that another user could have made; with `written` none is on procfs, sysfs or
     devtmpfs either; with `linkless` they lead through no link at all: Untrusted. `below` opens a
-    directory in another one, see `pcircle.fs.openat2`, and `unlock` may make one readable by a
-    descriptor for its path alone; it returns whether it has. The status is that of before. With
+    directory within its parent, see `pcircle.fs.openat2`, and `unlock` may make one readable by a
+    descriptor for its path alone; it returns whether it has. The status is from before that. With
     `no_atime` reading a directory keeps its access time, where the system permits it; `below` must
     do so itself.
     """
@@ -160,7 +160,7 @@ class Directories:
         self._no_follow = 0 if follow else os.O_NOFOLLOW
         self._lock = threading.RLock()
         self._open: LRU[tuple[int, bytes], _Open] = LRU(capacity, callback=self._evicted)
-        # Of a directory one that is in it, and open: by this it is found without its path.
+        # Maps a directory to an open subdirectory, from which it is reached without its path.
         self._below: dict[tuple[int, bytes], bytes] = {}
 
     def lease(
@@ -268,7 +268,7 @@ class Directories:
         if root != _AS_GIVEN and path not in (b"", HOLDER):
             above, _, name = path.rpartition(b"/")
             self._below[root, above] = name
-        opened.leases += 1  # a capacity of one must not close what is just being added
+        opened.leases += 1  # a capacity of one must not close the new entry
         self._open[root, path] = opened
         opened.leases -= 1
 
@@ -312,7 +312,7 @@ class Directories:
         base = self._bases[root]
         # Roots that lie in one directory share it.
         key = (_AS_GIVEN, base.holder)
-        # What a root is only named in is nobody's to change.
+        # The parents of a root are not part of the tree: leave them unchanged.
         kept_locked = bool(base.name)
         holder = self._open.get(key) or self._opened(key, base.holder, None, locked=kept_locked)
         if path == HOLDER or not base.name:
@@ -329,7 +329,7 @@ class Directories:
     def _opened(
         self, key: tuple[int, bytes], name: bytes, dir_fd: int | None, *, locked: bool = False
     ) -> _Open:
-        """Open and cache a directory; within another one, never through a link unless permitted."""
+        """Open and cache a directory; below its parent, never through a link unless permitted."""
         follow = 0 if dir_fd is None else self._no_follow
         opened = self._open_at(name, dir_fd, follow, locked=locked)
         self._add(*key, opened)

@@ -49,7 +49,7 @@ class Changed(Trouble):
 
 
 class trying:
-    """Names the operation for an OSError that leaves the block; inner blocks are more specific.
+    """Name the operation for an OSError that leaves the block; inner blocks are more specific.
 
     `tried` reads it from the error, so no code needs to remember it.
     """
@@ -74,7 +74,7 @@ def had_tried(error: OSError, what: str) -> None:
 
 
 def tried(error: OSError, otherwise: str) -> str:
-    """Return the operation that failed with this error; `otherwise` if unknown."""
+    """Return the operation that failed with this error, or `otherwise` if unknown."""
     what: str = getattr(error, _TRIED, otherwise)
     return what
 
@@ -85,7 +85,7 @@ def told(error: OSError) -> tuple[int | None, str]:
 
 
 def kind_of(error: OSError) -> str:
-    """Return the kind of a failure without an error number; else an empty text."""
+    """Return the kind of a failure without an error number, otherwise an empty text."""
     return error.kind if isinstance(error, Trouble | Untrusted) else ""
 
 

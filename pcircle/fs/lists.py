@@ -1,14 +1,14 @@
-"""Lists of paths below a root, which restrict a job to them.
+"""Lists of paths below a root, to which a job is restricted.
 
-A list may name millions of paths, in any order. Rank 0 sorts it, in bounded memory, into a file,
-where everything below a directory is contiguous. So the item of a directory only needs the
-beginning and the end of its part. Items with such a range are for rank 0, which has the file; it
-processes the few directories with large parts, and divides the rest into portions that carry their
-own text, for any rank.
+A list may name millions of paths, in any order. Rank 0 sorts it, in bounded memory, into a file in
+which everything below a directory is contiguous. So the item of a directory only needs the
+beginning and the end of its part. Items with a range of the file are for rank 0, which has the
+file; it processes the few directories with large parts, and divides the remaining ones into
+portions that carry their own text, for any rank.
 
-In that file a path consists of its components, separated by NUL, and a slash ends it: neither
-occurs in a name, and sorting bytes sorts the tree. One more NUL at the end means: with everything
-below, should it be a directory. Two mean that it must be a directory, and three both.
+In that file a path consists of its components, separated by NUL, and ends with a slash: neither
+occurs in a name, and sorting bytes sorts the tree. One more NUL at the end means that everything
+below is selected if it is a directory. Two mean that it must be a directory, and three both.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class Lists:
 
     def of(self, root: int) -> Lists:
         """Return the lists restricted to one root."""
-        some = Lists.__new__(Lists)
+        restricted = Lists.__new__(Lists)
         parts = [part for part in self.parts if part.root == root]
-        vars(some).update(vars(self), parts=parts)
-        return some
+        vars(restricted).update(vars(self), parts=parts)
+        return restricted
 
     def close(self) -> None:
-        """Release the space of the lists, which are not read any more."""
+        """Release the space of the lists, which may not be read afterwards."""
         if isinstance(self._text, mmap.mmap):
             self._text.close()
             self._text = b""
@@ -161,9 +161,9 @@ def _sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
         for root, records in lists:
             begin, last = end, b""
             found = _once(sorted_records(records, _SORT_BYTES))
-            while some := list(islice(found, TOGETHER)):
-                last = some[-1]
-                end += write_all(stream.fileno(), _SLASH.join(some) + _SLASH)
+            while batch := list(islice(found, TOGETHER)):
+                last = batch[-1]
+                end += write_all(stream.fileno(), _SLASH.join(batch) + _SLASH)
             parts.append(Part(root, None if last == _NUL else Listed(b"", begin, end)))
         return Lists(stream, tuple(parts))
 
@@ -236,7 +236,7 @@ class Group(msgspec.Struct, frozen=True):
 def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iterator[Group]:
     """Yield the records of a range by their first name.
 
-    Records of the directory itself, which come first, name nothing in it.
+    Records of the directory itself, which come first, are skipped.
     """
     at = begin
     while at < end:
@@ -244,9 +244,9 @@ def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iter
         if stop - at <= skip or data[at + skip : stop] == _NUL:
             at = stop + 1
             continue
-        name, separator, rest = data[at + skip : stop].partition(_NUL)
-        must = rest in (_NUL, _MUST)
-        deeper, whole = bool(separator), bool(separator) and rest in (b"", _MUST)
+        name, separator, below = data[at + skip : stop].partition(_NUL)
+        must = below in (_NUL, _MUST)
+        deeper, whole = bool(separator), bool(separator) and below in (b"", _MUST)
         after = stop + 1
         if not whole:
             within = data[at : at + skip] + name + _NUL
@@ -263,7 +263,7 @@ def _end_of(data: bytes | mmap.mmap, prefix: bytes, begin: int, end: int) -> int
     size = len(prefix)
     low, step = begin, 256
     while low < end and data[low : low + size] == prefix:
-        # Either twice as far, or not so far: what is below a name may be millions of records.
+        # Double the step, or halve it: there may be millions of records below a name.
         if low + step < end:
             ahead = data.find(_SLASH, low + step, end) + 1
             if ahead < end and data[ahead : ahead + size] == prefix:
@@ -296,7 +296,7 @@ class Picked(Block):
         try:
             mode = os.stat(name, dir_fd=directory_fd, follow_symlinks=follow).st_mode
         except OSError:
-            return self.files  # to open it will say what is wrong
+            return self.files  # opening it reports the error
         if stat.S_ISDIR(mode):
             return self.directories
         if stat.S_ISLNK(mode):

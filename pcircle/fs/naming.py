@@ -1,9 +1,10 @@
-"""Giving a complete file its name without replacing another, and syncing names.
+"""Give a complete file its name without replacing an existing entry, and sync names.
 
-A rename replaces. A hard link does not, so a file gets its name by a link and then loses its
-temporary one. Without hard links (FAT, some FUSE file systems) `renameat2` with RENAME_NOREPLACE
-does it in one step; without that, the name is claimed by an empty file that is created exclusively
-and then replaced: only then an interruption between the two calls can leave an empty file.
+A rename replaces its target. A hard link does not, so a file gets its name by a link and then loses
+its temporary name. Without hard links (FAT, some FUSE file systems) `renameat2` with
+RENAME_NOREPLACE does it in one step. If that is not available, the name is claimed by an empty file
+that is created exclusively and then replaced: only then can an interruption between the two calls
+leave an empty file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _CLAIM = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 def give_free_name(written: bytes, name: bytes, directory_fd: int) -> None:
     """Rename `written` to `name` in one directory.
 
-    FileExistsError, with nothing changed, if that is taken.
+    FileExistsError, with nothing changed, if the name exists.
     """
     try:
         os.link(

@@ -1,4 +1,4 @@
-"""Opening a directory within another one, on the same mount and never through a link.
+"""Open a directory below an open directory, on the same mount and never through a link.
 
 `openat2` does that in one call, so nothing can change between a check and the opening. Its
 arguments are made once, as ctypes takes them, which makes it as fast as `os.open`. Reading the
@@ -57,7 +57,7 @@ def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, i
 
 
 def _opener_without_atime(*, cross: bool) -> Callable[[bytes, int], int]:
-    """Return an `opener` that keeps access times, for a walk that another one follows."""
+    """Return an `opener` that keeps access times, for a walk that precedes another walk."""
 
     def open_beneath(name: bytes, directory_fd: int) -> int:
         fd = open_without_atime(name, _FLAGS, directory_fd)

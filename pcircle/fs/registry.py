@@ -42,8 +42,8 @@ def home_of(key: Key, size: int) -> int:
 class Registry(Generic[T]):
     """The inodes of a home by key: values of `kind`, at most `most` of them in memory.
 
-    `is_at_rest` tells of a value whether nothing happens to it until its inode is requested. A
-    requested one stays in memory until another one is added. StoppedEarly if the temporary
+    `is_at_rest` returns whether nothing happens to a value until its inode is requested. A
+    requested inode stays in memory until the next one is added. StoppedEarly if the temporary
     directory is full.
     """
 
@@ -96,7 +96,7 @@ class Registry(Generic[T]):
                 database.executemany("INSERT INTO inodes VALUES (?, ?)", rows)
                 database.execute("COMMIT")
             self._evicted += len(at_rest)
-        # Those that are not at rest must stay; to look for others each time would be too much.
+        # Values that are not at rest must stay; searching for other values each time is too slow.
         self._most = max(self._most, 2 * len(self._at_hand))
 
     def _fetch(self, key: Key) -> T | None:

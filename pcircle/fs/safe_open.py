@@ -1,26 +1,23 @@
-"""Names that the user gave, opened so that nobody else decides what they lead to.
+"""Open names that the user gave, so that no other user decides where they lead.
 
-Who may write a directory may put a symbolic link there under a name that
-somebody else, root for one, is about to write or read: a report then lands in
-another file, or a list comes from one. So a path is walked component by
-component, each opened in the one before and never through a link. A link is
-followed only if it is *trusted*: it belongs to the user or to root, or lies in
-a directory that nobody else may write. What counts is the link and the
-directory as they were opened, so a link that is put there in the meantime is
-not followed either. The kernel has a rule of this kind (protected_symlinks,
-protected_regular, protected_fifos in sysctl(8)), for directories that are
-sticky, where it is switched on.
+A user who may write a directory can put a symbolic link there under a name that another user, for
+example root, is about to write or read: a report then overwrites another file, or a list is read
+from one. So a path is walked component by component, each opened in the one before and never
+through a link. A link is followed only if it is *trusted*: it belongs to the user or to root, or
+lies in a directory that no other user may write. The check applies to the link and the directory as
+they were opened, so a link that is put there in the meantime is not followed either. The kernel has
+a similar rule (protected_symlinks, protected_regular, protected_fifos in sysctl(8)) for sticky
+directories, where it is enabled.
 
-And nothing is made or replaced on procfs, sysfs or devtmpfs, nor in /dev: a
-name there is no file, and root would break the machine. Descriptors are
-something else: the user's own shell has opened /dev/stdout, /dev/fd/3 and what
-`>(command)` stands for. They are used as they are, like terminals, /dev/null
-and its kin.
+Nothing is created or replaced on procfs, sysfs or devtmpfs, nor in /dev: names there are not files,
+and root could break the machine. Descriptors are an exception: the user's own shell has opened
+/dev/stdout, /dev/fd/3 and the files of `>(command)`. They are used as they are, like terminals,
+/dev/null and similar devices.
 
-Files that options name may be opened the plain way, along any link, while `any_link` is entered
-(`--insecure-links`); what is walked, and where a copy goes, is as before.
+Files that options name may be opened normally, along any link, while `any_link` is active
+(`--insecure-links`); source trees and the destinations of copies are not affected.
 
-A leaf of the package: it imports only what knows about mounts.
+This module imports only the module of mounts from the package.
 """
 
 from __future__ import annotations
@@ -67,7 +64,7 @@ _HARMLESS = frozenset(os.makedev(1, minor) for minor in (3, 5, 7))
 
 
 class Untrusted(OSError):
-    """A name leads where somebody else may have chosen, or is none of a file. It has no errno."""
+    """The path is controlled by another user, or leads to no file. Its errno is None."""
 
     kind = "untrusted"
 
@@ -76,11 +73,11 @@ class Untrusted(OSError):
 
 
 class Place:
-    """A name in an open directory; what a path of the user leads to, links followed.
+    """A name in an open directory, to which a user's path leads after its links were followed.
 
-    `path` is as the user could give it instead. `status` is None if nothing has
-    the name. An empty name means the directory itself. `descriptor` tells that
-    the name is one of this process's open descriptors.
+    `path` is a path without these links. `status` is None if the name does not exist. An empty name
+    refers to the directory itself. `descriptor` states that the name is one of this process's open
+    descriptors.
     """
 
     def __init__(
@@ -100,7 +97,7 @@ class Place:
 
     @property
     def is_directory(self) -> bool:
-        """Whether a directory has the name."""
+        """True if the name is that of a directory."""
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
@@ -111,7 +108,7 @@ _of_named = ContextVar("_of_named", default=_TRUSTED)
 
 @contextmanager
 def any_link(wanted: bool) -> Iterator[None]:
-    """Within it, if that is `wanted`, files that options name are opened along any link."""
+    """Open files named by options through any link while the context is active, if `wanted`."""
     token = _of_named.set(_ANY if wanted else _of_named.get())
     try:
         yield
@@ -121,14 +118,14 @@ def any_link(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def place_of(path: bytes) -> Iterator[Place]:
-    """Walk to what a path leads to. Untrusted, or OSError as of opening it."""
+    """Resolve a path. Untrusted, or OSError like that of opening the path."""
     with _place(path, _TRUSTED) as place:
         yield place
 
 
 @contextmanager
 def named(path: bytes) -> Iterator[Place]:
-    """As `place_of`, of a file that an option names: see `any_link`."""
+    """Resolve a path like `place_of`, for a file that an option names; see `any_link`."""
     with _place(path, _of_named.get()) as place:
         yield place
 
@@ -143,7 +140,7 @@ def _place(path: bytes, links: int) -> Iterator[Place]:
 
 
 class _Walk:
-    """The walk along a path; `fd` is the directory that it has come to."""
+    """The resolution of a path; `fd` is the directory that has been reached."""
 
     def __init__(self, path: bytes, links: int) -> None:
         if not path:
@@ -155,7 +152,7 @@ class _Walk:
         self.fd = os.open(self._at or b".", _SEARCHED)
 
     def end(self) -> Place:
-        """Go as far as there are components; the last one need not exist."""
+        """Resolve all components; the last one need not exist."""
         while (found := self._next()) is not None:
             name, last = found
             if not last:
@@ -179,9 +176,9 @@ class _Walk:
     def _next(self) -> tuple[bytes, bool] | None:
         """Return the next component, and whether it is the last; None at the end."""
         while self._left:
-            name, slash, rest = self._left.pop().partition(b"/")
-            if slash and rest.strip(b"/"):
-                self._left.append(rest)
+            name, slash, remaining = self._left.pop().partition(b"/")
+            if slash and remaining.strip(b"/"):
+                self._left.append(remaining)
             if name in (b"", b"."):
                 continue
             # A slash at the end demands a directory.
@@ -189,7 +186,7 @@ class _Walk:
         return None
 
     def _enter(self, name: bytes) -> None:
-        """Go into a directory, or along a trusted link."""
+        """Enter a directory, directly or through a trusted link."""
         try:
             try:
                 fd = os.open(name, _DIRECTORY, dir_fd=self.fd)
@@ -214,7 +211,7 @@ class _Walk:
         self.fd, self._at = fd, at
 
     def _follow(self, fd: int, status: os.stat_result, name: bytes, slash: bytes) -> None:
-        """Go on along a link, which is open; Untrusted if another user could have made it."""
+        """Continue through an open link, unless another user could have created it."""
         self._links += 1
         if self._links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -228,7 +225,7 @@ class _Walk:
                 "specify the path of its target instead"
             )
         if type_of_device(status.st_dev) == b"proc":
-            # Not by its text: it may lead to what has no name, and is the kernel's own.
+            # Not by its text: the kernel's links may lead to objects without a name.
             self._go(os.open(name, _SEARCHED & ~os.O_NOFOLLOW, dir_fd=self.fd), path)
             return
         text = os.readlink(b"", dir_fd=fd)
@@ -237,7 +234,7 @@ class _Walk:
             self._go(os.open(b"/", _SEARCHED), b"/")
 
     def _is_of_descriptors(self, status: os.stat_result) -> bool:
-        """Whether the directory that the walk has come to is that of this process's descriptors."""
+        """Return whether the current directory is the one of this process's descriptors."""
         if type_of_device(status.st_dev) != b"proc":
             return False
         holder = os.fstat(self.fd)
@@ -268,13 +265,13 @@ def _is_trusted_link(link: os.stat_result, holder: os.stat_result) -> bool:
     if holder.st_mode & _OTHERS_WRITE:
         return False
     return holder.st_uid in owners or (
-        # In a container of one user root's files are nobody's: there is no telling them apart.
+        # In a container of one user, files of root and of unmapped users look the same.
         link.st_uid == holder.st_uid == _unmapped_owner()
     )
 
 
 def _unmapped_owner() -> int | None:
-    """Return the number of owners unknown to this user namespace; None if all are known."""
+    """Return the uid that stands for unmapped owners in this namespace; None without any."""
     try:
         with open("/proc/self/uid_map", "rb") as known:
             if any(int(line.split()[2]) >= _ALL_USERS for line in known):
@@ -286,42 +283,42 @@ def _unmapped_owner() -> int | None:
 
 
 class PseudoDirectories:
-    """Tells directories that hold no files, but what the kernel shows as such: /proc, /sys, /dev.
+    """Recognise directories of kernel objects, which contain no files: /proc, /sys, /dev.
 
-    What it has found out about a file system it remembers.
+    Results are cached by file system.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}
         self._devices: tuple[int, int] | None = None
-        with suppress(OSError):  # in a container it is a directory like others
+        with suppress(OSError):  # in a container it is an ordinary directory
             devices = os.stat(b"/dev")
             self._devices = (devices.st_dev, devices.st_ino)
 
     def has(self, status: os.stat_result) -> bool:
-        """Whether a directory is one of these."""
+        """Return whether a directory is a pseudo directory."""
         known = self._known.get(status.st_dev)
         if known is None:
             known = self._known[status.st_dev] = type_of_device(status.st_dev) in _PSEUDO
         return known or (status.st_dev, status.st_ino) == self._devices
 
     def refuse(self, status: os.stat_result) -> None:
-        """Untrusted if it is one of these."""
+        """Raise Untrusted if a directory is a pseudo directory."""
         if self.has(status):
             raise Untrusted(_NO_FILE)
 
 
 def refuse_pseudo(place: Place) -> None:
-    """Untrusted if a name is on procfs, sysfs or devtmpfs, or is that of a descriptor."""
+    """Raise Untrusted for a name on procfs, sysfs or devtmpfs, or a descriptor."""
     if place.descriptor:
         raise Untrusted(_NO_FILE)
     PseudoDirectories().refuse(os.fstat(place.fd))
 
 
 def refuse_foreign(place: Place) -> None:
-    """Untrusted if what is there, and would be written to or replaced, may be put there by others.
+    """Raise Untrusted if another user may have planted the file to be overwritten.
 
-    In a sticky directory, that is: elsewhere it may be others' by agreement.
+    This applies to sticky directories; elsewhere other users' files may be there by agreement.
     """
     if place.status is not None and not (place.descriptor or place.is_directory):
         _refuse_foreign(place.status, os.fstat(place.fd))
@@ -335,18 +332,15 @@ def _refuse_foreign(found: os.stat_result, holder: os.stat_result) -> None:
 
 
 def directory(path: bytes, *, linkless: bool = False) -> int:
-    """Open a directory for its path, as `os.open` does; `linkless`: along no link at all.
-
-    Untrusted, OSError.
-    """
+    """Open a directory with `O_PATH`; `linkless`: refuse all links. Untrusted, OSError."""
     with _place(os.path.join(path, b""), _NONE if linkless else _TRUSTED) as place:
         return os.dup(place.fd)
 
 
 def make_directory(path: bytes, *, option: bool = False) -> None:
-    """Make a directory, and those that it lies in, where it is missing. Untrusted, OSError.
+    """Make a directory and its missing parents. Untrusted, OSError.
 
-    `option`: an option names it, see `any_link`.
+    With `option` the path comes from an option, see `any_link`.
     """
     try:
         with named(path) if option else place_of(path) as place:
@@ -356,7 +350,7 @@ def make_directory(path: bytes, *, option: bool = False) -> None:
             elif not place.is_directory:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     except FileNotFoundError:
-        # With a slash at its end a missing directory is what the walk would have to enter.
+        # With a trailing slash the walk would have to enter the missing directory.
         bare = path.rstrip(b"/")
         above = os.path.dirname(bare) if bare == path else bare
         if not above:
@@ -367,13 +361,13 @@ def make_directory(path: bytes, *, option: bool = False) -> None:
 
 
 def reading(path: bytes) -> int:
-    """Open a file that an option names, to read it. Untrusted, or OSError."""
+    """Open a file named by an option for reading. Untrusted, OSError."""
     with named(path) as place:
         return opened(place, os.O_RDONLY)
 
 
 def writing(path: bytes, flags: int = 0) -> int:
-    """Open a file that an option names, to write to it; it is made if there is none.
+    """Open a file named by an option for writing; create it if it does not exist.
 
     Untrusted if another user may have put it there; OSError.
     """
@@ -394,14 +388,15 @@ def writing(path: bytes, flags: int = 0) -> int:
 
 
 def opened(place: Place, flags: int) -> int:
-    """Open what a place names, which must be of the kind that was found; else make it, to write it.
+    """Open a resolved path, whose file type must not have changed.
 
-    What others may have put there is found out of what was opened.
+    For writing, the file is created if missing. Ownership is checked on the opened file, so that it
+    cannot be swapped in between.
     """
     flags |= os.O_NOCTTY | os.O_CLOEXEC
     if place.descriptor:
         _refuse_other_direction(int(place.name), flags)
-        # Of a pipe that nobody reads any more this is an error; else it would wait forever.
+        # A pipe without a reader is an error; otherwise the call would wait forever.
         fd = os.open(place.name, flags | os.O_NONBLOCK, dir_fd=place.fd)
         os.set_blocking(fd, True)
         return fd
@@ -413,7 +408,7 @@ def opened(place: Place, flags: int) -> int:
     if found is not None and stat.S_ISBLK(found.st_mode):
         raise Untrusted("it is a block device")
     if found is None and flags & os.O_ACCMODE != os.O_RDONLY:
-        flags |= os.O_CREAT | os.O_EXCL  # what somebody else puts there now is not ours
+        flags |= os.O_CREAT | os.O_EXCL  # do not open a file that another process creates meanwhile
     fd = os.open(place.name, flags | os.O_NOFOLLOW, 0o666, dir_fd=place.fd)
     try:
         status = os.fstat(fd)
@@ -430,17 +425,17 @@ def opened(place: Place, flags: int) -> int:
 
 
 def _refuse_other_direction(fd: int, flags: int) -> None:
-    """EBADF if a descriptor is not for reading, or writing, whatever is behind it.
+    """Raise EBADF if a descriptor is not open for reading, or writing, whatever it refers to.
 
-    One that the process was started without is on /dev/null by now, which takes anything.
+    A descriptor that was closed at start is now open on /dev/null, which would accept anything.
     """
-    own, wanted = (each & os.O_ACCMODE for each in (fcntl.fcntl(fd, fcntl.F_GETFL), flags))
+    own, wanted = (mode & os.O_ACCMODE for mode in (fcntl.fcntl(fd, fcntl.F_GETFL), flags))
     if own not in (wanted, os.O_RDWR):
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def create(path: bytes, mode: int = 0o666) -> int:
-    """Make a file, open for writing, where there is none. Untrusted, OSError."""
+    """Create a file that does not exist, and open it for writing. Untrusted, OSError."""
     with place_of(path) as place:
         refuse_pseudo(place)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,8 +1,8 @@
-"""Reading a source directory in blocks, by kind.
+"""Read a source directory in blocks, by kind.
 
 A directory of ten entries and one of a hundred million are read in the same way: in blocks of at
 most `BLOCK_ENTRIES` names, some megabytes or a fifth of a second, so that other ranks can start
-with the first names while the rest is being read.
+with the first names while the directory is still being read.
 
 Native functions list small directories, several by one call (`DirectoryBatch`).
 """
@@ -31,8 +31,8 @@ BLOCK_BYTES = 2 << 20
 _BLOCK_S = 0.2
 _CALLS = 5  # for a directory itself
 _SCAN_NS = 20_000_000  # of several directories, between two looks at whether the job stops
-_KINDS_NS = 100_000_000  # for asking of what kind entries are
-# A listing of these misses nothing that stays, though what was listed before is removed meanwhile.
+_KINDS_NS = 100_000_000  # for looking up the kinds of entries
+# On these a listing misses no remaining entry, even if listed entries are removed meanwhile.
 _STEADY = frozenset(b"tmpfs devtmpfs ext2 ext3 ext4 xfs btrfs f2fs ramfs overlay zfs".split())
 _LOOK_EVERY = 1024
 FILE, FOLDER, LINK = b"\x08", b"\x04", b"\x0a"
@@ -43,13 +43,13 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Steadiness:
-    """Knows file systems whose listings are complete although names are removed meanwhile."""
+    """Detect file systems whose listings are complete although names are removed meanwhile."""
 
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}  # by device
 
     def of(self, device: int) -> bool:
-        """Return whether the file system with this number on this node is known to be so."""
+        """Return whether listings are complete on the file system with this number on this node."""
         known = self._known.get(device)
         if known is None:
             known = self._known[device] = type_of_device(device) in _STEADY
@@ -59,28 +59,29 @@ class Steadiness:
 def listed_first(found: Iterable[Block]) -> Iterator[Block]:
     """Yield the same blocks, but not before the directory has been read to its end.
 
-    Each is kept in one piece, so a million names are some ten million bytes.
+    The names of a block are kept joined, so a million names are some ten million bytes.
     """
-    kept: list[tuple[tuple[str, str, str, str], dict[str, Listed | None]]] = []
+    packed: list[tuple[tuple[str, str, str, str], dict[str, Listed | None]]] = []
     for block in found:
-        if block.last and not kept:
+        if block.last and not packed:
             yield block
             return
         kinds = (block.files, block.links, block.directories, block.specials)
         files, links, directories, specials = map("\0".join, kinds)
-        kept.append(((files, links, directories, specials), block.below))
-    for number, (texts, below) in enumerate(kept, 1):
+        packed.append(((files, links, directories, specials), block.below))
+    for number, (texts, below) in enumerate(packed, 1):
         names = [text.split("\0") if text else [] for text in texts]
         block = Block()
         block.files, block.links, block.directories, block.specials = names
-        block.below, block.last = below, number == len(kept)
+        block.below, block.last = below, number == len(packed)
         yield block
 
 
 class Block:
     """Names of one directory, by kind. `last` means that the directory ends here.
 
-    `below` has the selected parts of some subdirectories; of the others everything is selected.
+    `below` has the selected parts of some subdirectories; the remaining ones are selected
+    completely.
     """
 
     __slots__ = ("below", "directories", "files", "last", "links", "specials")
@@ -113,19 +114,19 @@ def blocks(directory_fd: int) -> Iterator[Block]:
     # mypy knows of no scan of either kind.
     scan: Any = os.scandir(to_scan(directory_fd))
     with scan as entries:
-        some = list(islice(entries, _LOOK_EVERY))
-        if len(some) == _LOOK_EVERY:  # most directories have fewer, and end here
+        batch = list(islice(entries, _LOOK_EVERY))
+        if len(batch) == _LOOK_EVERY:  # most directories have fewer, and end here
             until_s, size = time.monotonic() + _BLOCK_S, 0
-            while some:
-                size += sum([len(entry.name) for entry in some])
-                _add(block, some)
+            while batch:
+                size += sum([len(entry.name) for entry in batch])
+                _add(block, batch)
                 is_full = len(block) >= BLOCK_ENTRIES or size >= BLOCK_BYTES
                 if is_full or time.monotonic() > until_s:
                     yield block
                     block = Block()
                     until_s, size = time.monotonic() + _BLOCK_S, 0
-                some = list(islice(entries, _LOOK_EVERY))
-    _add(block, some)
+                batch = list(islice(entries, _LOOK_EVERY))
+    _add(block, batch)
     block.last = True
     yield block
 
@@ -174,10 +175,10 @@ class DirectoryBatch:
     entries of all of them together have names (`inside`, or `text` with a NUL behind each name, or
     `texts` by directory), `kinds` and, if they were looked up, a `table` for `Stats.put`.
 
-    `rest` are the directories that are not plain or cannot be read, and `later` those that were not
-    tried. `places` say which of all names the plain ones are. All took `elapsed_s` seconds, and a
-    system call `each_s` on average; where it is long, `Stats.look` is faster, because it overlaps
-    look-ups.
+    `rest` are the directories that are not plain or cannot be read, and `later` the names that were
+    not tried. `places` are the positions of the plain directories in all names. All took
+    `elapsed_s` seconds, and a system call `each_s` on average; if that is long, `Stats.look` is
+    faster, because it overlaps look-ups.
 
     As a context manager it closes the descriptors.
     """
@@ -205,36 +206,37 @@ class DirectoryBatch:
         """List some of these directories, at least one, while `room` entries are enough for all.
 
         A directory is plain if it is on `device` and has at most `most` entries, all of `kinds`.
-        With -1 any device will do, and `own` is not known. `looks` looks the entries up (2:
-        but directories), `keeps` keeps the directories open, `max_parents` keeps up to so many open
-        that have directories, and `sorts` sorts the entries of each by name. With `beneath` a
-        directory must be on the same mount as its parent, which needs Linux 5.6.
+        With -1 any device is accepted, and `own` is not known. `looks` looks the entries up (2:
+        except directories), `keeps` keeps the directories open, `max_parents` keeps at most this
+        number of directories with subdirectories open, and `sorts` sorts the entries of each by
+        name. With `beneath` a directory must be on the same mount as its parent, which needs Linux
+        5.6.
         """
         began_s = time.perf_counter()
-        some = names[: affordable_at_once()] if keeps else names
+        batch = names[: affordable_at_once()] if keeps else names
         if not isinstance(directory_fd, int):
-            directory_fd = directory_fd[: len(some)]
+            directory_fd = directory_fd[: len(batch)]
         outcomes, self.fds, own, self.text, self.ends, self.kinds, self.table = (
             within_limit().scan_directories(
-                *(directory_fd, some, _DIRECTORY, device, kinds, most, max(room, most)),
+                *(directory_fd, batch, _DIRECTORY, device, kinds, most, max(room, most)),
                 *(looks, keeps, max_parents, beneath, sorts, time.monotonic_ns() + _SCAN_NS),
             )
         )
         self.own = Table(own)
         self._inside: list[bytes] | None = None
-        calls = len(self.kinds) + _CALLS * len(some)
+        calls = len(self.kinds) + _CALLS * len(batch)
         self.elapsed_s = time.perf_counter() - began_s
         self.each_s = self.elapsed_s / max(1, calls)
         counts = native.numbers(outcomes)
         if counts and min(counts) >= 0:
-            self.names, self.counts, self.rest = some, counts, []
-            self.places: Sequence[int] = range(len(some))
-            self.later = names[len(some) :]
+            self.names, self.counts, self.rest = batch, counts, []
+            self.places: Sequence[int] = range(len(batch))
+            self.later = names[len(batch) :]
             return
         tried = len(counts) if UNTRIED not in counts else counts.index(UNTRIED)
         self.names, self.counts, self.rest = [], [], list[bytes]()
         self.places = [place for place in range(tried) if counts[place] >= 0]
-        for name, count in zip(some, counts[:tried], strict=False):
+        for name, count in zip(batch, counts[:tried], strict=False):
             if count < 0:
                 self.rest.append(name)
             else:
@@ -268,7 +270,7 @@ class DirectoryBatch:
         return self
 
     def taken(self, place: int) -> int:
-        """Return the descriptor of one of them, which is the caller's to close."""
+        """Return the descriptor of a directory, which the caller must close."""
         fd: int = self.fds[place]
         self.fds[place] = -1
         return fd

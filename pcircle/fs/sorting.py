@@ -21,12 +21,12 @@ FAN_IN = 64
 """The number of runs that are merged at a time; with the levels, the number of open files."""
 _READ_BYTES = 128 << 10
 _LIST_BYTES = 32 << 10  # of records as objects, which are written and read together
-_OBJECT_BYTES = 64  # in addition to what is in it
+_OBJECT_BYTES = 64  # in addition to its content
 _LENGTH_BYTES = 8  # before each list
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 MAX_BYTES = 16 << 20
-"""The largest record: a file without terminators for so long is not a list."""
+"""The largest record: a file without a terminator within this size is not a list."""
 _SHOWN_BYTES = 200  # of a name in a message
 END = b"/"
 """The terminator of records in files."""
@@ -73,8 +73,8 @@ class Sorter:
         if level == len(self._runs):
             self._runs.append([])
         self._runs[level].append(run)
-        while some := list(islice(records, self._together)):
-            data = _encode(some)
+        while batch := list(islice(records, self._together)):
+            data = _encode(batch)
             write_all(run.fileno(), len(data).to_bytes(_LENGTH_BYTES, "big") + data)
         run.seek(0)
 
@@ -125,16 +125,16 @@ def pieces(
 
     ValueError if a piece is too long or, with `complete`, if the last one is not terminated.
     """
-    rest = b""
+    partial = b""
     while data := stream.read(read_bytes):
-        *whole, rest = (rest + data).split(end)
+        *whole, partial = (partial + data).split(end)
         yield from whole
-        if len(rest) > MAX_BYTES:
+        if len(partial) > MAX_BYTES:
             raise ValueError(f"it contains a name of more than {MAX_BYTES:,} bytes")
     if complete:
-        refuse_cut(rest, end)
-    if rest:
-        yield rest
+        refuse_cut(partial, end)
+    if partial:
+        yield partial
 
 
 def refuse_cut(data: bytes, end: bytes) -> None:

@@ -47,7 +47,7 @@ _PROBE_NS = 300_000  # after which it is seen how many names were looked up
 _PROBES = 3  # slow ones, to be sure: one may be because this process had to wait for a processor
 _SURELY_SLOW_S = 500e-6  # for a name of two probes in a row
 _NEVER = 1 << 62
-_WORTH_IT = 8  # names; fewer are not worth to wake anybody
+_WORTH_IT = 8  # names; fewer are not worth waking a thread
 
 
 class Failed(Exception):
@@ -101,8 +101,11 @@ class Table:
 
     def times_ns(self, name: str, start: int, stop: int) -> list[int]:
         """Return a time of entries in nanoseconds."""
-        seconds, rest = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
-        return [_NS * second + ns for second, ns in zip(seconds, rest, strict=True)]
+        seconds, nanoseconds = (
+            self.column(name, start, stop),
+            self.column(f"{name}_ns", start, stop),
+        )
+        return [_NS * second + ns for second, ns in zip(seconds, nanoseconds, strict=True)]
 
     def rows(self, count: int) -> Iterator[Row]:
         """Yield the rows of the first entries."""
@@ -148,7 +151,7 @@ class Stats(Table):
     """The table of the names of the last `look`, at most `CAPACITY`.
 
     Links are not followed. Up to `threads` look-ups run at once where they take long. With
-    `sharing` this object uses the threads of another one, and both take turns.
+    `sharing` this object uses the threads of that object, and both take turns.
     """
 
     def __init__(
@@ -330,7 +333,7 @@ def _first(table: bytes, count: int) -> bytes:
 
 
 def within_limit() -> ModuleType:
-    """Return the native functions, or those that keep a time limit if there is one."""
+    """Return the native functions, or functions that enforce the time limit, if set."""
     return native.module if OperationTimeout.limit_s is None else pure
 
 

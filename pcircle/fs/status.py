@@ -32,7 +32,7 @@ def birth_ns(name: bytes, directory_fd: int | None, *, follow: bool) -> int | No
         return None
     buffer = bytearray(_RECORD_BYTES)
     flags = (0 if follow else _AT_SYMLINK_NOFOLLOW) | (0 if name else _AT_EMPTY_PATH)
-    from pcircle.threads.deadline import call_with_timeout  # few ask for it
+    from pcircle.threads.deadline import call_with_timeout  # rarely needed
 
     holder = _AT_FDCWD if directory_fd is None else directory_fd
     if call_with_timeout(call, holder, name, flags, _BIRTH, buffer):
@@ -59,7 +59,7 @@ def mount_number(fd: int) -> str | None:
 def refreshed(fd: int) -> os.stat_result:
     """Return the status of an open file from its server, not from a cache. OSError."""
     call = _statx()
-    if call is not None:  # what it finds becomes what is cached
+    if call is not None:  # its result fills the cache
         flags = _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC
         call(fd, b"", flags, _BASIC_STATS, bytearray(_RECORD_BYTES))
     return os.fstat(fd)

@@ -1,11 +1,11 @@
-"""The identity of a file system, and of the time for which it has been mounted.
+"""The identity of a file system, and of the period for which it is mounted.
 
-A UUID tells file systems apart, also after a new mount, but not a file system from its own image
-that was restored: an image has the UUID, the inodes and the times of what it was made of. While a
-local file system stays mounted, its content cannot be exchanged for that of an image. So `session`
-names the present mount.
+A UUID distinguishes file systems across mounts, but not a file system from its own restored image:
+the image has the UUID, the inodes and the times of the original. While a local file system stays
+mounted, its content cannot be exchanged for that of an image. So `session` identifies the current
+mount.
 
-None of this takes a privilege.
+No function here needs a privilege.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOCAL: Final = frozenset(
 """Types of file systems that only this machine writes."""
 
 _WITH_OWN_ID = frozenset((b"ext2", b"ext3", b"ext4", b"btrfs", b"f2fs", b"zfs"))
-"""Types whose `f_fsid` is made of the UUID; that of others is a device number."""
+"""Types whose `f_fsid` is derived from the UUID; for other types it is a device number."""
 
 _FSUUID = struct.Struct("<B16s")
 _GET_FSUUID = 2 << 30 | _FSUUID.size << 16 | 0x15 << 8
@@ -35,7 +35,7 @@ _XFS_GEOMETRY = 2 << 30 | _XFS_GEOMETRY_BYTES << 16 | ord("X") << 8 | 100
 
 
 def volume_id(fd: int, kind: bytes | None) -> str | None:
-    """Return what a file system of this type is known by after a new mount, in hex.
+    """Return an identifier, in hex, that a file system of this type keeps across mounts.
 
     None if the system does not report it. OSError.
     """
@@ -57,7 +57,7 @@ def _uuid(fd: int, kind: bytes | None) -> bytes:
 
 
 def session(fd: int) -> str | None:
-    """Return what names the mounted file system of an open directory until it is unmounted.
+    """Return an identifier of an open directory's file system that is valid until unmount.
 
     None if it is not local, or the system does not report it. OSError.
     """

@@ -1,13 +1,14 @@
-"""Write access to entries of its own that a run has to change, for as long as that takes.
+"""Temporary write access to the entries that a run has to change.
 
-A copy is as its source: a directory may deny its own owner to list, search or write it, and a file
-or a directory may be immutable or append-only. Whoever brings such copies up to date, or removes
-them, takes these obstacles away first, and puts them back where the entry stays.
+A copy has the modes of its source: a directory may forbid its own owner to list, search or write
+it, and a file or a directory may be immutable or append-only. A run that updates or removes copies
+first removes these obstacles, and restores them if the entry stays.
 
-An ordinary user gets the owner's rights, and nobody else ever gets any. Inode flags are taken away
-only by a run that keeps them: what has flags is then a copy of what had them. Everything is done
-to an open descriptor, so a name that leads somewhere else meanwhile does no harm. A run that is
-killed leaves at worst a directory with more rights for its owner, or an entry without its flags.
+An ordinary user gets the owner's rights, and no other user ever gets any. Inode flags are removed
+only by a run that preserves them, because entries with flags are then copies of entries with flags.
+All changes go through an open descriptor, so a name that is redirected meanwhile does no harm. A
+run that is killed leaves at worst a directory with more rights for its owner, or an entry without
+its flags.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Obstacle(msgspec.Struct, frozen=True):
     flags: int
 
     def restore(self, fd: int) -> None:
-        """Restore it, unless the mode was changed to another one meanwhile. OSError."""
+        """Restore the obstacle, unless the mode was changed again meanwhile. OSError."""
         if self.mode is not None and os.fstat(fd).st_mode & _MODE_BITS == self.mode | _ALL:
             os.chmod(_path_of(fd), self.mode)
         if self.flags:
@@ -61,17 +62,17 @@ class WriteAccess(msgspec.Struct, frozen=True):
 
     @property
     def any(self) -> bool:
-        """Return whether it removes any obstacle."""
+        """Return whether any obstacle is removed."""
         return self.owner or self.flags
 
     def helps(self, error: OSError) -> bool:
-        """Return whether an obstacle that can be taken away may be the reason of an error."""
+        """Return whether a removable obstacle may have caused an error."""
         return self.any and error.errno in _DENIED
 
     def obstacle(self, fd: int, status: os.stat_result | None = None) -> Obstacle | None:
-        """Return what keeps this run from changing an open entry; `status` as it was found.
+        """Return the obstacle to changes of an open entry, or None. OSError.
 
-        OSError.
+        `status` comes from an earlier look-up, before another rank may have changed the mode.
         """
         mode = None
         if self.owner:
@@ -86,7 +87,7 @@ class WriteAccess(msgspec.Struct, frozen=True):
         return None if mode is None and not flags else Obstacle(mode, flags)
 
     def admit(self, fd: int) -> Obstacle | None:
-        """Take away the obstacle of an open entry, and return it; None if there is none.
+        """Remove the obstacle of an open entry and return it, or None.
 
         A directory may be open for its path alone.
         """
@@ -112,8 +113,8 @@ class WriteAccess(msgspec.Struct, frozen=True):
     ) -> T:
         """Call `act`, which changes a name of a directory, without the flags that forbid it.
 
-        The entry gets them back if it stays, by this name or by another one. `check` raises OSError
-        if the entry must keep its flags. OSError.
+        The flags are restored if the entry still exists, under this name or a new one. `check`
+        raises OSError if the entry must keep its flags. OSError.
         """
         try:
             return act()
@@ -138,9 +139,9 @@ class WriteAccess(msgspec.Struct, frozen=True):
         directory_fd: int,
         check: Callable[[os.stat_result], None] | None = None,
     ) -> Iterator[None]:
-        """Take the flags that forbid changes from an entry; it gets them back if it stays. OSError.
+        """Remove flags that forbid changes from an entry, and restore them if it stays. OSError.
 
-        Those that another rank has lifted meanwhile it gives back itself.
+        Flags that another rank has removed meanwhile are restored by that rank.
         """
         if not self.flags or not _may_have_flags(name, directory_fd):
             yield
@@ -163,9 +164,9 @@ class WriteAccess(msgspec.Struct, frozen=True):
 
 
 class Admissions:
-    """Entries that were admitted for some steps of one thread, and are restored after these.
+    """Entries that were admitted for some steps of one thread, and are restored afterwards.
 
-    A context manager. Each takes a descriptor, so it is meant for a few entries at a time.
+    A context manager. Each entry takes a descriptor, so it should hold only a few at a time.
     """
 
     def __init__(self, access: WriteAccess) -> None:
@@ -240,7 +241,7 @@ class Admissions:
 def open_admitted(
     name: bytes, directory_fd: int, access: WriteAccess
 ) -> tuple[int, Obstacle | None]:
-    """Open a directory that could not be listed, and return it and what was in the way. OSError."""
+    """Open a directory that could not be listed; return it and its obstacle. OSError."""
     fd = os.open(name, _PATH, dir_fd=directory_fd)
     try:
         if not is_same_mount(fd, directory_fd):
@@ -252,13 +253,13 @@ def open_admitted(
 
 
 def _may_have_flags(name: bytes, directory_fd: int) -> bool:
-    """Return whether a name is a file or a directory: others must not be opened. OSError."""
+    """Return whether a name is a file or a directory: no other kind may be opened. OSError."""
     mode = os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _is_exempt(fd: int) -> bool:
-    """Return whether modes do not hold for this process, as for root with all capabilities."""
+    """Return whether this process ignores modes, like root with all capabilities."""
     return os.access(_path_of(fd), os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
 
 

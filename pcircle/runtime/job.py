@@ -106,7 +106,7 @@ class _Opening(msgspec.Struct, frozen=True, array_like=True):
 def run_program(program: Program, jobs: int | None, transport: TransportOption) -> int:
     """Run a program on the ranks that the launcher, or `jobs`, provides; return its exit code.
 
-    All ranks return the same code, except that forked ranks don't return. Raises UsageError if
+    All ranks return the same code, except that forked ranks do not return. Raises UsageError if
     options and launcher disagree.
     """
     choice = choose(transport, jobs, launched())

@@ -154,7 +154,7 @@ class Rank:
     def run(self, signals: Signals) -> int:
         """Work until all ranks agree to stop; return the exit code.
 
-        Raises Defect if the job can't reach agreement; the other ranks must then be killed.
+        Raises Defect if the job cannot reach agreement; the other ranks must then be killed.
         """
         try:
             code = self._loop(signals)
@@ -167,7 +167,7 @@ class Rank:
         finally:
             self._end()
         if self._unheard:
-            # Silent ranks don't know that the job has ended, and the launcher may wait for them.
+            # Silent ranks do not know that the job has ended, and the launcher may wait for them.
             self._transport.abort(code)
         return code
 
@@ -356,7 +356,7 @@ class Rank:
         self._transport.send(send.dest, payload)
 
     def _encode_failed(self, message: Message, error: Exception) -> bytes:
-        """Return what is sent instead of values that can't be encoded; the job ends."""
+        """Return what is sent instead of values that cannot be encoded; the job ends."""
         if isinstance(message, TreeReduction) and message.account is not None:
             self._late.append(self._explain(error, "sending a result to another rank"))
             account = self._amended(msgspec.structs.replace(message.account, value=None))
@@ -583,7 +583,7 @@ class Rank:
 
 
 def _without_echoes(reasons: Sequence[str]) -> tuple[str, ...]:
-    """Return the reasons without those that another reason repeats with its cause."""
+    """Return the reasons, omitting any that another reason repeats with its cause."""
     return tuple(
         reason for reason in reasons if not any(r.startswith(f"{reason}:") for r in reasons)
     )

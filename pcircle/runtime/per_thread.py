@@ -23,7 +23,7 @@ class PartCounters(Protocol):
     """The counters of a part."""
 
     def sums(self) -> ProgressSums:
-        """Return the counts for a progress round, as those of one rank."""
+        """Return the counts for a progress round, as the counts of one rank."""
 
     def work(self) -> Work:
         """Return the amount of work done so far."""

@@ -15,7 +15,7 @@ from pcircle.core.writing import discard, write_at
 
 
 class SpillFile:
-    """Numbered byte strings on disk; OSError if the temporary directory can't hold them."""
+    """Numbered byte strings on disk; OSError if the temporary directory cannot hold them."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None

@@ -26,7 +26,7 @@ _FINE_BITS = 6  # bits after the leading bit that distinguish values
 class Spread(msgspec.Struct, frozen=True, array_like=True):
     """One figure over many ranks: `bins` has the number of ranks by bin, at this `level`.
 
-    Of several ranks with the same minimum or maximum the first one is stored. The sum is stored in
+    If several ranks have the same minimum or maximum, the first is stored. The sum is stored in
     two parts, because it may exceed 64 bits.
     """
 

@@ -29,7 +29,7 @@ _MAX_OF_A_NODE = 128
 
 
 def max_threads(nodes: Sequence[int], rank: int) -> int:
-    """Return the maximum number of threads of a rank: its share of those of its node.
+    """Return the maximum number of threads of a rank: its share of the node's threads.
 
     Few ranks per node, with many threads on one queue in each, are the hybrid ranks (H-DRQS) of
     LaFon et al. 2012. With as many ranks as cores, the ranks themselves overlap waiting.
@@ -82,7 +82,7 @@ class Tuner:
         `held` means that threads have waited for something other than their work.
         """
         pool = self._pool
-        # A window with idle threads can't be evaluated.
+        # A window with idle threads cannot be evaluated.
         self._starved = self._starved or held or pool.in_flight < pool.threads
         if not self._has_looked:
             self._look_first(now_s, held=held)

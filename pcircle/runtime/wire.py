@@ -1,6 +1,6 @@
 """Encoding of messages: MessagePack by msgspec, checked against the task's own types.
 
-Values whose type a task does not declare, or that MessagePack can't represent, are pickled: a
+Values whose type a task does not declare, or that MessagePack cannot represent, are pickled: a
 user's program need not know about either. All ranks run one program of one user, so the data is
 trusted. Data that outlives a job is never pickled.
 """

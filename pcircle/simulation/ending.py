@@ -1,6 +1,7 @@
-"""The tree of ranks, and what a round of it takes when all are idle: the measure of a job's end.
+"""The tree of ranks, and the duration of one of its rounds when all ranks are idle.
 
-The time is that of messages alone, worked out level by level for all ranks at once.
+A round is the unit in which the end of a job is measured. Only messages take time, and the duration
+is computed level by level for all ranks at once.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from pcircle.simulation.tree import Floats, Ints
 
 
 class RankTree:
-    """The tree of `pcircle.circle.topology`, of nodes of as many ranks each.
+    """The tree of `pcircle.circle.topology`, for nodes with the same number of ranks.
 
-    That of the first ranks of all nodes, and below each of them one of the ranks of its node.
+    The first ranks of all nodes form a tree, and each of them is the root of a tree of the ranks on
+    its node.
     """
 
     def __init__(self, size: int, arity: int, per_node: int) -> None:
@@ -27,30 +29,30 @@ class RankTree:
         self.parents[0] = -1
 
     def children(self, rank: int) -> list[int]:
-        """Of a rank; those on other nodes come first."""
+        """Return the children of a rank, with children on other nodes first."""
         node, place = divmod(rank, self.per_node)
         first = rank - place
         near = self.arity * place + 1
         last = min(near + self.arity, self.per_node, self.size - first)
-        found = list(range(first + near, first + last))
+        on_node = list(range(first + near, first + last))
         if place:
-            return found
+            return on_node
         far = (self.arity * node + 1) * self.per_node
         last = min(far + self.arity * self.per_node, self.size)
-        return [*range(far, last, self.per_node), *found]
+        return [*range(far, last, self.per_node), *on_node]
 
     def levels(self) -> list[Ints]:
-        """The ranks by their depth, from rank 0 on."""
+        """Return the ranks grouped by depth, starting with rank 0."""
         depth = np.zeros(self.size, dtype=np.int64)
         above = self.parents.copy()
-        while (below := above >= 0).any():
-            depth += below
-            above = np.where(below, self.parents[above], -1)
+        while (has_parent := above >= 0).any():
+            depth += has_parent
+            above = np.where(has_parent, self.parents[above], -1)
         return [np.flatnonzero(depth == level) for level in range(int(depth.max()) + 1)]
 
 
 class Rounds:
-    """The rounds of a tree of ranks."""
+    """Computes the duration of rounds on a tree of ranks."""
 
     def __init__(self, tree: RankTree, machine: Machine, rng: np.random.Generator) -> None:
         self._machine = machine
@@ -59,7 +61,7 @@ class Rounds:
         self._levels = tree.levels()
 
     def round_s(self) -> float:
-        """Down to all and up from all."""
+        """Return the duration of a round, down to all ranks and back up."""
         times = np.zeros(self._tree.size)
         for ranks in self._levels[1:]:
             parents = self._tree.parents[ranks]
@@ -69,7 +71,7 @@ class Rounds:
         return float(times[0])
 
     def _gather(self, ranks: Ints, times: Floats) -> None:
-        """Have the parents of a level handle what their children send, one by one."""
+        """Make the parents of a level process the messages of their children one at a time."""
         parents = self._tree.parents[ranks]
         arrivals = times[ranks] + self._travel_s(ranks, parents, handled=False)
         order = np.lexsort((arrivals, parents))

@@ -1,4 +1,4 @@
-"""What a task allows: the bounds that no way of sharing the work can beat."""
+"""The ideal schedule of a task: a bound that no way of sharing the work can beat."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _DONE = -1
 
 
 def ideal_s(tree: Tree, ranks: int) -> tuple[float, float]:
-    """The end, and when half of the ranks work, with one queue for all that costs no time.
+    """Return the duration of the job, and when half of the ranks first work, with an ideal queue.
 
-    Items are taken in the order in which they were made.
+    One queue serves all ranks, at no cost, in the order in which items are made.
     """
     children, first_child = tree.children, tree.first_child
     place, until = tree.place, tree.until_s
@@ -28,8 +28,8 @@ def ideal_s(tree: Tree, ranks: int) -> tuple[float, float]:
             else:
                 ready.popleft()
             free -= 1
-            at = place[first]
-            item_s = until[at + 1] - until[at]
+            position = place[first]
+            item_s = until[position + 1] - until[position]
             if children[first]:
                 heappush(events, (now_s + item_s * tree.spawn_at, first))
             heappush(events, (now_s + item_s, _DONE))

@@ -1,4 +1,4 @@
-"""One simulated job, from what is asked to its figures."""
+"""One simulated job: its parameters and its results."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from pcircle.simulation.model import Simulation
 from pcircle.simulation.tree import Tree, balanced, drawn, files, flat, geometric
 
 _FAN = 32
-_ENVELOPE_BYTES = 24  # of a message: kind, numbers and lengths
+_ENVELOPE_BYTES = 24  # overhead of a message: kind, numbers and lengths
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What is to be done.
+    """The simulated task.
 
-    Of the shape "files" there are `entries` in `directories`, and an item has
-    up to `batch` of them, each of which takes `entry_s`. The other shapes have
-    `items`, which take `item_s` on average.
+    The shape "files" has `entries` in `directories`. An item covers up to `batch` entries, each of
+    which takes `entry_s`. The other shapes have `items`, which take `item_s` on average.
     """
 
     shape: str = "files"
@@ -35,11 +34,11 @@ class Task(msgspec.Struct, frozen=True):
     times: str = "uniform"
 
     def tree(self, seed: int) -> Tree:
-        """The tree of items, drawn from a seed."""
+        """Draw the tree of items from a seed."""
         rng = np.random.default_rng(seed)
         if self.shape == "files":
             counts, sizes = files(self.entries, self.directories, self.batch, rng)
-            # A directory without entries has to be read as well.
+            # An empty directory has to be read as well.
             means_s = self.entry_s * np.maximum(1.0, sizes)
             return Tree(counts, drawn(self.times, means_s, rng))
         if self.shape == "balanced":
@@ -52,12 +51,12 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What a job came to.
+    """The results of a job.
 
-    `efficiency` is the work by time and ranks; `of_bound` and `of_ideal` are
-    how near the time is to the longer of work by ranks and span, and to that
-    of an ideal schedule. `half_busy_latencies` is how much later than in that
-    half of the ranks work, in latencies times log2 of the ranks.
+    `efficiency` is the work divided by time and ranks. `of_bound` and `of_ideal` are lower bounds
+    of the duration, divided by the duration: the longer of work per rank and span, and the ideal
+    schedule. `half_busy_latencies` is the delay, compared with the ideal schedule, until half of
+    the ranks work. Its unit is one latency times log2 of the number of ranks.
     """
 
     ranks: int
@@ -90,11 +89,11 @@ def play(task: Task, ranks: int, machine: Machine, policy: Policy, seed: int) ->
 def play_tree(
     tree: Tree, task: Task, ranks: int, machine: Machine, policy: Policy, seed: int
 ) -> Figures:
-    """Simulate a job on a tree that is known."""
+    """Simulate a job on a given tree."""
     counts = Simulation(tree, ranks, machine, policy, seed).run()
     best_s, best_half_s = ideal_s(tree, ranks)
-    below = RankTree(ranks, policy.arity, machine.ranks_per_node)
-    round_s = Rounds(below, machine, np.random.default_rng(seed)).round_s()
+    rank_tree = RankTree(ranks, policy.arity, machine.ranks_per_node)
+    round_s = Rounds(rank_tree, machine, np.random.default_rng(seed)).round_s()
     stop_s = counts.stopped_s - counts.last_work_s
     entries = task.entries + task.directories if task.shape == "files" else tree.items * task.batch
     messages = sum(counts.messages)

@@ -1,5 +1,8 @@
-"""The kinds of messages that ranks of a simulated job send."""
+"""The kinds of messages in a simulated job."""
 
 ASK, REFUSE, ANSWER, PUSH, WAIT, RETURNS, QUIESCE, DRAIN, GATHER, STOP = range(10)
 LAST_LOOSE = RETURNS
-"""Up to this one they travel between any two ranks, and later ones along the tree of ranks."""
+"""The last kind that travels between arbitrary ranks.
+
+Later kinds travel along the tree of ranks.
+"""

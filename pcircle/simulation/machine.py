@@ -1,4 +1,4 @@
-"""What a simulated job runs on, and the choices of its protocol."""
+"""The machine of a simulated job, and the parameters of its protocol."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Times in seconds.
+    """The latencies and message sizes of a machine. Times are in seconds.
 
-    A message takes `near_s` on its node, `far_s` between nodes, times one plus
-    an exponential of mean `jitter`. A rank needs `message_s` for each message
-    it handles. Before that, up to `look_s` pass until it looks, if it works.
-    An item is `item_bytes` long on its way, a result `result_bytes`.
+    A message takes `near_s` within a node and `far_s` between nodes, multiplied by one plus an
+    exponential variate of mean `jitter`. A rank needs `message_s` to process a message. If it is
+    working, up to `look_s` pass before it notices the message. An item has `item_bytes` in a
+    message, a result `result_bytes`.
     """
 
     ranks_per_node: int = 64
@@ -29,23 +29,23 @@ INFINIBAND = Machine(far_s=3e-6)
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """How work is shared: what can be chosen about `pcircle.circle`, and what could be.
+    """The parameters of work sharing: the settings of `pcircle.circle`, and alternatives to them.
 
-    A dry rank asks `tries` others, "random" or "nearest" ones ("auto": the
-    nearest where nodes have several ranks), and then waits at its neighbours of
-    the `graph`, "cube" or "tree". After each of `pauses_s` it asks once more.
-    At the `start` ranks wait at "all" their neighbours or at their "parent" in
-    the tree alone, and who has waiters serves that with the "largest" or
-    "smallest" subtree first, later the "newest" or "oldest". A push has the
-    share `pushed` of what can be given, an answer the share `answered`, or with
-    0 a random one. A push has up to `enough` items for each rank of the job, in up to
-    `share_messages` of `share_least` to `share_limit` items. An answer of a queue
-    of more than `queue_high` has at most half of that. With `onward`, a rank
-    that has waiters and nothing to give them waits itself, although it works.
-    With `mutual`, who gives does not wait at the taker any more. A complete part
-    of a bundle waits `combine_s` for the others. `ahead` says whether the next
-    item is handed out early, which it is of `ahead_from` or more; `arity` is that
-    of the tree of rounds.
+    An idle rank sends requests to `tries` victims, "random" or "nearest" ("auto": nearest if nodes
+    have several ranks). Then it waits at its neighbours in the `graph`, "cube" or "tree". After
+    each of `pauses_s` it sends another request. At the `start` ranks wait at "all" neighbours, or
+    only at their "parent" in the tree.
+
+    A rank with waiters at first serves the "largest" or "smallest" subtree, later the "newest" or
+    "oldest" waiter. A push gives the share `pushed` of the available items, and an answer the share
+    `answered`, or a random share if that is 0. A push has up to `enough` items for each rank of the
+    job, in up to `share_messages` messages of `share_least` to `share_limit` items. An answer from
+    a queue of more than `queue_high` items has at most a quarter of `queue_high`.
+
+    With `onward`, a rank that has waiters but nothing to give waits itself, although it works. With
+    `mutual`, a rank that gives work no longer waits at the receiver. A complete part of a bundle
+    waits `combine_s` for the other parts. `ahead` enables handing out the next item early, once
+    `ahead_from` or more are queued. `arity` is the arity of the tree of rounds.
     """
 
     tries: int = 4

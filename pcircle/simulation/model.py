@@ -1,8 +1,8 @@
-"""The protocol, abstracted: who runs dry asks, then waits; what is given comes back as one result.
+"""A model of the protocol: idle ranks send requests and then wait, and results return in bundles.
 
-What costs an event is a message, a rank that runs dry, and what
-`pcircle.simulation.working` can't work out from sums. Only a rank that has waiters and
-nothing to give them is looked at after each item.
+Events are messages, ranks that run out of work, and the steps that `pcircle.simulation.working`
+cannot compute from sums. Only a rank that has waiters but nothing to give has an event after each
+item.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BASIC = (ANSWER, PUSH, RETURNS)
 
 
 class Simulation(Working):
-    """One job."""
+    """The simulation of one job."""
 
     def __init__(
         self, tree: Tree, ranks: int, machine: Machine, policy: Policy, seed: int = 0
@@ -49,20 +49,20 @@ class Simulation(Working):
         self.ranks = [Rank(number) for number in range(ranks)]
         self.rng = Random(seed)
         self.events: list[tuple[float, int, int, int, int, Any]] = []
-        self.serial = 0  # of events
+        self.serial = 0  # number of events scheduled, which orders events at the same time
         self.sent = 0
         self.busy = 0
         shared = 1 < machine.ranks_per_node < ranks
         self.nearest = shared and policy.victims in ("nearest", "auto")
-        others = ranks - 1 - self._lines(0).bit_count()
-        self.tries = policy.tries if others else 0
-        least = max(policy.share_least, policy.enough * ranks // policy.share_messages)
-        self.share_limit = min(policy.share_limit, least)
+        victims = ranks - 1 - self._lines(0).bit_count()
+        self.tries = policy.tries if victims else 0
+        min_share = max(policy.share_least, policy.enough * ranks // policy.share_messages)
+        self.share_limit = min(policy.share_limit, min_share)
         self.most = max(self.share_limit, policy.enough * ranks)
-        below = RankTree(ranks, policy.arity, machine.ranks_per_node)
+        rank_tree = RankTree(ranks, policy.arity, machine.ranks_per_node)
         self.waves = Waves(
-            below.parents.tolist(),
-            below.children,
+            rank_tree.parents.tolist(),
+            rank_tree.children,
             self._send,
             self._wake,
             self._is_passive,
@@ -71,9 +71,9 @@ class Simulation(Working):
         self.jitter = [1 + machine.jitter * self.rng.expovariate(1.0) for _ in range(8191)]
 
     def run(self) -> Counts:
-        """Play it until all have stopped."""
+        """Run the simulation until all ranks have stopped."""
         collects = gc.isenabled()
-        gc.disable()  # there are no cycles, and looking for them takes a third of the time
+        gc.disable()  # there are no cycles, and the search for them would take a third of the time
         try:
             self._play()
         finally:
@@ -127,16 +127,20 @@ class Simulation(Working):
         self._schedule(root)
 
     def _first_waits(self) -> None:
-        """At the start all wait, and their neighbours know it without a message."""
+        """Make all ranks wait at the start.
+
+        Their neighbours know this without a message.
+        """
         everywhere = self.policy.start == "all"
         largest = self.policy.first == "largest"
         for rank in self.ranks:
             number = rank.number
             lines = self._lines(number)
-            high = 1 << number.bit_length()  # children of the tree have one more bit above
+            # Children in the tree have one additional bit, above all others.
+            high = 1 << number.bit_length()
             bits = [1 << dim for dim in range(self.dims) if lines >> dim & 1]
             children = [number | bit for bit in bits if bit >= high]
-            if largest:  # the last is served first, and a low bit has many above it
+            if largest:  # the last waiter is served first, and low bits have the largest subtrees
                 children.reverse()
             if everywhere:
                 rank.waits = lines
@@ -146,15 +150,15 @@ class Simulation(Working):
             rank.waiters.update(dict.fromkeys(children))
 
     def _lines(self, number: int) -> int:
-        """The dimensions in which a rank has neighbours, as bits."""
-        # Those of its own bits, and those that lead to no number beyond the last rank.
+        """Return the dimensions in which a rank has neighbours, as bits."""
+        # The dimensions of its set bits, and of clear bits that lead to an existing rank.
         lines = number | ((1 << (self.size - number - 1).bit_length()) - 1)
         if self.policy.graph == "tree":
             high = 1 << number.bit_length()
             lines &= ~(high - 1) | high >> 1
         return lines
 
-    # ---- what the waves ask --------------------------------------------------------------------
+    # ---- callbacks of the waves ----------------------------------------------------------------
 
     def _is_passive(self, number: int, kind: int) -> bool:
         rank = self.ranks[number]
@@ -190,7 +194,7 @@ class Simulation(Working):
         near = source // per_node == dest // per_node
         wait_s = (machine.near_s if near else machine.far_s) * self.jitter[sent % 8191]
         due_s = at_s + wait_s
-        if kind == PUSH:  # parts of one share come in their order
+        if kind == PUSH:  # parts of one share arrive in order
             if rank.pushed_to == dest and due_s < rank.pushed_s:
                 due_s = rank.pushed_s
             rank.pushed_to, rank.pushed_s = dest, due_s
@@ -223,7 +227,7 @@ class Simulation(Working):
     # ---- work ----------------------------------------------------------------------------------
 
     def _schedule(self, rank: Rank) -> None:
-        """The rank's next event: a slot may end, or, with waiters that get nothing, an item."""
+        """Schedule the rank's next event: a slot may end or, with unserved waiters, an item."""
         rank.version += 1
         item = rank.current
         if item == NONE:
@@ -256,7 +260,7 @@ class Simulation(Working):
         self.waves.passive(rank.number, self.now_s)
 
     def _seek(self, rank: Rank, at_s: float) -> None:
-        """Ask somebody, or, after some refusals, wait."""
+        """Send a request or, after some refusals, wait."""
         rank.announced.clear()
         rank.rest = 0
         if rank.asking or self.size == 1 or self.waves.phases[rank.number] != WORKING:
@@ -273,7 +277,7 @@ class Simulation(Working):
         self._send(rank.number, dest, ASK, (rank.number, onward), at_s)
 
     def _pause(self, rank: Rank, at_s: float) -> bool:
-        """Ask once more, later; False if it was often enough."""
+        """Schedule another request. Return false if there have been enough."""
         if rank.pauses >= len(self.policy.pauses_s):
             return False
         due_s = at_s + self.policy.pauses_s[rank.pauses] * (0.5 + self.rng.random())
@@ -283,7 +287,7 @@ class Simulation(Working):
         return True
 
     def _victim(self, rank: Rank) -> tuple[int, bool]:
-        """Whom to ask, and whether that one is to ask on in another node."""
+        """Return the victim of a request, and whether it forwards the request to another node."""
         number = rank.number
         if not self.nearest:
             return self._other(number, 0, self.size), False
@@ -294,7 +298,7 @@ class Simulation(Working):
             near = self._other(number, first, last)
             if near != first:
                 return near, False
-            rank.far = True  # it is the leader
+            rank.far = True  # this rank is the leader of its node
         return (self._elsewhere(first, last), False) if number == first else (first, True)
 
     def _other(self, number: int, first: int, last: int) -> int:
@@ -318,7 +322,7 @@ class Simulation(Working):
         if self.nearest:
             was_near = not rank.far
             rank.far = was_near or not self._has_local(rank.number)
-            is_try = not was_near  # else half of one
+            is_try = not was_near  # a local and a remote request count as one try
         if rank.tries and is_try:
             rank.tries -= 1
         if rank.current == NONE:
@@ -334,19 +338,19 @@ class Simulation(Working):
         return min(self.size, first + per_node) - first > 1
 
     def _wait(self, rank: Rank, at_s: float) -> None:
-        """Tell all neighbours that don't know it yet."""
+        """Send WAIT to all neighbours that do not know that the rank waits."""
         number = rank.number
-        untold = self._lines(number) & ~rank.waits
-        rank.waits |= untold
-        while untold:
-            bit = untold & -untold
-            untold ^= bit
+        unaware = self._lines(number) & ~rank.waits
+        rank.waits |= unaware
+        while unaware:
+            bit = unaware & -unaware
+            unaware ^= bit
             self._send(number, number ^ bit, WAIT, None, at_s)
 
     def _serve(self, rank: Rank, at_s: float) -> None:
-        """Give to those who wait, or wait with them.
+        """Give work to waiters, or wait together with them.
 
-        A large share goes in parts, and what is still to come counts as what is here.
+        A large share is sent in parts. Announced items that have not arrived count as available.
         """
         policy, waiters = self.policy, rank.waiters
         if rank.current == NONE or not (waiters or rank.rest):
@@ -371,24 +375,24 @@ class Simulation(Working):
         rank.waiters.pop(dest, None)
         if self.policy.mutual:
             rank.waits &= ~self._line(rank.number, dest)
-        runs, left = cut(rank.stack, count, rank.number, dest)
+        runs, reduced = cut(rank.stack, count, rank.number, dest)
         rank.queued -= count
         self.counts.parcels += count
-        rest = rank.rest if kind == PUSH else 0
-        self._send(rank.number, dest, kind, (runs, rest), at_s)
-        for bundle in left:
+        remaining = rank.rest if kind == PUSH else 0
+        self._send(rank.number, dest, kind, (runs, remaining), at_s)
+        for bundle in reduced:
             if not bundle.open:
                 self._return(rank, bundle, at_s)
 
     def _line(self, number: int, other: int) -> int:
-        """The bit of the dimension in which two ranks are neighbours, 0 if they are not."""
+        """Return the bit of the dimension in which two ranks are neighbours, or 0."""
         bit = number ^ other
         return 0 if bit & (bit - 1) else bit & self._lines(number)
 
     # ---- messages ------------------------------------------------------------------------------
 
     def _handle(self, rank: Rank, kind: int, source: int, body: Any, at_s: float) -> None:
-        """A message is handled; what it leads to leaves at `at_s`."""
+        """Process a message. The messages that it causes are sent at `at_s`."""
         if kind > LAST_LOOSE:
             self.waves.handle(rank.number, kind, body, at_s)
             return
@@ -424,7 +428,7 @@ class Simulation(Working):
             share = self.policy.answered
             count = ceil(stealable * share) if share else self.rng.randint(1, stealable)
             if stealable > self.policy.queue_high:
-                count = min(count, self.policy.queue_high // 4)  # the rest may be on disk
+                count = min(count, self.policy.queue_high // 4)  # the other items may be on disk
             self._give(rank, thief, ANSWER, min(count, self.share_limit), at_s)
             self._schedule(rank)
         elif onward and self.waves.phases[rank.number] == WORKING:
@@ -435,17 +439,17 @@ class Simulation(Working):
             self._send(rank.number, thief, REFUSE, None, at_s)
 
     def _got(
-        self, rank: Rank, kind: int, source: int, given: tuple[list[Run], int], at_s: float
+        self, rank: Rank, kind: int, source: int, share: tuple[list[Run], int], at_s: float
     ) -> None:
-        runs, rest = given
+        runs, remaining = share
         if kind == ANSWER:
             rank.asking = False
             rank.far = self.nearest and not self._has_local(rank.number)
         rank.waits &= ~self._line(rank.number, source)
         if self.policy.mutual:
             rank.waiters.pop(source, None)
-        if rest:
-            rank.announced[source] = rest
+        if remaining:
+            rank.announced[source] = remaining
         else:
             rank.announced.pop(source, None)
         self._fed(rank)

@@ -1,8 +1,8 @@
-"""What a simulated rank knows, holds and gives, and what a simulated job has come to.
+"""The state of a simulated rank, and the division of its work.
 
-A run is (first, last, slot): the siblings `first` until `last`, whose results
-go to `slot`. What is given is a bundle, with one slot for each run in it; but a run that is
-all that is left of another rank's slot goes with that slot.
+A run is (first, last, slot): the siblings from `first` up to but excluding `last`, whose results go
+to `slot`. Work is given as a bundle, with one slot for each run in it. A run that is the remainder
+of a slot of another rank is given together with that slot.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from pcircle.core.guards import require
 NONE = -1
 """No item, or no rank."""
 SPAWNED = -1.0
-"""The time at which an item makes its children, when it has made them."""
+"""The value of `spawn_s` once an item has made its children."""
 
 
 class Slot:
-    """The results of a run that was given away come together here, on the rank that got it."""
+    """Collects the results of a run that was given away, on the rank that received it."""
 
     __slots__ = ("bundle", "first", "last", "out", "parent", "runs")
 
     def __init__(self, bundle: Bundle | None, parent: Slot | None, first: int, last: int) -> None:
-        self.bundle = bundle  # None for the job's own
-        self.parent = parent  # the slot at the victim which this was a part of
+        self.bundle = bundle  # None for the root of the job
+        self.parent = parent  # the slot at the victim, of which this one is a part
         self.first, self.last = first, last  # the items that were given
         self.runs = 0  # on the stack of the rank, the running item included
-        self.out = 0  # slots of bundles that were given on
+        self.out = 0  # slots of parts that were given to other ranks
 
 
 class Bundle:
-    """What was given at once, until all of its results have gone back."""
+    """Work that was given at once, until all of its results have been returned."""
 
     __slots__ = ("done", "open", "timed", "victim")
 
     def __init__(self, victim: int) -> None:
         self.victim = victim
-        self.open = 0  # slots that are not complete
-        self.done: list[Slot] = []  # parents of slots that are, and wait for the others
+        self.open = 0  # incomplete slots
+        self.done: list[Slot] = []  # parents of complete slots whose results are not returned yet
         self.timed = False
 
 
@@ -48,9 +48,10 @@ Run: TypeAlias = "tuple[int, int, Slot]"
 
 
 def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run], list[Bundle]]:
-    """Takes `count` items from the steal end of a stack: runs of a new bundle, or of older ones.
+    """Take `count` items from the steal end of a stack.
 
-    Of these it returns those that have lost a slot to it.
+    Return the runs, with slots of a new bundle or with slots that move out of older bundles. Also
+    return the older bundles that lost a slot.
     """
     bundle = Bundle(victim)
     given: list[Run] = []
@@ -81,7 +82,7 @@ def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run
 
 
 def _is_all(run: Run, begin: int, thief: int) -> bool:
-    """Whether a run from there on is all that is left of what another rank gave, not the thief."""
+    """Return whether the run from `begin` is the remainder of a slot that a third rank gave."""
     first, last, slot = run
     if begin > first or slot.runs > 1 or slot.out or slot.bundle is None:
         return False
@@ -89,7 +90,7 @@ def _is_all(run: Run, begin: int, thief: int) -> bool:
 
 
 class Rank:
-    """One rank."""
+    """The state of one rank."""
 
     __slots__ = (
         "ahead",
@@ -128,37 +129,37 @@ class Rank:
     def __init__(self, number: int) -> None:
         self.number = number
         self.stack: list[Run] = []
-        self.queued = 0  # items of runs on the stack
-        self.current = NONE  # the item that runs
+        self.queued = 0  # number of items in the runs on the stack
+        self.current = NONE  # the running item
         self.until_s = 0.0  # its end
-        self.spawn_s = SPAWNED  # when it makes its children, if it has not
-        self.slot: Slot | None = None  # and where its result goes
+        self.spawn_s = SPAWNED  # when it makes its children, unless it has
+        self.slot: Slot | None = None  # the destination of its result
         self.ahead = NONE  # the item that is handed out and runs next
         self.ahead_slot: Slot | None = None
-        self.version = 0  # of the next event of its own
-        self.waiters: dict[int, None] = {}  # the last one was the last to say so
-        self.taker = 0  # who is being served
-        self.rest = 0  # of its share
-        self.pushed_to = NONE  # the last one that was
-        self.pushed_s = 0.0  # and when that comes
-        self.announced: dict[int, int] = {}  # items, by who is to send them
-        self.waits = 0  # a bit for each dimension in which the neighbour knows that this one waits
-        self.owing = 0  # bundles of which some is done and not sent back
-        self.sent = self.got = 0  # messages that a drain counts
-        self.basic_sent = self.basic_got = 0  # those of work and results
+        self.version = 0  # of its next scheduled event; older events are ignored
+        self.waiters: dict[int, None] = {}  # newest last
+        self.taker = 0  # the waiter being served
+        self.rest = 0  # remaining items of its share
+        self.pushed_to = NONE  # the destination of the last push
+        self.pushed_s = 0.0  # and its time of arrival
+        self.announced: dict[int, int] = {}  # items still to arrive, by sender
+        self.waits = 0  # a bit for each dimension in which the neighbour knows that this rank waits
+        self.owing = 0  # bundles with complete results that are not returned yet
+        self.sent = self.got = 0  # messages that the waves of a drain count
+        self.basic_sent = self.basic_got = 0  # messages of work and results
         self.asking = False
-        self.tries = 0  # left
-        self.tells = False  # as soon as it waits; at the start only when it asks no more
-        self.far = False  # it asks outside of its node next
-        self.pause = 0  # the number of the one that counts
-        self.pauses = 0  # since there was work
+        self.tries = 0  # remaining tries
+        self.tells = False  # send WAIT as soon as it waits; at the start only after the last pause
+        self.far = False  # the next request goes to another node
+        self.pause = 0  # number of the current pause; events of older ones are ignored
+        self.pauses = 0  # number of pauses since it last had work
         self.ready_s = 0.0
         self.inbox: list[tuple[int, int, Any]] = []
         self.stepping = False
 
 
 class Counts(msgspec.Struct):
-    """What a run came to. `messages` are by kind, see `pcircle.simulation.kinds`."""
+    """The totals of a simulated job. `messages` has a count for each kind in `kinds`."""
 
     messages: list[int]
     items: int = 0

@@ -1,10 +1,10 @@
-"""Trees of items as arrays: millions of items, and the work of any run of siblings by subtraction.
+"""Trees of millions of items as arrays, in which the work of a run of siblings is one subtraction.
 
-An item has a *number*: siblings have consecutive ones, parents smaller ones than their children.
-It also has a *place* in the order in which one rank alone would process the tree: depth first, so
-that a subtree is a range of places. With the sums of all durations by place, the work in any
-subtree, or run of siblings, is one subtraction, and which item runs at a given time one bisection:
-that is why a rank that works undisturbed costs nothing to simulate.
+An item has a *number*: siblings have consecutive numbers, greater than the number of their parent.
+It also has a *place* in the order in which a single rank would process the tree: depth first, so
+that a subtree is a range of places. With prefix sums of durations by place, the work of any subtree
+or run of siblings is one subtraction, and one bisection finds the item that runs at a given time. A
+rank that works undisturbed therefore costs nothing to simulate.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ Floats = npt.NDArray[np.float64]
 
 
 class Tree:
-    """Items, their children and durations.
+    """Items with their children and durations.
 
-    `counts` has each item's number of children, `durations` the seconds that
-    it takes, both by number. An item makes its children when the share
-    `spawn_at` of its time is over. `first_child`, `children`, `place` and
-    `size` (of the subtree) are by number, and so is `inner`, which is the next
-    item, from this one on, that has children; `until_s[p]` is how long all
-    places before p take together. All are memoryviews, which are faster than
-    arrays to read one by one.
+    `counts` has the number of children of each item, and `durations` its seconds, both by number.
+    An item makes its children after the share `spawn_at` of its time. `first_child`, `children`,
+    `place` and `size` (of the subtree) are indexed by number. So is `inner`, the first item from
+    this one on that has children. `until_s[p]` is the total duration of all places before p. All
+    are memoryviews, which are faster than arrays for single elements.
     """
 
     def __init__(self, counts: Ints, durations: Floats, spawn_at: float = 0.5) -> None:
@@ -55,7 +53,7 @@ class Tree:
         self.until_s = _view(until)
 
     def bound_s(self, ranks: int) -> float:
-        """No schedule on so many ranks is shorter: neither than the work, nor than a path down."""
+        """Return a lower bound of all schedules: the work per rank, or the longest path."""
         return max(self.work_s / ranks, self.span_s)
 
 
@@ -64,14 +62,14 @@ def _view(array: npt.NDArray[Any]) -> Any:
 
 
 def _inner(counts: Ints) -> Ints:
-    """For each item the first one from it on that has children, or the number of all."""
+    """Return for each item the first item from it on that has children, or the item count."""
     numbers = np.where(counts > 0, np.arange(len(counts)), len(counts))
     nearest: Ints = np.minimum.accumulate(numbers[::-1])[::-1]
     return nearest
 
 
 def _levels(counts: Ints) -> list[tuple[int, int]]:
-    """The numbers of each level's first item and of the one after its last."""
+    """Return the range of numbers of each level."""
     levels, begin, end = [], 0, 1
     while begin < end:
         levels.append((begin, end))
@@ -95,16 +93,16 @@ def _places(counts: Ints, size: Ints, levels: list[tuple[int, int]]) -> Ints:
     place = np.zeros(len(counts), dtype=np.int64)
     for (begin, end), (_, below) in pairwise(levels):
         sizes = size[end:below]
-        before = np.cumsum(sizes) - sizes  # of all on the level
-        many = counts[begin:end]
-        starts = np.cumsum(many) - many
-        inner = before[np.minimum(starts, len(before) - 1)]  # where each parent's first begins
-        place[end:below] = before + np.repeat(place[begin:end] + 1 - inner, many)
+        before = np.cumsum(sizes) - sizes  # places before each item on the level
+        child_counts = counts[begin:end]
+        starts = np.cumsum(child_counts) - child_counts
+        inner = before[np.minimum(starts, len(before) - 1)]  # start of each parent's first child
+        place[end:below] = before + np.repeat(place[begin:end] + 1 - inner, child_counts)
     return place
 
 
 def _span(counts: Ints, durations: Floats, levels: list[tuple[int, int]], spawn_at: float) -> float:
-    starts = np.zeros(1)  # of each item on a level, had every item a rank of its own
+    starts = np.zeros(1)  # start of each item on a level if every item had its own rank
     longest = float(durations[0])
     for (begin, end), (_, below) in pairwise(levels):
         starts = np.repeat(starts + spawn_at * durations[begin:end], counts[begin:end])
@@ -116,61 +114,63 @@ def _span(counts: Ints, durations: Floats, levels: list[tuple[int, int]], spawn_
 
 
 def balanced(items: int, fan: int) -> Ints:
-    """A tree of so many items in which all subtrees of a level are nearly equal."""
+    """Make a tree of `items` items in which all subtrees of a level are nearly equal."""
     levels, below = [], np.array([items - 1])
     while len(below):
         counts = np.minimum(below, fan)
         levels.append(counts)
-        inner, many = below[counts > 0], counts[counts > 0]
-        index = np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)
-        shared, parts = np.repeat(inner, many), np.repeat(many, many)
+        inner, child_counts = below[counts > 0], counts[counts > 0]
+        index = np.arange(int(child_counts.sum())) - np.repeat(
+            np.cumsum(child_counts) - child_counts, child_counts
+        )
+        shared, parts = np.repeat(inner, child_counts), np.repeat(child_counts, child_counts)
         below = shared * (index + 1) // parts - shared * index // parts - 1
     return np.concatenate(levels)
 
 
 def geometric(items: int, rng: np.random.Generator, fan: float = 4.0) -> Ints:
-    """An unbalanced tree of about so many items, after the geometric trees of UTS.
+    """Make an unbalanced tree of about `items` items, after the geometric trees of UTS.
 
-    The number of children is geometric, with a mean that falls from `fan` at
-    the root to 0 at the greatest depth, and that depth makes the size.
+    The number of children is geometric, with a mean that falls linearly from `fan` at the root to 0
+    at the greatest depth. That depth determines the size.
     """
-    deepest = 2
-    while _expected(fan, deepest) < items:
-        deepest += 1
+    max_depth = 2
+    while _expected(fan, max_depth) < items:
+        max_depth += 1
     for _ in range(1000):
-        counts = _grown(fan, deepest, items, rng)
+        counts = _grown(fan, max_depth, items, rng)
         if counts is not None:
             return counts
     raise ValueError(f"no tree of about {items} items in 1000 tries")
 
 
-def _expected(fan: float, deepest: int) -> float:
+def _expected(fan: float, max_depth: int) -> float:
     total = level = 1.0
-    for depth in range(deepest):
-        level *= fan * (1 - depth / deepest)
+    for depth in range(max_depth):
+        level *= fan * (1 - depth / max_depth)
         total += level
     return total
 
 
-def _grown(fan: float, deepest: int, items: int, rng: np.random.Generator) -> Ints | None:
-    levels, wide, total = [], 1, 1
-    for depth in range(deepest + 1):
-        mean = fan * (1 - depth / deepest)
-        counts = rng.geometric(1 / (1 + mean), wide) - 1
+def _grown(fan: float, max_depth: int, items: int, rng: np.random.Generator) -> Ints | None:
+    levels, width, total = [], 1, 1
+    for depth in range(max_depth + 1):
+        mean = fan * (1 - depth / max_depth)
+        counts = rng.geometric(1 / (1 + mean), width) - 1
         if not depth:
             counts[:] = round(fan)
         levels.append(counts)
-        wide = int(counts.sum())
-        total += wide
+        width = int(counts.sum())
+        total += width
         if total > 1.25 * items:
             return None
-        if not wide:
+        if not width:
             break
     return np.concatenate(levels) if total > 0.8 * items else None
 
 
 def flat(items: int) -> Ints:
-    """One item that makes all the others."""
+    """Make a tree of one item with all other items as its children."""
     counts = np.zeros(items, dtype=np.int64)
     counts[0] = items - 1
     return counts
@@ -179,26 +179,25 @@ def flat(items: int) -> Ints:
 def files(
     entries: int, directories: int, batch: int, rng: np.random.Generator
 ) -> tuple[Ints, Ints]:
-    """The items of a tree of files, and how many entries each has.
+    """Make the items of a random tree of files. Return their child counts and numbers of entries.
 
-    Directories have as many subdirectories and entries as chance will have it:
-    each new one is put in any of those that exist, and sizes are exponential. A
-    directory is an item of its first batch of entries, with an item below it
-    for each further batch and each subdirectory.
+    Each new directory is a child of a random existing one, and numbers of entries are exponential.
+    A directory is an item of its first batch of entries, with a child for each further batch and
+    each subdirectory.
     """
     parents = _attached(directories, rng)
     weights = rng.exponential(size=directories)
     edges = np.rint(np.cumsum(weights) * (entries / weights.sum())).astype(np.int64)
-    many = np.diff(edges, prepend=0)
+    entry_counts = np.diff(edges, prepend=0)
     subdirectories = np.bincount(parents[1:], minlength=directories)
-    many += subdirectories
-    batches = np.maximum(1, -(-many // batch))
-    # Of each directory the subdirectories come first, then its other batches.
-    return _arranged(parents, subdirectories, batches, many, batch)
+    entry_counts += subdirectories
+    batches = np.maximum(1, -(-entry_counts // batch))
+    # The subdirectories of a directory come first, then its further batches.
+    return _arranged(parents, subdirectories, batches, entry_counts, batch)
 
 
 def _attached(directories: int, rng: np.random.Generator) -> Ints:
-    """A parent for each directory, with a smaller number."""
+    """Return a random parent with a smaller number for each directory."""
     numbers = np.arange(directories)
     parents = (rng.random(directories) * numbers).astype(np.int64)
     parents[0] = -1
@@ -206,31 +205,31 @@ def _attached(directories: int, rng: np.random.Generator) -> Ints:
 
 
 def _arranged(
-    parents: Ints, subdirectories: Ints, batches: Ints, many: Ints, batch: int
+    parents: Ints, subdirectories: Ints, batches: Ints, entry_counts: Ints, batch: int
 ) -> tuple[Ints, Ints]:
-    """Directories and their further batches level by level, as `Tree` has them."""
-    order = np.argsort(parents, kind="stable")  # by parent: all children of one together
+    """Arrange directories and their further batches level by level, as `Tree` requires."""
+    order = np.argsort(parents, kind="stable")  # groups the children of each parent
     first = np.zeros(len(parents) + 1, dtype=np.int64)
     np.cumsum(subdirectories, out=first[1:])
-    first += 1  # the root stands in front
+    first += 1  # the root comes first
     counts, sizes = [], []
-    level = np.zeros(1, dtype=np.int64)  # directories, or less than 0: further batches
-    rest = np.zeros(1, dtype=np.int64)  # the entries of those
+    level = np.zeros(1, dtype=np.int64)  # numbers of directories, or -1 for further batches
+    batch_entries = np.zeros(1, dtype=np.int64)  # number of entries of further batches
     while len(level):
         is_directory = level >= 0
         held = np.where(is_directory, level, 0)
-        own = np.where(is_directory, np.minimum(many[held], batch), rest)
+        own = np.where(is_directory, np.minimum(entry_counts[held], batch), batch_entries)
         subs = np.where(is_directory, subdirectories[held], 0)
-        more = np.where(is_directory, batches[held] - 1, 0)
-        total = subs + more
+        extra_batches = np.where(is_directory, batches[held] - 1, 0)
+        total = subs + extra_batches
         counts.append(total)
         sizes.append(own)
         index = np.arange(int(total.sum())) - np.repeat(np.cumsum(total) - total, total)
         is_sub = index < np.repeat(subs, total)
         places = np.repeat(first[held], total) + index
         below = np.where(is_sub, order[np.minimum(places, len(order) - 1)], -1)
-        left = np.repeat(many[held], total) - batch * (index - np.repeat(subs, total) + 1)
-        rest = np.minimum(left, batch)
+        left = np.repeat(entry_counts[held], total) - batch * (index - np.repeat(subs, total) + 1)
+        batch_entries = np.minimum(left, batch)
         level = below
     return np.concatenate(counts), np.concatenate(sizes)
 
@@ -239,7 +238,11 @@ def _arranged(
 
 
 def drawn(kind: str, means_s: Floats, rng: np.random.Generator) -> Floats:
-    """How long items take: the mean, from half to one and a half of it, or exponential."""
+    """Draw durations: constant, uniform or exponential around the means.
+
+    Uniform durations are from half to one and a half of the mean. Exponential ones are at most 20
+    times the mean.
+    """
     if kind == "constant":
         return means_s
     if kind == "uniform":

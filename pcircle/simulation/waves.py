@@ -1,8 +1,9 @@
-"""How a simulated job ends: waves on the tree of ranks, as in `pcircle.circle.termination`.
+"""The end of a simulated job: waves on the tree of ranks, as in `pcircle.circle.termination`.
 
-While there is work, waves of counters look for the end of unstructured work; one stands still
-while somebody works. When rank 0 has the result of the whole, one round gathers what every rank has
-to tell, and whether a message is left; if so, waves drain the network; half a round says stop.
+While there is work, waves of counters look for the end of unstructured work. A wave waits at a rank
+that works. When rank 0 has the result of the whole job, one round gathers the accounts of all ranks
+and detects messages in flight. If there are any, waves drain the network. Finally half a round
+sends the stop.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ _FIRST_PAUSE_S = 0.0005
 _MAX_PAUSE_S = 0.05
 
 Sums: TypeAlias = "tuple[int, int]"
-"""Messages sent and received."""
+"""The numbers of messages sent and received."""
 
 
 class _Wave:
-    """Waves of one kind, one after the other."""
+    """The state of consecutive waves of one kind."""
 
     def __init__(self, size: int) -> None:
         self.is_open = [False] * size
         self.awaited = [0] * size  # children that have not reported
-        self.sent = [0] * size  # of those that have
+        self.sent = [0] * size  # sums of the children that have
         self.got = [0] * size
-        self.due_s = -inf  # the next one, at rank 0
+        self.due_s = -inf  # start of the next wave, at rank 0
         self.pause_s = _FIRST_PAUSE_S
         self.before: Sums | None = None
 
@@ -37,10 +38,10 @@ class _Wave:
 class Waves:
     """All waves of a job, on the tree of ranks.
 
-    `parents` has one for each rank, and `children` says those of one. `send`
-    has a source, a destination, a kind, a body (None: down, else sums) and when
-    it leaves; `wake` asks for a call of `passive` for rank 0 later. `is_passive`
-    and `counted` tell of each rank, by kind.
+    `parents` has the parent of each rank, and `children` returns the children of a rank. `send`
+    takes a source, a destination, a kind, a body (None on the way down, sums on the way up) and the
+    time of departure. `wake` requests a later call of `passive` for rank 0. `is_passive` and
+    `counted` take a rank and a kind.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class Waves:
         self._is_passive = is_passive
         self._counted = counted
         self._waves = {kind: _Wave(size) for kind in (QUIESCE, DRAIN, GATHER)}
-        self._waves[DRAIN].due_s = inf  # not before the accounts tell that a message is left
+        self._waves[DRAIN].due_s = inf  # not before the accounts show a message in flight
 
     def passive(self, rank: int, at_s: float) -> None:
-        """A rank may have become passive."""
+        """Handle a rank that may have become passive."""
         phase = self.phases[rank]
         if phase == WORKING:
             self._advance(rank, QUIESCE, at_s)
@@ -81,13 +82,13 @@ class Waves:
         self._report(rank, kind, at_s)
 
     def complete(self, at_s: float) -> None:
-        """Rank 0 has the result of the whole."""
+        """Start the end of the job, as rank 0 has the result of the whole."""
         self.phases[0] = ENDING
         self._open(0, GATHER, at_s)
         self._report(0, GATHER, at_s)
 
     def handle(self, rank: int, kind: int, body: Sums | None, at_s: float) -> None:
-        """A message of a wave has come, or the last one of all."""
+        """Process a message of a wave, or the final stop message."""
         phase = self.phases[rank]
         if kind == STOP:
             self._stop(rank, at_s)
@@ -115,7 +116,7 @@ class Waves:
             self._send(rank, child, kind, None, at_s)
 
     def _report(self, rank: int, kind: int, at_s: float) -> None:
-        """Report if all below have, and the rank itself is passive."""
+        """Report to the parent if all children have reported and the rank is passive."""
         wave = self._waves[kind]
         if not wave.is_open[rank] or wave.awaited[rank] or not self._is_passive(rank, kind):
             return
@@ -140,7 +141,7 @@ class Waves:
         wave.before = sums
         if kind == QUIESCE and is_balanced and is_new:
             wave.pause_s = _FIRST_PAUSE_S
-            self._open(0, kind, at_s)  # the one that is to confirm it
+            self._open(0, kind, at_s)  # a second wave confirms the result
             self._report(0, kind, at_s)
             return
         wave.due_s = at_s + wave.pause_s

@@ -1,10 +1,11 @@
-"""How a simulated rank works through what it holds, without an event for each item.
+"""Simulates how a rank processes its items, without an event for each item.
 
-Where a rank stands is worked out when somebody asks, from the sums of durations by place. That
-needs the order in which it takes its items. Without items ahead it is depth first. With them the
-next item is taken when the running one begins, and so before that one's children, which are there
-in its middle only: so depth first is true of siblings without children, which are most, and others
-are begun one by one.
+The progress of a rank is computed on demand from prefix sums of durations by place, which requires
+the order in which it takes its items. Without items ahead that order is depth first. With them, a
+rank takes the next item when the current one starts. At that time the children of the current item
+do not exist, since an item makes its children in the middle of its duration. The order is then
+depth first only for siblings without children, which are the majority. All other items are started
+one by one.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pcircle.simulation.kinds import STOP
 from pcircle.simulation.rank import NONE, SPAWNED, Counts, Rank, Slot
 from pcircle.simulation.tree import Tree
 
-_SLACK_S = 1e-9  # two ways to add up the same durations differ by less
+_SLACK_S = 1e-9  # greater than the rounding error of a sum of durations
 
 
 class Working:
-    """The part of a simulation that has no messages: ranks that work on a tree.
+    """The part of a simulation without messages: ranks that process a tree.
 
-    Of `ahead_from` items or more that wait, one is handed out early, of which
-    a thief gets nothing; 0 is never.
+    If `ahead_from` or more items are queued, one is handed out early, and thieves cannot take it.
+    The value 0 disables this.
     """
 
     def __init__(self, tree: Tree, ahead_from: int) -> None:
@@ -32,25 +33,25 @@ class Working:
         self.now_s = 0.0
         self.counts = Counts([0] * (STOP + 1))
         self._ahead_from = ahead_from
-        self._late = 1 - tree.spawn_at  # the share of an item after it has made its children
+        self._late = 1 - tree.spawn_at  # share of an item's time after it has made its children
 
     def _complete(self, rank: Rank, slot: Slot, at_s: float) -> None:
-        """All is there that a slot has waited for."""
+        """Handle a slot whose results are complete."""
         raise NotImplementedError
 
     def _fed(self, rank: Rank) -> None:
-        """A rank has work, of its own or of others."""
+        """Handle a rank that has received or made work."""
         raise NotImplementedError
 
-    # ---- to the present ------------------------------------------------------------------------
+    # ---- progress ------------------------------------------------------------------------------
 
     def _sync(self, rank: Rank) -> None:
-        """Advance a rank to now."""
+        """Advance a rank to the current time."""
         if rank.current != NONE and self._ends(rank):
             self._next(rank, rank.until_s)
 
     def _ends(self, rank: Rank) -> bool:
-        """Advance the running item to now; whether it ends."""
+        """Advance the running item to the current time. Return whether it ends."""
         now_s = self.now_s + _SLACK_S
         if rank.spawn_s > now_s:
             return False
@@ -63,13 +64,13 @@ class Working:
         return True
 
     def _left(self, rank: Rank, slot: Any, at_s: float) -> None:
-        """A run has ended."""
+        """Handle the end of a run."""
         slot.runs -= 1
         if not slot.runs and not slot.out:
             self._complete(rank, slot, at_s)
 
     def _next(self, rank: Rank, from_s: float) -> None:
-        """Advance a rank that has nothing running since `from_s` to now."""
+        """Advance a rank without a running item from `from_s` to the current time."""
         tree, stack, now_s = self.tree, rank.stack, self.now_s + _SLACK_S
         place, size, until, inner = tree.place, tree.size, tree.until_s, tree.inner
         while stack or rank.ahead != NONE:
@@ -80,7 +81,7 @@ class Working:
             else:
                 first, last, slot = stack.pop()
                 until_item = min(last, inner[first]) if self._ahead_from else last
-                if until_item == first:  # it has children
+                if until_item == first:  # the item has children
                     rank.queued -= 1
                     self._put(rank, first + 1, last, slot)
                     self._start(rank, first, slot, from_s)
@@ -111,7 +112,7 @@ class Working:
         rank.current = NONE
 
     def _start(self, rank: Rank, item: int, slot: Any, at_s: float) -> None:
-        """An item begins: what waits may now go ahead."""
+        """Start an item, and possibly hand out the next one ahead."""
         tree = self.tree
         at = tree.place[item]
         item_s = tree.until_s[at + 1] - tree.until_s[at]
@@ -121,13 +122,13 @@ class Working:
         self._hand_out(rank)
 
     def _put(self, rank: Rank, first: int, last: int, slot: Any) -> None:
-        """What was left of a run is back on the stack, beside what was taken of it."""
+        """Put the remainder of a run back on the stack."""
         if first < last:
             rank.stack.append((first, last, slot))
             slot.runs += 1
 
     def _descend(self, rank: Rank, first: int, last: int, slot: Any, at: int) -> None:
-        """Have the item at a place be the running one; what comes after it goes on the stack."""
+        """Make the item at a place the running one, and push the items after it on the stack."""
         tree = self.tree
         place = tree.place
         while True:
@@ -142,7 +143,7 @@ class Working:
             last = first + tree.children[item]
 
     def _spawn(self, rank: Rank) -> None:
-        """The running item makes its children."""
+        """Add the children of the running item."""
         rank.spawn_s = SPAWNED
         children = self.tree.children[rank.current]
         if children:
@@ -155,7 +156,7 @@ class Working:
     # ---- ahead ---------------------------------------------------------------------------------
 
     def _hand_out(self, rank: Rank) -> None:
-        """If there is enough that waits, its next item goes ahead, unless one has."""
+        """Hand out the next item ahead if enough items are queued and none is ahead yet."""
         if rank.ahead != NONE or not self._ahead_from or rank.queued < self._ahead_from:
             return
         first, last, slot = rank.stack.pop()
@@ -164,9 +165,9 @@ class Working:
         self._put(rank, first + 1, last, slot)
 
     def _takes_back(self, rank: Rank) -> bool:
-        """Whether the item ahead has no children and its siblings are next: one run, as it was.
+        """Merge the item ahead with its siblings if it has no children and they are next.
 
-        It begins now, and will be followed by the same ones.
+        Return whether it was merged. The item then starts now, and the same items follow it.
         """
         tree, item, stack = self.tree, rank.ahead, rank.stack
         if tree.children[item] or not stack:
@@ -184,7 +185,7 @@ class Working:
     # ---- the future ----------------------------------------------------------------------------
 
     def _may_complete_s(self, rank: Rank) -> float:
-        """Before this time no slot here is complete by what the rank does alone."""
+        """Return a time before which the rank alone completes no slot."""
         if self._ahead_from:
             return self._steps_s(rank)
         tree = self.tree
@@ -207,7 +208,7 @@ class Working:
         return inf
 
     def _steps_s(self, rank: Rank) -> float:
-        """When the next item with children ends, or a slot may be complete before."""
+        """Return when the next item with children ends, or a slot may complete, if earlier."""
         tree = self.tree
         place, until, inner, children = tree.place, tree.until_s, tree.inner, tree.children
         slot: Any = rank.slot
@@ -223,11 +224,12 @@ class Working:
             if children[rank.ahead] or count == slot.runs:
                 return due_s
         for first, last, slot in reversed(rank.stack):
-            some = min(last, inner[first])
-            end = place[first] + min(some + 1, last) - first  # with the one that has children
+            next_inner = min(last, inner[first])
+            # The end includes the item with children.
+            end = place[first] + min(next_inner + 1, last) - first
             due_s += until[end] - until[place[first]]
             count = seen.get(slot, 0) + 1
-            if some < last or count == slot.runs:
+            if next_inner < last or count == slot.runs:
                 return due_s
             seen[slot] = count
         return inf

@@ -1,11 +1,11 @@
-"""Tests of a task: it runs in the simulator, by seeds, and a seed that fails is a bug report.
+"""Test a task in the simulator with many seeds; a failing seed is a reproducible bug report.
 
-`check` runs a task on simulated ranks, with another order of everything in each run: messages are
-late, ranks slow or stuck, work is stolen or not, ranks are lost. The engine, the runtime's loop and
-the encoding of items are the real ones; time, threads and the network are played. `play` runs
-one seed again and tells each step. See docs/testing-tasks.rst.
+`check` runs a task on simulated ranks, in a different order of events each time: messages are
+delayed, ranks are slow or stuck, work is stolen or not, ranks are lost. The engine, the runtime's
+loop and the encoding of items are the real ones; time, threads and the network are simulated.
+`play` repeats the run of one seed and traces each step. See docs/testing-tasks.rst.
 
-    from pcircle import testing
+from pcircle import testing
 
     def test_squares():
         testing.check(Squares, expected=332833500)

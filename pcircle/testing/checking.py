@@ -1,4 +1,4 @@
-"""A task, judged by many runs: see `check`."""
+"""Check a task by many simulated runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def each(
     lost: int = 0,
     interrupt: bool = False,
 ) -> pytest.MarkDecorator:
-    """For pytest: one test for each case, which the test gets as `case`.
+    """Return a pytest decorator that runs a test for each case, passed as the argument `case`.
 
     >>> from pcircle import testing
     >>> from examples.word_lengths import Lengths
@@ -77,22 +77,23 @@ def check(
     may_change: Collection[str] = (),
     spreads: bool = True,
 ) -> None:
-    """Run a task once for each seed, and raise Violation at the first run that is wrong.
+    """Run a task once per seed and raise Violation at the first run that is wrong.
 
-    `make` makes the task of each rank. Each run must end well and come to `expected`; without it,
-    to what the first run comes to, which has the fewest ranks. Where equal results may differ, as
-    lists in any order do, `key` says what is compared.
+    `make` creates the task of a rank. Each run must succeed with the result `expected`; without it,
+    with the result of the first run, which has the fewest ranks. Where equal results may have
+    different representations, such as lists in any order, `key` maps a result to the value to
+    compare.
 
-    So many ranks are `lost`, and with `interrupt` all get SIGINT, at any moment: then the job ends
-    with 4 or 130 as documented, or well if it was over before. State that all ranks share must not
-    change, but what `may_change` names. `spreads`: in some run another rank than the first gets an
-    item.
+    In each run `lost` ranks die at a random moment, and with `interrupt` all ranks get SIGINT. Such
+    a job must end with code 4 or 130 as documented, or succeed if it was complete before. The state
+    that all ranks share must not change, except what `may_change` names. With `spreads`, a rank
+    other than the first must get an item in some run.
 
-    >>> from pcircle import testing
-    >>> from examples.word_lengths import Lengths
-    >>> words = ["to", "be", "or", "not", "to", "be"]
-    >>> testing.check(lambda: Lengths(words), expected={2: 5, 3: 1}, seeds=range(20))
-    >>> testing.check(lambda: Lengths(words), seeds=range(20), lost=1)
+        >>> from pcircle import testing
+        >>> from examples.word_lengths import Lengths
+        >>> words = ["to", "be", "or", "not", "to", "be"]
+        >>> testing.check(lambda: Lengths(words), expected={2: 5, 3: 1}, seeds=range(20))
+        >>> testing.check(lambda: Lengths(words), seeds=range(20), lost=1)
     """
     drawn = cases(seeds, ranks, lost=lost, interrupt=interrupt)
     if not drawn:
@@ -120,7 +121,7 @@ def check_case(
     key: Callable[[R | None], object] | None = None,
     may_change: Collection[str] = (),
 ) -> Run[R]:
-    """Run one case and judge it, as `check` does; returns the run.
+    """Run and check a single case like `check`, and return the run.
 
     >>> from pcircle import testing
     >>> from examples.word_lengths import Lengths
@@ -135,7 +136,7 @@ def check_case(
 
 
 class _Judge:
-    """Says what is wrong with runs of one task."""
+    """Check runs of one task."""
 
     def __init__(
         self,
@@ -147,14 +148,14 @@ class _Judge:
         self._key: Callable[[Any], object] = key or (lambda result: result)
 
     def whole(self, case: Case) -> Run[Any]:
-        """A run without faults, which others are held against."""
+        """Run a case without faults, as the reference for other runs."""
         run = self._played(case)
         if run.code:
             self._wrong(run.case, self._why(run), run.error)
         return run
 
     def run(self, case: Case, expected: Any) -> Run[Any]:
-        """Any run."""
+        """Run a case and check its outcome."""
         run = self._played(case)
         if not (case.lost or case.interrupt):
             self._ended_well(run, expected)

@@ -1,4 +1,4 @@
-"""Why a result is wrong: the same run once more, with a closer look at the task's results."""
+"""Diagnose a wrong result by repeating the run with additional checks of results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCALARS = (int, float, complex, str, bytes, tuple, frozenset, type(None))
 
 
 class _Closer(Watch):
-    """Tries each merge the other way round, and remembers what was made and returned."""
+    """Try each merge in the other order, and record the items and results."""
 
     key: Callable[[Any], Any] = staticmethod(lambda result: result)
 
@@ -23,7 +23,7 @@ class _Closer(Watch):
         self.findings: dict[str, str] = {}
         self._spawned: set[bytes] = set()
         self._returned: dict[int, Any] = {}
-        self._last: dict[int, tuple[Any, Any]] = {}  # by task: what was merged before
+        self._last: dict[int, tuple[Any, Any]] = {}  # by task: the last merge
 
     def made(self, data: bytes, item: Any) -> None:
         if data in self._spawned:
@@ -42,7 +42,7 @@ class _Closer(Watch):
         try:
             left, right = self._merged(task, a, b), self._merged(task, b, a)
         except Exception:
-            return  # the job will end for it, or nobody can tell
+            return  # the job ends for this reason, or the values cannot be compared
         if left != right:
             self.findings.setdefault(
                 "order",
@@ -54,7 +54,7 @@ class _Closer(Watch):
             self._grouped(task, a, b)
 
     def _grouped(self, task: Task[Any, Any], a: Any, b: Any) -> None:
-        """Whether (a, b), c is a, (b, c), with what was merged before."""
+        """Check with the last merge that merging is associative."""
         c = self._last.get(id(task))
         self._last[id(task)] = _copy((a, b))
         if c is None:
@@ -86,7 +86,7 @@ def diagnosed(
     key: Callable[[Any], Any],
     may_change: Any,
 ) -> Iterator[str]:
-    """What may be the reason for a wrong result, a sentence each."""
+    """Yield possible reasons for a wrong result, one sentence each."""
     try:
         if case.ranks > 1 and not (alone := Job(make, Case(case.seed, 1), may_change).run()).code:
             yield f"one rank alone comes to {short(alone.result)}"

@@ -1,11 +1,11 @@
 """The threads of one simulated rank: its main thread and its workers, in virtual time.
 
 Each is a `Stepwise`, so one of them runs at a time, and only until it waits: for a message, for a
-call, or because time passes. What it does in between takes no virtual time. In which order they go
-on follows from the times that were drawn, and from nothing else.
+call, or because time passes. Its work in between takes no virtual time. The order in which the
+threads resume depends only on the drawn times.
 
-While a job is played, `time.sleep`, `time.monotonic` and `time.perf_counter` are those of the
-virtual clock on these threads, and the machine's on all others.
+During a simulation, `time.sleep`, `time.monotonic` and `time.perf_counter` use the virtual clock on
+these threads, and the real clock on all other threads.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, LostRank
 
 _TICK_S = 1e-6  # that anything takes at least, or a loop that waits for the clock would never end
-_FIRST_S = 1000.0  # what a clock says at the start; none begins with 0
+_FIRST_S = 1000.0  # the initial time; real clocks do not start at 0
 
 
 class Here(threading.local):
-    """Whose thread this is; None for those that are none of a simulation's."""
+    """Identity of the running thread; the scheduler is None outside a simulation."""
 
     crew: Crew | None = None
     number = 0  # of a worker
@@ -36,7 +36,7 @@ class Here(threading.local):
 
 
 class Fibre:
-    """One thread of a rank. `due_s` is when it goes on by itself."""
+    """One thread of a rank. `due_s` is when it resumes by itself."""
 
     def __init__(self, steps: Stepwise) -> None:
         self.steps = steps
@@ -45,7 +45,7 @@ class Fibre:
 
 
 class Crew:
-    """The threads of one rank. `item_s` is what an item takes, on average.
+    """The threads of one rank. `item_s` is the average duration of an item.
 
     `arrivals` are messages that the main thread has not taken yet.
     """
@@ -74,7 +74,7 @@ class Crew:
     def play(
         self, main: Callable[[], Any]
     ) -> Generator[float | None, list[Delivery | LostRank], Any]:
-        """The rank's program: its main thread, and what that begins."""
+        """Run the rank's program: its main thread, and the fibers that it starts."""
         values: list[Any] = []
         first = self._main = self.begin(lambda: values.append(main()), is_main=True)
         try:
@@ -90,7 +90,7 @@ class Crew:
             self.close()
 
     def _advance(self, main: Fibre) -> None:
-        """Let all go on that can at this time."""
+        """Run all fibers that are due."""
         while not main.ended:
             if (self._woken and not self._is_deaf) or main.due_s <= self.now_s:
                 self._woken = False
@@ -102,7 +102,7 @@ class Crew:
                 return
 
     def _step(self, fibre: Fibre) -> float:
-        """When it goes on by itself."""
+        """Run a fiber until it waits; return when it resumes by itself."""
         self._current = fibre
         wait_s = fibre.steps.step()
         self._current = None
@@ -117,7 +117,7 @@ class Crew:
             heappush(self._due, (due_s, self._serial, fibre))
 
     def close(self) -> None:
-        """The job is over, or the rank was killed: leave all threads for good."""
+        """Abandon all fibers, because the job has ended or the rank was killed."""
         for fibre in self._fibres:
             self._current = fibre
             fibre.steps.close()
@@ -127,7 +127,7 @@ class Crew:
     # ---- for threads -----------------------------------------------------------
 
     def begin(self, work: Callable[[], None], number: int = 0, *, is_main: bool = False) -> Fibre:
-        """One more thread, which begins now."""
+        """Start a fiber."""
 
         def run() -> None:
             here = self.here
@@ -141,47 +141,47 @@ class Crew:
         return fibre
 
     def pause(self, wait_s: float) -> None:
-        """On any of the threads: let time pass."""
+        """Let time pass; called on any fiber."""
         if self._current is not None:
             self._current.steps.pause(wait_s)
 
     def sleep(self, wait_s: float) -> None:
-        """On any of the threads: let time pass, whatever comes."""
+        """Let time pass even if messages arrive; called on any fiber."""
         self._is_deaf = self.here.is_main
         self.pause(wait_s)
         self._is_deaf = False
 
     def linger(self, share: float = 1.0) -> None:
-        """On a worker: let a part of an item's time pass, perhaps none."""
+        """Let a random part of an item's duration pass, possibly none; called on workers."""
         if not self.here.is_main:
             often = self._rng.random() < 0.5
             self.pause(share * self._item_s * self._rng.expovariate(1.0) if often else 0.0)
 
     def resume(self, fibre: Fibre) -> None:
-        """A thread that waits for ever goes on."""
+        """Resume a fiber that waits indefinitely."""
         self._push(fibre, self.now_s)
 
     # ---- for the main thread ----------------------------------------------------
 
     def wake(self) -> None:
-        """Have the main thread look around."""
+        """Wake the main thread."""
         self._woken = True
 
     def wait(self, timeout_s: float | None) -> None:
-        """On the main thread: until something comes."""
+        """Wait until something arrives; called on the main thread."""
         if not self.arrivals and not self._woken:
             self.pause(inf if timeout_s is None else timeout_s)
         self._woken = False
 
     def taken(self) -> list[Delivery | LostRank]:
-        """The messages that have come."""
+        """Take the messages that have arrived."""
         arrivals, self.arrivals = self.arrivals, []
         return arrivals
 
 
 @contextmanager
 def virtual_time(here: Here) -> Iterator[None]:
-    """The clocks of `time` are the simulation's on its threads."""
+    """Replace the clocks of `time` by virtual ones on the threads of the simulation."""
     sleep, monotonic, perf_counter = time.sleep, time.monotonic, time.perf_counter
 
     def slept(seconds: float) -> None:
@@ -189,7 +189,7 @@ def virtual_time(here: Here) -> Iterator[None]:
         sleep(seconds) if crew is None else crew.sleep(seconds)
 
     def clock(real: Callable[[], float]) -> Callable[[], float]:
-        def told() -> float:
+        def virtual_clock() -> float:
             crew = here.crew
             if crew is None:
                 return real()
@@ -197,7 +197,7 @@ def virtual_time(here: Here) -> Iterator[None]:
                 crew.pause(_TICK_S)
             return crew.now_s
 
-        return told
+        return virtual_clock
 
     changed: dict[str, Any] = {
         "sleep": slept,

@@ -1,4 +1,4 @@
-"""One job of a task in the simulator, from a seed: see `play`."""
+"""Simulate one job of a task from a seed."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _DETECT_S = 0.01
 
 
 class Case(msgspec.Struct, frozen=True):
-    """What a run is drawn from: the same case of the same task is the same run.
+    """The input of a simulation: the same case of the same task is the same run.
 
-    So many of the ranks are `lost`, at any moment, and with `interrupt` all get SIGINT.
+    In it `lost` ranks die at random moments, and with `interrupt` all ranks get SIGINT.
 
-    >>> from pcircle import testing
-    >>> testing.Case(17, ranks=7, lost=1)
-    Case(seed=17, ranks=7, lost=1, interrupt=False)
-    >>> print(testing.Case(17, ranks=7, lost=1))
-    seed 17, 7 ranks, 1 lost
+        >>> from pcircle import testing
+        >>> testing.Case(17, ranks=7, lost=1)
+        Case(seed=17, ranks=7, lost=1, interrupt=False)
+        >>> print(testing.Case(17, ranks=7, lost=1))
+        seed 17, 7 ranks, 1 lost
     """
 
     seed: int
@@ -55,19 +55,19 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, Generic[R], frozen=True):
-    """What came of a case.
+    """The outcome of a case.
 
-    `code` is the exit code, `result` the job's result, None if there is none. `reasons` say why it
-    stopped early. `items` is how many items each rank has begun, `notices` what rank 0 was told,
-    `seconds` how long it took in virtual time. `lost` are the ranks that died before they had
-    ended; `stopped_s` is when the first of them was to die, or when the job was interrupted.
-    `error` is the first exception that left a method of the task.
+    `code` is the exit code, `result` the job's result or None. `reasons` explain why the job
+    stopped early. `items` is the number of items that each rank started, `notices` what rank 0
+    received, and `seconds` the duration in virtual time. `lost` are the ranks that died before they
+    had ended; `stopped_s` is the time of the first death or of the interrupt. `error` is the first
+    exception that a method of the task raised.
 
-    >>> from pcircle import testing
-    >>> from examples.word_lengths import Lengths
-    >>> run = testing.play(lambda: Lengths(["a", "bb", "cc"]), 17, ranks=2)
-    >>> run.code, run.result, sum(run.items)
-    (0, {1: 1, 2: 2}, 3)
+        >>> from pcircle import testing
+        >>> from examples.word_lengths import Lengths
+        >>> run = testing.play(lambda: Lengths(["a", "bb", "cc"]), 17, ranks=2)
+        >>> run.code, run.result, sum(run.items)
+        (0, {1: 1, 2: 2}, 3)
     """
 
     case: Case
@@ -83,7 +83,7 @@ class Run(msgspec.Struct, Generic[R], frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What is drawn for a case."""
+    """The machine that is drawn for a case."""
 
     nodes: tuple[int, ...]
     settings: EngineSettings
@@ -93,7 +93,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def machine(case: Case) -> Machine:
-    """Draw it: one in eight seeds has a network without any delay to speak of."""
+    """Draw the machine for a case; the network of one seed in eight has hardly any delay."""
     rng, ranks = Random(f"task {case.seed} {case.ranks}"), case.ranks
     nodes = draw_nodes(rng, ranks)
     settings = draw_settings(rng, rng.randrange(1000), ranks)
@@ -118,18 +118,18 @@ def play(
     trace: Callable[[str], None] | None = None,
     may_change: Collection[str] = (),
 ) -> Run[R]:
-    r"""Run a task once in the simulator; `make` makes the task of each rank.
+    r"""Run a task once in the simulator; `make` creates the task of a rank.
 
-    With `trace=print` each step of each rank is told, with its virtual time. The result is not
-    judged; Violation if the task does what no task may.
+    With `trace=print` each step of each rank is printed with its virtual time. The result is not
+    checked; Violation if the task breaks a rule.
 
-    >>> from pcircle import testing
-    >>> from examples.word_lengths import Lengths
-    >>> lines = []
-    >>> run = testing.play(lambda: Lengths(["a", "bb"]), 3, ranks=2, trace=lines.append)
-    >>> print(*(line[11:] for line in lines if "process" in line), sep="\n")
-    rank 0: processes ('a', 'bb')
-    rank 0: has processed ('a', 'bb'): {1: 1, 2: 1}
+        >>> from pcircle import testing
+        >>> from examples.word_lengths import Lengths
+        >>> lines = []
+        >>> run = testing.play(lambda: Lengths(["a", "bb"]), 3, ranks=2, trace=lines.append)
+        >>> print(*(line[11:] for line in lines if "process" in line), sep="\n")
+        rank 0: processes ('a', 'bb')
+        rank 0: has processed ('a', 'bb'): {1: 1, 2: 1}
     """
     case = Case(seed, ranks, lost, interrupt)
     try:
@@ -139,7 +139,7 @@ def play(
 
 
 class Job(Generic[R]):
-    """One run. Raises `Found` if the task did what none may do."""
+    """One run. Raises `Found` if the task breaks a rule."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Job(Generic[R]):
         self.watch = watch_type(case.ranks, MAX_ITEMS, trace)
 
     def run(self) -> Run[R]:
-        """Play it, once."""
+        """Run the job once."""
         case = self._case
         if not (case.lost or case.interrupt):
             return self._play((), None)
@@ -223,7 +223,7 @@ class Job(Generic[R]):
         return Random(f"{what} {self._case.seed} {self._case.ranks}")
 
     def _settings(self, tasks: Sequence[Task[Any, R]], drawn: Machine) -> EngineSettings:
-        """The engine's choices, as far as the task leaves them open."""
+        """Return the engine's settings, except those that the task determines."""
         first = tasks[0]
         for task in tasks:
             task.threads = task.threads or drawn.threads
@@ -260,6 +260,6 @@ class Job(Generic[R]):
 
 
 def _held(ranks: Sequence[SimRank]) -> str:
-    """Items that wait for a resume that does not come."""
+    """Describe items that wait for a resume that never happens."""
     held = [short(item) for rank in ranks for item in rank.held()]
     return f": held and never resumed: {', '.join(held[:3])}" if held else ""

@@ -1,4 +1,4 @@
-"""A rank's workers and what they say, as the runtime has them, on threads in virtual time."""
+"""A simulated rank's worker pool and its channel to the engine, on fibers in virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Call = tuple["PoolFuture[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
 class SimPool(WorkerPool):
-    """See `pcircle.threads.pool.WorkerPool`: calls take a while to begin and to end."""
+    """A `pcircle.threads.pool.WorkerPool` whose calls take virtual time to begin and to end."""
 
     def __init__(self, crew: Crew, wake: Callable[[], None], threads: int = 1) -> None:
         super().__init__(wake, threads)
@@ -31,16 +31,15 @@ class SimPool(WorkerPool):
 
     @property
     def number(self) -> int:
-        """On a worker: its number, from 0."""
+        """Return the number of the calling worker, from 0."""
         return self._crew.here.number
 
     @property
     def native_ids(self) -> list[int | None]:
-        """None that the kernel could tell of."""
+        """Return an empty list, because the kernel does not know fibers."""
         return []
 
     def submit(self, function: Callable[..., T], *args: Any) -> PoolFuture[T]:
-        """See `WorkerPool`."""
         future: PoolFuture[T] = PoolFuture()
         self.in_flight += 1
         self._pending.append((future, function, args))
@@ -52,7 +51,6 @@ class SimPool(WorkerPool):
         return future
 
     def close(self, patience_s: float) -> bool:
-        """See `WorkerPool`."""
         crew, until_s = self._crew, self._crew.now_s + patience_s
         self._closing = True
         while self._idle:
@@ -82,23 +80,23 @@ class SimPool(WorkerPool):
                 value = function(*args)
             except Ended:
                 raise
-            except BaseException as caught:  # the owner decides what it means
+            except BaseException as caught:  # the owner handles it
                 error = caught
             crew.linger()
             self.post(self._settle, future, value, error)
 
 
 class SimLine(WorkerChannel):
-    """See `WorkerChannel`: time passes whenever an item says or asks something."""
+    """A `WorkerChannel` on which time passes whenever an item calls a method of its context."""
 
     crew: Crew
     spawned: Callable[[Sequence[Any]], None]
     holds: Counter[int]
 
     def begin(self, crew: Crew, spawned: Callable[[Sequence[Any]], None]) -> SimLine:
-        """Have it know the rank's threads, and who is told what items make.
+        """Attach the line to the rank's fibers and to the callback for spawned items.
 
-        `holds` are those that were not ended, by ticket.
+        `holds` counts the holds that were not released, by ticket.
         """
         self.crew, self.spawned, self.holds = crew, spawned, Counter()
         self.is_stopping = self._asked(self.is_stopping)
@@ -113,7 +111,6 @@ class SimLine(WorkerChannel):
         return asked
 
     def spawn(self, ticket: int, items: Sequence[Any]) -> None:
-        """See `WorkerChannel`."""
         self.spawned(items)
         while self._backlog.is_full and not self.crew.here.is_main:
             self.crew.pause(_ROOM_S)
@@ -121,19 +118,16 @@ class SimLine(WorkerChannel):
         self.crew.linger(0.5)
 
     def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
-        """See `WorkerChannel`."""
         self.spawned(items)
         super().post(ticket, rank, items)
         self.crew.linger(0.5)
 
     def hold(self, ticket: int, epoch: int) -> None:
-        """See `WorkerChannel`."""
         self.holds[ticket] += 1
         super().hold(ticket, epoch)
         self.crew.linger(0.5)
 
     def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
-        """See `WorkerChannel`."""
         self.holds[ticket] -= 1
         self.spawned(items)
         super().resume(ticket, items, value, epoch)

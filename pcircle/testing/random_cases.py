@@ -1,7 +1,7 @@
-"""A machine drawn at random: the engine's choices, where ranks are, and how bad the network is.
+"""Draw a random machine: engine settings, the placement of ranks, and network conditions.
 
-The simulator draws these from a seed for tasks (`pcircle.testing.check`) and for the engine's own
-tests. What a seed means is fixed by the order of the draws here.
+The simulator draws these from a seed, for tasks (`pcircle.testing.check`) and for the engine's own
+tests. The order of the draws defines the meaning of a seed and must not change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLICIES = tuple(
 
 
 def draw_nodes(rng: Random, ranks: int) -> tuple[int, ...]:
-    """The node of each rank: in blocks, or round robin."""
+    """Draw the node of each rank: in blocks, or round robin."""
     per_node = rng.choice((1, 2, 4, ranks))
     if rng.random() < 0.5:
         return tuple(rank // per_node for rank in range(ranks))
@@ -30,7 +30,7 @@ def draw_nodes(rng: Random, ranks: int) -> tuple[int, ...]:
 
 
 def draw_settings(rng: Random, seed: int, ranks: int) -> EngineSettings:
-    """The engine's choices; `seed` picks the policies, all combinations in turn."""
+    """Draw the engine's settings; `seed` selects the policies, cycling through all combinations."""
     victims, split, termination, structured, arity = POLICIES[seed % len(POLICIES)]
     return EngineSettings(
         workers=rng.choice((1, 1, 2, 3)),
@@ -49,7 +49,7 @@ def draw_settings(rng: Random, seed: int, ranks: int) -> EngineSettings:
 
 
 def draw_slow(rng: Random, ranks: int) -> tuple[tuple[int, float], ...]:
-    """Perhaps one rank whose steps are slow, see `Conditions.slow`."""
+    """Draw a rank whose steps are slow, or none; see `Conditions.slow`."""
     if rng.random() < 0.7:
         return ()
     return ((rng.randrange(ranks), rng.choice((1e-4, 1e-3, 5e-3))),)
@@ -65,7 +65,7 @@ def _stalls(rng: Random, ranks: int, longest_s: float) -> tuple[Stall, ...]:
 
 
 def draw_nasty(rng: Random, ranks: int) -> Conditions:
-    """A network with uneven delays, bursts, slow ranks, and ranks that are stuck for a while."""
+    """Draw a network with uneven delays, bursts, and slow or temporarily stuck ranks."""
     return Conditions(
         near_s=rng.choice((1e-6, 1e-5, 1e-4)),
         far_s=rng.choice((1e-5, 1e-4, 1e-3)),

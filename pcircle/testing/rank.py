@@ -1,4 +1,4 @@
-"""One rank of a simulated job: the runtime's own loop, on threads in virtual time."""
+"""One rank of a simulated job: the runtime's own loop, on fibers in virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pcircle.transport.contract import Delivery, LostRank
 
 
 class Ears(Observer[Any]):
-    """Rank 0's observer: keeps what it hears."""
+    """An observer of rank 0 that records notices and the outcome."""
 
     def __init__(self) -> None:
         self.outcome: Outcome[Any] | None = None
@@ -40,7 +40,7 @@ class Ears(Observer[Any]):
 
 
 class _Transport:
-    """The network as a thread sees it, which can wait in the middle of a call."""
+    """The simulated network for a fiber, which can wait in the middle of a call."""
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
@@ -67,7 +67,7 @@ class _Transport:
 
 
 class _Mishaps(TracebackReporter):
-    """Exceptions of the task: as a user is told of them, and the first as itself."""
+    """Report exceptions of the task as to a user, and record the first."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -77,11 +77,11 @@ class _Mishaps(TracebackReporter):
         return super().explain(error, doing)
 
     def late(self, rank: int, reason: str, code: int) -> None:
-        """It is in the outcome, or another one is."""
+        """Ignore a late failure, because the outcome already has a reason."""
 
 
 class SimRank(Rank):
-    """See `Rank`. `stopped_s` is when it gets SIGINT, None: never."""
+    """A `Rank` in the simulator, which gets SIGINT at `stopped_s` unless that is None."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class SimRank(Rank):
         self._inspector = Inspector(watch, self._codec)
 
     def play(self, stopped_s: float | None) -> int:
-        """Work until all ranks agree to stop, on the rank's main thread; the exit code."""
+        """Work on the main thread until all ranks agree to stop; return the exit code."""
         crew = self._crew
         signals = Signals(crew.wake)
 
@@ -124,7 +124,7 @@ class SimRank(Rank):
         if self._watch.trace is not None:
             self._watch.tell(self._crew.transport.now_s, self._transport.rank, text)
 
-    # ---- what a rank works with --------------------------------------------------
+    # ---- parts of a rank ---------------------------------------------------------
 
     def _workers(self, threads: int) -> WorkerPool:
         return SimPool(self._crew, self._transport.wake, threads)
@@ -134,18 +134,18 @@ class SimRank(Rank):
 
     def _new_line(self) -> WorkerChannel:
         pool, engine = self._pool, self._engine
-        told = self._task.line_of, self._codec.encode_notice
+        formatters = self._task.line_of, self._codec.encode_notice
         stops = self._is_stopping
-        line = SimLine(pool, engine, self._perform, time.monotonic, stops, *told)
+        line = SimLine(pool, engine, self._perform, time.monotonic, stops, *formatters)
         self._sim_line = line.begin(self._crew, self._spawned)
         return line
 
     def held(self) -> list[Any]:
-        """The items that are held."""
+        """Return the items that are held."""
         holds = self._sim_line.holds
         return [self._items[ticket] for ticket, count in holds.items() if count > 0]
 
-    # ---- what it does --------------------------------------------------------------
+    # ---- actions -------------------------------------------------------------------
 
     def _spawned(self, items: Sequence[Any]) -> None:
         if self._watch.trace is not None:
@@ -161,7 +161,7 @@ class SimRank(Rank):
         self._trace(f"processes {short(item)}")
         value = super()._process(item, context)
         self._trace(f"has processed {short(item)}: {short(value)}")
-        # Of an item that spawned, its own value goes nowhere but to its join.
+        # The own value of an item that spawned goes only to its join.
         if not (self._is_stopping() or (context.spawned and self._task.structured)):
             self._inspector.ended(value)
         return value

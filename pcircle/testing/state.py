@@ -1,8 +1,8 @@
-"""State that all ranks of a simulated job share, and those of a real one don't.
+"""Find changes of state that simulated ranks share, but ranks of a real job do not.
 
-A rank of a real job is a process: what a task keeps in a class, in a global or in an object that
-all tasks were given exists once for each rank. In the simulator it exists once. A task that changes
-such state is right here and wrong there, so the change is what is looked for.
+A rank of a real job is a process: state that a task keeps in a class, a global or an object passed
+to all tasks exists once per rank. In the simulator it exists once. A task that changes it works
+here but fails in a real job, so these changes are detected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Look = Callable[[], Any]
 
 
 class SharedState:
-    """What the tasks of a job share, as it was when this was made."""
+    """A snapshot of the state that the tasks of a job share."""
 
     def __init__(self, tasks: Sequence[Task[Any, Any]], may_change: Collection[str]) -> None:
         self._looks = dict(_of_instances(tasks))
@@ -33,7 +33,7 @@ class SharedState:
         self._before = {name: _fingerprint(look) for name, look in self._looks.items()}
 
     def changed(self) -> list[str]:
-        """The names of what is different now."""
+        """Return the names of the state that differs from the snapshot."""
         return sorted(
             name
             for name, look in self._looks.items()
@@ -45,11 +45,11 @@ def _fingerprint(look: _Look) -> bytes | None:
     try:
         return pickle.dumps(look())
     except Exception:
-        return None  # nobody can tell
+        return None  # cannot be compared
 
 
 def _of_instances(tasks: Sequence[Task[Any, Any]]) -> Iterator[tuple[str, _Look]]:
-    """Objects that an attribute of several tasks is."""
+    """Yield objects that are attributes of several tasks."""
     if len(tasks) < 2:
         return
     first, other = vars(tasks[0]), vars(tasks[1])
@@ -59,18 +59,18 @@ def _of_instances(tasks: Sequence[Task[Any, Any]]) -> Iterator[tuple[str, _Look]
 
 
 def _of_class(kind: type) -> Iterator[tuple[str, _Look]]:
-    for each in kind.__mro__:
-        if each.__module__.partition(".")[0] in ("pcircle", "builtins", "typing", "abc"):
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] in ("pcircle", "builtins", "typing", "abc"):
             continue
-        for name, value in list(vars(each).items()):
+        for name, value in list(vars(base).items()):
             if isinstance(value, FunctionType):
                 yield from _of_function(value, set())
             elif not (name.startswith(("__", "_abc_")) or isinstance(value, _CODE)):
-                yield f"{each.__name__}.{name}", _attribute(each, name)
+                yield f"{base.__name__}.{name}", _attribute(base, name)
 
 
 def _of_function(function: FunctionType, seen: set[CodeType]) -> Iterator[tuple[str, _Look]]:
-    """Globals that it uses, what it has from around it, and its default values."""
+    """Yield the globals, closure variables and default values of a function."""
     if function.__code__ in seen:
         return
     seen.add(function.__code__)

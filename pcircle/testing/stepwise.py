@@ -1,7 +1,7 @@
-"""A call that can be left in its middle and continued later, however deep it is by then.
+"""A call that can be suspended at any depth of its stack and resumed later.
 
-It has a thread of its own, which never runs beside its owner: one of the two always waits for the
-other. So what it does comes in one order, and a seed is still one run.
+It runs on a thread of its own, but never at the same time as its owner: one of the two always waits
+for the other. The order of events is therefore deterministic, and a seed defines one run.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 
 class Ended(BaseException):
-    """The job is over, and nobody waits for this call."""
+    """The job has ended, and no result of this call is needed."""
 
 
 class Stepwise:
-    """A call that can be left and continued: on a thread that never runs beside its owner."""
+    """A call that can be suspended and resumed, on a thread that alternates with its owner."""
 
     def __init__(self, work: Callable[[], Any], ended: Callable[[Any], None]) -> None:
         self._work = work
@@ -31,7 +31,10 @@ class Stepwise:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def step(self) -> float | None:
-        """Go on; how long it pauses then, None if it has ended. What the work raises."""
+        """Resume the call; return how long it pauses next, or None if it has ended.
+
+        Raise the exception of the call, if any.
+        """
         if self._thread.ident is None:
             self._thread.start()
         self._wait_s = None
@@ -45,7 +48,7 @@ class Stepwise:
         return self._wait_s
 
     def pause(self, wait_s: float) -> None:
-        """On its thread: have the simulation go on for so long."""
+        """Suspend the call for a virtual time; called on its own thread."""
         if self._over:
             raise Ended
         self._wait_s = wait_s
@@ -55,7 +58,7 @@ class Stepwise:
             raise Ended
 
     def close(self) -> None:
-        """Leave it for good."""
+        """Abandon the call."""
         if self._thread.ident is None or not self._thread.is_alive():
             return
         self._over = True
@@ -67,7 +70,7 @@ class Stepwise:
         try:
             self._value = self._work()
         except Ended:
-            pass  # the run was given up, and nobody waits for this value
+            pass  # the run was abandoned; the value is not needed
         except BaseException as error:
             self._error = error
         self._wait_s = None

@@ -1,10 +1,10 @@
-"""What a search raises when it has found something."""
+"""The exception that reports a broken rule found by a simulation."""
 
 from __future__ import annotations
 
 
 class Violation(AssertionError):
-    """A run broke a promise; the message says which, and how to play it again.
+    """A run broke a rule; the message names it and the case to reproduce it.
 
     >>> from pcircle import testing
     >>> from pcircle.runtime import Task

@@ -1,7 +1,8 @@
-"""Looks over the shoulder of a task: what a real job would only show by chance.
+"""Monitor a task for errors that a real job would show only by chance.
 
-An item that can't be sent to another rank does no harm on the rank that made it, nor does one that
-is changed when it was spawned: until it is stolen. Here each is looked at when it is made.
+An item that cannot be sent to another rank does no harm on the rank that made it, and neither does
+an item that is changed after it was spawned, until it is stolen. Here every item is checked when it
+is made.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _KINDS: dict[type, str] = {
 
 
 def short(value: object) -> str:
-    """A value as text, cut where it is long."""
+    """Return the repr of a value, cut if it is long."""
     try:
         text = repr(value)
     except Exception as error:
@@ -59,7 +60,7 @@ def short(value: object) -> str:
 
 
 def described(message: Message) -> str:
-    """A message in a trace."""
+    """Describe a message in a trace."""
     if isinstance(message, WorkTransfer):
         return f"sends {_counted(sum(map(len, message.groups)))}"
     if isinstance(message, PinnedWork):
@@ -72,11 +73,11 @@ def _counted(items: int) -> str:
 
 
 class Found(Exception):
-    """Something is wrong with the task; the message says what."""
+    """The task broke a rule; the message describes it."""
 
 
 class Watch:
-    """What all ranks of a run have done. With `trace` it is told line by line."""
+    """Record the actions of all ranks of a run; `trace` receives them as lines of text."""
 
     def __init__(self, ranks: int, max_items: int, trace: Callable[[str], None] | None) -> None:
         self.items = [0] * ranks
@@ -88,34 +89,34 @@ class Watch:
         self._total = 0
 
     def tell(self, now_s: float, rank: int, text: str) -> None:
-        """One line of the trace."""
+        """Write one line of the trace."""
         if self.trace is not None:
             self.trace(f"{now_s:10.6f} rank {rank}: {text}")
 
     def fail(self, text: str, cause: BaseException | None = None) -> None:
-        """The task breaks a rule; the first one counts."""
+        """Record that the task breaks a rule; only the first time counts."""
         if self.found is None:
             self.found = Found(text)
             self.found.__cause__ = cause
 
     def done(self, rank: int) -> None:
-        """A rank begins one more item."""
+        """Count an item that a rank begins."""
         self.items[rank] += 1
         self._total += 1
         if self._total > self._max_items:
             self.fail(f"more than {self._max_items:,} items: does an item spawn itself?")
 
     def made(self, data: bytes, item: Any) -> None:
-        """An item was spawned; `data` is how it travels."""
+        """Check that spawned items survive being sent to another rank."""
 
     def returned(self, value: Any) -> None:
-        """An item came to this, as the task has it."""
+        """Note the result of an item."""
 
     def merging(self, task: Task[Any, Any], a: Any, b: Any) -> None:
-        """Two results are about to be merged."""
+        """Note that two results are about to be merged."""
 
     def check(self, rank: int) -> None:
-        """After each step of a rank: end the run if something is wrong."""
+        """End the run after a step of a rank, if the task has broken a rule."""
         self._steps += 1
         if self._steps > MAX_STEPS:
             self.fail(f"the job does not end: it has gone on for {MAX_STEPS:,} steps")
@@ -124,7 +125,7 @@ class Watch:
 
 
 class Inspector:
-    """Looks at the items and results of one rank."""
+    """Check the items and results of one rank."""
 
     def __init__(self, watch: Watch, codec: Codec) -> None:
         self._watch = watch
@@ -132,7 +133,7 @@ class Inspector:
         self._made: dict[int, tuple[Any, bytes]] = {}  # items that were spawned here, by identity
 
     def made(self, items: Sequence[Any]) -> None:
-        """These were spawned: each must arrive elsewhere as it is."""
+        """Check that spawned items survive being sent to another rank."""
         for item in items:
             data = self._sent("item", item, self._pack)
             if data:
@@ -141,7 +142,7 @@ class Inspector:
                 self._watch.made(data, item)
 
     def begun(self, item: Any) -> None:
-        """An item begins: it must be as it was when it was spawned."""
+        """Check that an item has not changed since it was spawned."""
         known = self._made.pop(id(item), None)
         if known is None or known[0] is not item:
             self.made([item])  # a seed
@@ -154,7 +155,7 @@ class Inspector:
             )
 
     def ended(self, value: Any) -> None:
-        """A result that may have to travel."""
+        """Check that a result survives being sent to another rank."""
         self._watch.returned(value)
         data = self._sent("result", value, self._pack_result)
         if data:
@@ -202,7 +203,7 @@ def _an(what: str) -> str:
 
 
 def _is_comparable(value: Any) -> bool:
-    """Whether copies of it are equal to it."""
+    """Return whether a copy of a value is equal to it."""
     try:
         return bool(pickle.loads(pickle.dumps(value)) == value)
     except Exception:

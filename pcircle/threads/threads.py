@@ -1,6 +1,6 @@
 """Worker threads: how they are started, which of them live, and what time they spend.
 
-All are daemons: a thread that hangs in the kernel can't be ended and must not keep its process
+All are daemons: a thread that hangs in the kernel cannot be ended and must not keep its process
 alive.
 """
 

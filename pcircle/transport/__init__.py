@@ -1,6 +1,6 @@
 """Transports: one interface for messages between ranks, with five implementations.
 
-Everything above uses `contract.Transport` and can't distinguish forked processes from MPI ranks or
+Everything above uses `contract.Transport` and cannot distinguish forked processes from MPI ranks or
 from the simulated ranks of tests; one contract test suite holds all of them to the same guarantees.
 `launch` determines how this process was started, and `start` runs a rank's body on the transport
 that fits.

@@ -117,7 +117,7 @@ def _problem_of_descriptor(environ: Mapping[str, str]) -> str:
 def _problem_of_server(uri: str) -> str | None:
     """Return why no server is at `NAME;tcp4://HOST:PORT` or `NAME:PATH`, or an empty string.
 
-    None if that can't be determined.
+    None if that cannot be determined.
     """
     address = uri.rpartition(";")[2]
     if match := _TCP.fullmatch(address):
@@ -132,7 +132,7 @@ def _problem_of_server(uri: str) -> str | None:
 def _problem_of_listener(hosts: list[str], port: str) -> str | None:
     """Return why nothing listens at a port of any of these hosts, or an empty string.
 
-    None if that can't be determined.
+    None if that cannot be determined.
     """
     import socket
 

@@ -2,15 +2,15 @@
 
 The process that the user started becomes rank 0 and the parent of all other ranks. So it can
 determine why a rank has died, it is the process that the shell waits for, and it ends children that
-don't end by themselves, so that none is left behind. The children detect the parent's death through
-their sockets, like that of any other rank.
+do not end by themselves, so that none remains. The children detect the parent's death through their
+sockets, like that of any other rank.
 
 A child is forked with everything that the parent has imported, in a millisecond, and before any
 thread exists. It never returns into its parent's code. In a process with threads, `_spawn` starts
 the children.
 
 The cost: waiting for children is a loop of short sleeps, because it must be bounded. This is not a
-supervisor: a rank that dies isn't restarted; the job ends, and can be resumed.
+supervisor: a rank that dies is not restarted; the job ends, and can be resumed.
 """
 
 from __future__ import annotations
@@ -131,12 +131,12 @@ class Children:
                 return
 
     def finish(self, agreed: int) -> int:
-        """Wait for all children, killing any that don't end; return the job's exit code.
+        """Wait for all children, killing any that do not end; return the job's exit code.
 
         *agreed* is the code of rank 0. A child that ended with another code is reported: the job
         can at best have stopped early.
         """
-        # A child whose threads hang in the kernel can't end any further.
+        # A child whose threads hang in the kernel cannot end any further.
         late = not self.reap(_THREADS_GRACE_S) and not self._record_left_behind(_left_behind)
         late = late and not self.reap(_REAP_DEADLINE_S)
         late_ranks = sorted(self._running)
@@ -185,7 +185,7 @@ class Children:
 def _left_behind(pid: int) -> int | None:
     """Return the exit code of a process of which only threads remain, or None.
 
-    Such a process can't be waited for until its threads have returned from the kernel, possibly
+    Such a process cannot be waited for until its threads have returned from the kernel, possibly
     never.
     """
     try:

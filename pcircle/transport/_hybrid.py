@@ -9,7 +9,7 @@ part of it keeps the order, so messages need no sequence numbers.
 Messages between nodes travel as *parcels*: a header (kind, source, receiver) and at most 1 MiB. So
 a long message is on all parts of its route at once, and no gateway holds all of it. A gateway that
 has enough data to forward stops reading until some of it has left: from its leaves, what is for
-MPI, and from MPI, what is for its leaves. This can't deadlock: leaves always read when they poll,
+MPI, and from MPI, what is for its leaves. This cannot deadlock: leaves always read when they poll,
 and gateways read from MPI as long as their leaves do.
 
 The loss of a leaf is reported to all gateways, after everything that the leaf sent, and by these to
@@ -243,7 +243,7 @@ class Gateway:
     def leave(self, code: int, ends_at: float) -> int | None:
         """Forward messages until all leaves have closed, then wait for the other gateways.
 
-        Returns the job's exit code, the worst of all; None if some ranks don't end in time.
+        Returns the job's exit code, the worst of all; None if some ranks do not end in time.
         """
         while self._local.connected:
             if monotonic() > ends_at:

@@ -9,7 +9,7 @@ of a rank that closes: an end of file after it is an orderly end, without it a l
 
 No send ever blocks: what the kernel doesn't accept at once stays in a queue per peer and leaves
 during later polls. Every rank reads whenever it polls, also while it closes, so two ranks that send
-each other more than the sockets hold can't block each other.
+each other more than the sockets hold cannot block each other.
 
 The cost: size * (size - 1) descriptors while starting, size - 1 in each rank afterwards. This is
 not a network: it reaches no other machine.
@@ -49,7 +49,7 @@ _READS_PER_TURN = 16
 # Buffers per sendmsg; the kernel accepts at most 1024.
 _BUFFERS_PER_SEND = 64
 # close() gives up when nothing has moved for this many waits of this length. It counts waits and
-# not time, so that a job that was suspended for an hour (Ctrl-Z) isn't mistaken for a stuck job.
+# not time, so that a job that was suspended for an hour (Ctrl-Z) is not mistaken for a stuck job.
 _CLOSE_WAIT_S = 0.1
 _CLOSE_STALLED_WAITS = 50
 

@@ -84,7 +84,7 @@ _NO_SLEEP_S = 200e-6
 # without progress of a transfer.
 _TRANSFER_PATIENCE_S = 20e-3
 # How long close() waits for the last sends, counted in sleeps without progress, so that a suspended
-# job isn't mistaken for a stuck job; then how long it waits for all ranks to close.
+# job is not mistaken for a stuck job; then how long it waits for all ranks to close.
 _CLOSE_STALLED_S = 5.0
 _LEAVE_DEADLINE_S = 30.0
 
@@ -179,7 +179,7 @@ class MpiChannel:
                 stalled_s += sleep_s
 
     def agree(self, code: int, turn: Callable[[float], object], ends_at: float) -> list[int] | None:
-        """Return the codes of all ranks once all have called this; None if some don't by *ends_at*.
+        """Return the codes of all ranks once all have called this, or None at *ends_at*.
 
         Messages from ranks that still run go where *turn* puts them. Afterwards nothing is in
         flight in the communicator, so that MPI can end without waiting for any rank.
@@ -324,7 +324,7 @@ class MpiTransport:
     # -- in addition to the contract, for launch_mpi
 
     def leave(self, code: int, ends_at: float) -> int | None:
-        """After `close`: wait until all ranks have closed; return the code or, if some don't, None.
+        """After `close`: wait until all ranks have closed; return the code, or None at *ends_at*.
 
         Messages from ranks that still run are dropped.
         """
@@ -359,7 +359,7 @@ def launch_mpi(
     An exception from *body* is printed and ends the job with its code: a rank that unwinds alone
     would leave the other ranks hanging.
 
-    Raises UsageError if the MPI library and the launcher don't belong together.
+    Raises UsageError if the MPI library and the launcher do not belong together.
     """
     check_library(launch, MPI.get_vendor()[0])
     if MPI.Is_finalized():
@@ -425,7 +425,7 @@ def _initialise() -> None:
         # mpi4py only guesses whether launcher and library fit; check_world() knows, and its
         # message explains what to do.
         warnings.simplefilter("ignore", RuntimeWarning)
-        # Of several threads only the one that creates the transport calls MPI.
+        # Only the thread that creates the transport calls MPI.
         MPI.Init_thread(MPI.THREAD_FUNNELED)
 
 

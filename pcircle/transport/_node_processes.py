@@ -35,7 +35,7 @@ def node_processes(
 ) -> Iterator[NodeProcesses]:
     """Start *size* local processes, of which this is the first; the others wait to run *body*.
 
-    They unpickle *pickled* if they can't be forked.
+    They unpickle *pickled* if they cannot be forked.
     """
     party = NodeProcesses(size)
     try:

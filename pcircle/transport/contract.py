@@ -75,7 +75,7 @@ class Transport(Protocol):
     def close(self) -> None:
         """End in an orderly way: send what is queued, within some seconds, and release descriptors.
 
-        Messages that still arrive are dropped. The other ranks don't count this rank as lost.
+        Messages that still arrive are dropped. The other ranks do not count this rank as lost.
         Idempotent; afterwards only `wake` and `close` may be called.
         """
 

@@ -70,7 +70,7 @@ _CURE = (
 class Launch(NamedTuple):
     """The launcher of this process, according to the environment.
 
-    *size* and *rank* are those of the world that it started, None if unknown. If no launcher
+    *size* and *rank* describe the world that it started, None if unknown. If no launcher
     started this process, *stale* names the launcher that left its variables, with the evidence.
     *closed* are the variables of connections that MPI must not use.
     """
@@ -84,7 +84,7 @@ class Launch(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The transport to use, with its number of ranks (with MPI: if known, else 1).
+    """The transport to use, with its number of ranks (with MPI: 1 if unknown).
 
     *processes* is the number of ranks of the job per process of the launcher.
     """
@@ -236,7 +236,7 @@ def _default_jobs() -> int:
 
 
 def check_library(launch: Launch, vendor: str) -> None:
-    """Reject, before MPI is initialised, a library that can't work under the launcher.
+    """Reject, before MPI is initialised, a library that cannot work under the launcher.
 
     Under Open MPI's mpirun, libraries of the MPICH family end the process with an obscure message
     of their own. The opposite case is left to `check_world`.

@@ -97,7 +97,9 @@ def chooser_of(
     born = _born(wanted, now_ns, follow=follow)
     here = _Here(tally, follow=follow) if wanted.online else None
 
-    def some(names: Names, is_wanted: bool, tests: Sequence[Test], path: bytes, fd: int) -> Names:
+    def matching(
+        names: Names, is_wanted: bool, tests: Sequence[Test], path: bytes, fd: int
+    ) -> Names:
         if not (names and is_wanted):
             return []
         if patterns:
@@ -108,10 +110,10 @@ def chooser_of(
         return names
 
     def choose(block: Block, path: bytes, fd: int) -> None:
-        block.files = some(block.files, "f" in kinds, tests, path, fd)
-        block.links = some(block.links, "l" in kinds, tests, path, fd)
+        block.files = matching(block.files, "f" in kinds, tests, path, fd)
+        block.links = matching(block.links, "l" in kinds, tests, path, fd)
         any_special = not set(_SPECIAL).isdisjoint(kinds)
-        block.specials = some(block.specials, any_special, among, path, fd)
+        block.specials = matching(block.specials, any_special, among, path, fd)
 
     return choose
 
@@ -185,7 +187,7 @@ def _born(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest | None:
         born_ns = birth_ns(name, directory_fd, follow=follow)
         if born_ns is None:
             if name and _is_gone(name, directory_fd, follow):
-                return True  # as of one that can't be looked up
+                return True  # as of one that cannot be looked up
             raise Trouble(AGELESS, "the file system keeps no birth times (--by-time=btime)")
         return (after_ns is None or born_ns > after_ns) and (
             until_ns is None or born_ns <= until_ns

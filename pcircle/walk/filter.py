@@ -47,11 +47,11 @@ def _choose(block: Block, path: bytes, chooser: Chooser) -> None:
     if chooser.by_name:
         path = b""
 
-    def some(names: Sequence[str], *, directory: bool) -> list[str]:
+    def choose(names: Sequence[str], *, directory: bool) -> list[str]:
         chooses = chooser.chooses
         return [n for n in names if chooses(join_path(path, os.fsencode(n)), directory=directory)]
 
-    block.directories = some(block.directories, directory=True)
-    block.files = some(block.files, directory=False)
-    block.links = some(block.links, directory=False)
-    block.specials = some(block.specials, directory=False)
+    block.directories = choose(block.directories, directory=True)
+    block.files = choose(block.files, directory=False)
+    block.links = choose(block.links, directory=False)
+    block.specials = choose(block.specials, directory=False)

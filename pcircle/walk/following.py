@@ -28,7 +28,7 @@ def follow(block: Block, directory_fd: int) -> None:
         try:
             mode = os.stat(name, dir_fd=directory_fd).st_mode
         except OSError:
-            mode = stat.S_IFREG  # to open it will fail, and that is told
+            mode = stat.S_IFREG  # opening it will fail, which is reported
         if stat.S_ISDIR(mode):
             block.directories.append(name)
         elif stat.S_ISREG(mode):

@@ -1,7 +1,7 @@
 """rsync's patterns, compiled to regular expressions.
 
-People know rsync's rules, so these are exactly the same, including special cases; the tests compare
-with rsync itself. In short: the first rule that matches decides, and a name without a match is
+Users know rsync's rules, so these are the same, including special cases; the tests compare with
+rsync itself. In short: the first rule that matches decides, and a name without a match is
 selected. `*` and `?` stop at a slash, `**` does not. A pattern without a slash and without `**` is
 matched against the name alone; one with a slash inside against the end of the path; one that begins
 with a slash against the whole path below the root. One that ends in a slash is for directories
@@ -97,18 +97,18 @@ class Chooser:
         patterns = [_Pattern(rule.pattern) for rule in rules]
         names_only = all(pattern.name_only for pattern in patterns)
         self.by_name = names_only
-        """No rule looks at more than the name: paths may be left out of what is asked."""
+        """True if rules match names only: queries need no paths."""
         self._includes: dict[bool, list[bool]] = {}
         self._match = {}
         for directory in (False, True):
-            some = [
+            patterns_of_kind = [
                 (rule.include, pattern.expression(directory, names_only))
                 for rule, pattern in zip(rules, patterns, strict=True)
                 if directory or not pattern.directories
             ]
-            self._includes[directory] = [include for include, _ in some]
-            union = b"|".join(b"(" + expression + b")" for _, expression in some)
-            self._match[directory] = re.compile(union if some else _NEVER).fullmatch
+            self._includes[directory] = [include for include, _ in patterns_of_kind]
+            union = b"|".join(b"(" + expression + b")" for _, expression in patterns_of_kind)
+            self._match[directory] = re.compile(union if patterns_of_kind else _NEVER).fullmatch
 
     def chooses(self, path: bytes, *, directory: bool) -> bool:
         """Return whether a path below the root (with `by_name` its last name) is selected."""
@@ -141,19 +141,19 @@ class _Pattern:
         """Return a regular expression, without groups, for paths or with `names_only` names."""
         tokens = self._tokens
         if directory and self._ends_crossing and tokens[-2:] == [_SLASH, _ANY]:
-            # What is in the directory, and itself.
+            # The directory and its content.
             tokens = [*tokens[:-2], b"(?:/(?s:.*))?"]
         body = b"".join(tokens)
         if self._anchored or names_only or tokens == [_NEVER]:
             return body
         if self._begins_crossing:
             # `**/a` is `a` at the top as well. The first token is `**`.
-            rest = b"".join(tokens[1:])
+            suffix = b"".join(tokens[1:])
             if tokens[1:2] == [_SLASH]:
                 return _AT_ANY_LEVEL + b"".join(tokens[2:])
-            return _ANY + rest
+            return _ANY + suffix
         if self._slashes and not self._crosses and self._classes:
-            # A slash in brackets counts as one, though it can't match: as many names are asked for.
+            # A slash in brackets cannot match, but adds a required path component.
             count = b"%d" % self._slashes
             return _AT_ANY_LEVEL + b"(?=(?:[^/]*/){%s}[^/]*\\Z)" % count + body
         return _AT_ANY_LEVEL + body
@@ -194,7 +194,7 @@ def _bracket(text: bytes, at: int) -> tuple[bytes, int] | None:
     inverted = text[at : at + 1] in (b"!", b"^")
     at += inverted
     parts: list[bytes] = []
-    before = b""  # what a `-` would begin a range with
+    before = b""  # the first character of a range, if `-` follows
     first = True
     while first or text[at : at + 1] != b"]":
         first = False

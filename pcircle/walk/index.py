@@ -1,10 +1,10 @@
 """Indexes: the recorded entries of trees, in one file that is read as a stream.
 
 `docs/index-format.rst` specifies the format, byte by byte. The file consists of sections: one for
-each directory, then some for its names, then those of its subdirectories. Names are stored by
-column, as in `pcircle.fs.stats`, so a query of one column never reads others.
+each directory, followed by sections for its names and for its subdirectories. Names are stored by
+column, as in `pcircle.fs.stats`, so a query of one column never reads another column.
 
-An index may come from anybody. The whole file is compared with its digest before it is used
+An index may come from any source. The whole file is compared with its digest before it is used
 (`Index.verify`), and values are checked where they are used.
 """
 
@@ -95,7 +95,7 @@ def directory(root: int, path: bytes, status: Any, *, entered: bool = True) -> b
         status.st_size & _NUMBERS,
         status.st_blocks & _NUMBERS,
         status.st_rdev,
-        *(part for each in times for part in divmod(each, _NS)),
+        *(part for time_ns in times for part in divmod(time_ns, _NS)),
     )
     return _section(DIRECTORY, root, path, row + bytes([entered]))
 
@@ -136,7 +136,7 @@ def whole(roots: Sequence[IndexedRoot], sections: Iterable[bytes], entries: int)
     """Return a whole index, from sections in the order of their keys, in pieces."""
     digest = xxhash.xxh3_128()
 
-    def told() -> Iterator[bytes]:
+    def content() -> Iterator[bytes]:
         yield b"%b%d\n" % (_BEGIN, VERSION)
         yield _COUNT.pack(len(roots))
         for text in (text for root in roots for text in root):
@@ -144,7 +144,7 @@ def whole(roots: Sequence[IndexedRoot], sections: Iterable[bytes], entries: int)
         yield from sections
         yield _END.pack(0, entries)
 
-    for piece in told():
+    for piece in content():
         digest.update(piece)
         yield piece
     yield digest.digest()
@@ -230,14 +230,14 @@ class Columns:
     def place(self, name: bytes) -> int:
         """Return the place of a name. KeyError."""
         if not self._places:
-            self._places = {each: place for place, each in enumerate(self.names)}
+            self._places = {listed: place for place, listed in enumerate(self.names)}
         return self._places[name]
 
-    def rows(self, some: Sequence[bytes]) -> list[Row]:
+    def rows(self, wanted: Sequence[bytes]) -> list[Row]:
         """Return the rows of some of the names."""
         places: Sequence[int] = range(self._count)
-        if len(some) < self._count:
-            places = [self.place(name) for name in some]
+        if len(wanted) < self._count:
+            places = [self.place(name) for name in wanted]
 
         def of(name: str) -> list[int]:
             column = self.column(name)
@@ -255,7 +255,7 @@ class Columns:
         """Return the target of a link."""
         if self._targets is None:
             modes = self.column("mode")
-            links = [each for each, mode in zip(self.names, modes, strict=True) if S_ISLNK(mode)]
+            links = [link for link, mode in zip(self.names, modes, strict=True) if S_ISLNK(mode)]
             texts = self._body[self._at + _ROW.size * self._count :].split(b"\0")
             if links and len(links) != len(texts):
                 raise Damaged("a section has not the links that it should have")

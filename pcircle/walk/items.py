@@ -35,7 +35,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `copy` is the root's own copy, which must not be copied again, as it would be where a mount
     shows a part of the source elsewhere. `file_system` is the walk's own number of the source's
     file system. The target was made in `epoch`: work in it counts no sooner. `made` means that this
-    run has made it, and nobody else has filled it; `bare` that it has no default access control
+    run has made it, and no other process fills it; `bare` that it has no default access control
     list. `since` is its state since an earlier run, if known and relevant.
     """
 

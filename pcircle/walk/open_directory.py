@@ -63,14 +63,14 @@ class Open(Generic[P]):
         self.part = part
         self.place: Place | None = None
         self.own: Any = None
-        self.began: Any = None  # the tool's marks of when it was entered and left
+        self.began: Any = None  # the tool's marks of its begin and end
         self.ended: Any = None
         self.weight = 0.0
         self.only: Listed | None = None
-        self.ancestors = b""  # of what is in it
-        self.pending: list[bytes] = []  # subdirectories that are to be entered
-        self.tried = 0  # of these, at the end, that are known to be no small ones
-        self.below: dict[bytes, Listed] = {}  # what is meant of some of these
+        self.ancestors = b""  # of its entries
+        self.pending: list[bytes] = []  # subdirectories to enter
+        self.tried = 0  # how many at the end are known not to be small
+        self.below: dict[bytes, Listed] = {}  # lists of partly selected ones
         self.entered = True  # unless it is a mount point that is left empty
         self.failed = False  # it could not be read or made: nothing is done when it ends
         self.left_out = 0  # entries in it, by what is chosen
@@ -127,8 +127,8 @@ class Gathering(Context[Any], Generic[P]):
     def flush(self) -> None:
         """Make spawned items available to thieves."""
         if self._kept:
-            kept, self._kept = self._kept, []
-            super().spawn(kept)
+            items, self._kept = self._kept, []
+            super().spawn(items)
 
 
 def left_of(
@@ -142,21 +142,23 @@ def left_of(
     if most is not None and most < len(names):
         names, opened.pending = names[:most], names[most:]
     found = (opened.root, opened.path, opened.weight)
-    rest = (opened.place, opened.slot)
+    origin = (opened.place, opened.slot)
     listed = [
-        Tree(*found, name, *rest, opened.below[name], opened.ancestors)
+        Tree(*found, name, *origin, opened.below[name], opened.ancestors)
         for name in names
         if name in opened.below
     ]
     if listed:
         names = [name for name in names if name not in opened.below]
-    some = max(least, -(-len(names) // shares))
-    parts = [b"\0".join(names[at : at + some]) for at in range(0, len(names), some)]
-    return listed + [Tree(*found, part, *rest, None, opened.ancestors) for part in parts]
+    names_per_part = max(least, -(-len(names) // shares))
+    parts = [
+        b"\0".join(names[at : at + names_per_part]) for at in range(0, len(names), names_per_part)
+    ]
+    return listed + [Tree(*found, part, *origin, None, opened.ancestors) for part in parts]
 
 
 def child_of(above: Open[P], name: bytes, slot: int, part: P) -> Open[P]:
-    """Return the directory of this name in another one, before it is entered."""
+    """Return the subdirectory of this name, before it is entered."""
     opened = Open(above.root, join_path(above.path, name), slot, above, part)
     if above.below:
         opened.only = above.below.get(name)

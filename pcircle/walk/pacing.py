@@ -103,7 +103,6 @@ class _Paced:
     def read_directory(
         self, opened: Open[Any], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
-        """See `Visitor`."""
         counters: Any = getattr(self._visitor, "counters", None)
         found = 0 if counters is None else counters.found
         below = self._visitor.read_directory(opened, weight, source, context)
@@ -132,16 +131,16 @@ class _Paced:
     ) -> None:
         """Process names; hand back the rest if it takes too long, unless all must be done here."""
         begun_s = time.monotonic()
-        rest = names
-        while len(rest) > _SOME and not context.stopping:
-            some, rest = _parted(rest)
-            self._some(where, some, fds, context)
+        remaining = names
+        while len(remaining) > _SOME and not context.stopping:
+            batch, remaining = _parted(remaining)
+            self._some(where, batch, fds, context)
             took_s = time.monotonic() - begun_s
             enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
             if enough and where.place is not None and not self._visitor.in_place:
-                context.spawn(list(batches(where, rest, -(-len(rest) // 2))))
+                context.spawn(list(batches(where, remaining, -(-len(remaining) // 2))))
                 return
-        self._some(where, rest, fds, context)
+        self._some(where, remaining, fds, context)
 
     def _some(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Any]
@@ -156,9 +155,9 @@ def _parted(names: Names) -> tuple[Names, Names]:
     for kind in ("links", "specials", "files"):
         every = getattr(names, kind)
         if every:
-            some = Names([], [], [])
-            setattr(some, kind, every[:_SOME])
-            rest = Names(names.files, names.links, names.specials)
-            setattr(rest, kind, every[_SOME:])
-            return some, rest
+            batch = Names([], [], [])
+            setattr(batch, kind, every[:_SOME])
+            remaining = Names(names.files, names.links, names.specials)
+            setattr(remaining, kind, every[_SOME:])
+            return batch, remaining
     return names, Names([], [], [])

@@ -50,7 +50,7 @@ class Emptiness:
                     if block.files or block.links or block.specials:
                         self._filled = join_path(path, below)
                         return False
-                    waiting += [join_path(below, each) for each in encoded(block.directories)]
+                    waiting += [join_path(below, child) for child in encoded(block.directories)]
             except OSError:
                 return False
             finally:

@@ -35,7 +35,7 @@ def kind_of_root(holder: bytes, name: bytes) -> Names:
     try:
         mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
     except OSError:
-        mode = stat.S_IFREG  # to read it will say what is wrong
+        mode = stat.S_IFREG  # reading it reports the error
     if stat.S_ISREG(mode):
         return Names([name], [], [])
     return Names([], [name], []) if stat.S_ISLNK(mode) else Names([], [], [name])

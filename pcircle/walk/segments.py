@@ -84,7 +84,7 @@ class Part:
     def close(self) -> None:
         """Close the files, for other ranks to read.
 
-        Closing a file is enough for that on network file systems too, and nobody needs these files
+        Closing a file is enough for that on network file systems too, and the files are not needed
         after a crash, so nothing is synced.
         """
         try:
@@ -92,8 +92,8 @@ class Part:
                 self._flush()
             with _create(self._place + b".index") as index:
                 records = self._sorter.sorted()
-                while some := list(islice(records, TOGETHER)):
-                    index.write(END.join(some) + END)
+                while batch := list(islice(records, TOGETHER)):
+                    index.write(END.join(batch) + END)
         finally:
             self._sorter.close()
 
@@ -165,7 +165,8 @@ def _key_from(index: mmap.mmap | bytes, at: int) -> bytes:
 
 def _first(index: mmap.mmap | bytes, key: bytes) -> int:
     """Return the start of the first record not before a key; the end without one."""
-    low, high = 0, len(index)  # what begins before `low` is before the key, from `high` on not
+    # Records before `low` are before the key; records from `high` on are not.
+    low, high = 0, len(index)
     while low < high:
         middle = (low + high) // 2
         start = _start_from(index, middle)
@@ -183,7 +184,7 @@ def _first(index: mmap.mmap | bytes, key: bytes) -> int:
 def merged(parts: Sequence[bytes], low: bytes = b"", high: bytes | None = None) -> Iterator[bytes]:
     """Yield the text of all records from one key to another, in order, in bounded pieces.
 
-    OSError, also if a part is shorter than its index says.
+    OSError, also if a part is shorter than its index states.
     """
     wanted: list[tuple[int, int, int]] = []
     wanted_bytes = 0
@@ -272,7 +273,7 @@ def write_range(place: bytes, number: int, texts: Iterable[bytes], *, last: bool
 
 
 def result(place: bytes, ranks: int) -> Iterator[bytes]:
-    """Yield all records in order: of the ranges if there are any, else of the parts.
+    """Yield all records in order: of the ranges if they exist, otherwise of the parts.
 
     OSError, also if a range is missing.
     """

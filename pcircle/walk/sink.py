@@ -1,8 +1,8 @@
 """A sink for results too long for messages and memory: names, digests, differences.
 
 Each rank puts its records into a `Part`, files of its own in a directory that all
-ranks reach. When all work is done they are put in order, without going through
-one process where they are long:
+ranks reach. When all work is done they are sorted, without passing through a
+single process if they are long:
 
 1. `Seal`, posted to every rank: it ends its part and sorts its index.
 2. Samples of the parts' keys cut the whole into ranges of some 64 MiB
@@ -12,14 +12,14 @@ one process where they are long:
 
 So merging is work like any other: it is stolen, it ends early when the job is
 stopped, and the engine knows nothing of it. `result` then gives the whole as a
-stream on rank 0, which is the one that can write to standard output, or take a
-checksum of all: it copies bytes, and compares no names any more.
+stream on rank 0, which can write to standard output or compute a checksum of all
+records: it only copies bytes and compares no names.
 
-Failures don't come this way. They must be said at once, on rank 0's standard
-error, and the log of them be of use after a kill at any moment; so they travel as
-notices do, packed and answered (`pcircle.circle.notices`).
+Failures do not use the sink. They must be reported at once, on rank 0's standard
+error, and their log must be usable after a kill at any moment; so they are sent as
+notices, packed and acknowledged (`pcircle.circle.notices`).
 
-A task uses it so:
+Use in a task:
 
     seed:     return [Gather(tuple(items))]      instead of the items
     process:  if isinstance(item, SINK_ITEMS): return sink.process(item, context)
@@ -100,7 +100,7 @@ class Sink(Generic[R]):
         """Return this rank's part, for this thread alone."""
         with self._alone, self._careful():
             if self._part is None:
-                os.stat(self._place)  # else rank 0 would never see what is written here
+                os.stat(self._place)  # otherwise rank 0 would never see the part
                 self._part = Part(b"%b-%d" % (self._place, self._rank))
             yield self._part
 

@@ -102,7 +102,7 @@ class Names:
 class Visitor(ABC, Generic[P]):
     """A tool's part in the walk. P is the type of results.
 
-    An OSError that leaves `enter`, `meant` or `names` of an open directory fails the directory.
+    An OSError raised by `enter`, `meant` or `names` fails the open directory.
     """
 
     nothing: ClassVar[Any]
@@ -111,7 +111,7 @@ class Visitor(ABC, Generic[P]):
     """The number of names that the item processes itself; further names are handed out."""
 
     in_place: bool = False
-    """Whether the item processes all names itself, as they are read."""
+    """True if the item processes all names itself, as they are read."""
 
     @abstractmethod
     def enter(self, opened: Open[P], source: Lease, holder: Open[P] | None) -> Lease | None:
@@ -146,18 +146,18 @@ class Visitor(ABC, Generic[P]):
     def select_directories(
         self, above: Open[P], names: list[bytes], context: Gathering[P]
     ) -> tuple[list[bytes], list[bytes]]:
-        """Divide subdirectories of `above` into those to scan and those that the walk enters."""
+        """Divide subdirectories of `above`: names to scan, and names that the walk enters."""
         return names, []
 
     def process_directories(
         self, above: Open[P], batch: DirectoryBatch, context: Gathering[P]
     ) -> list[bytes]:
-        """Process small subdirectories of `above`, and all that is in them. Return those not done.
+        """Process small subdirectories of `above` with all entries; return the remaining names.
 
-        The results of the others are merged into `above.part` here. A directory that was begun and
-        turns out not to be plain is given to `context.complete`, as `enter` and `names` would leave
-        it. The walk counts the directories that are done, and as many files as `batch.counts` says.
-        It does not call this where names are chosen.
+        The results of processed directories are merged into `above.part` here. A directory that was
+        begun and turns out not to be plain is passed to `context.complete`, in the state after
+        `enter` and `names`. The walk counts the directories that are done, and the files in
+        `batch.counts`. It does not call this where names are chosen.
         """
         return batch.names
 

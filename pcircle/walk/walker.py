@@ -1,7 +1,7 @@
 """The walk of one rank, on one worker thread.
 
-A directory is read once. Its names are processed at once if there are few, else they become batches
-that other ranks can steal. The thread then continues with the subdirectories, depth first, for some
+A directory is read once. A few names are processed at once; more of them become batches that other
+ranks can steal. The thread then continues with the subdirectories, depth first, for some
 milliseconds; what is left at all levels becomes items. So items, joins, messages and thread
 hand-overs are paid once per time slice, not for each directory: in real trees directories have few
 files. If other ranks wait for work, some of it is handed out sooner, shallow levels first.
@@ -39,20 +39,20 @@ from pcircle.walk.visitor import Names, Tally, Visitor
 
 P = TypeVar("P")
 
-_FEW_NAMES = 64  # looked at by the item that has read them, even where somebody waits
+_FEW_NAMES = 64  # processed by the item that has read them, even if idle ranks wait
 _ITEM_S = 0.01
-_FIRST_ITEM_S = 0.001  # of a root: others have nothing yet
-_MORE_S = 0.04  # where nobody waits, which is looked at for each directory
-_LEVELS_PER_ENTERED = 8  # to enter a directory takes about as long as to pass by so many
-_GIVEN_AT_ONCE = 64  # directories, to who waits
+_FIRST_ITEM_S = 0.001  # of a root: the other ranks have no work yet
+_MORE_S = 0.04  # if no rank waits, which is checked for each directory
+_LEVELS_PER_ENTERED = 8  # entering a directory takes about as long as passing this number of levels
+_GIVEN_AT_ONCE = 64  # directories, to a waiting rank
 _BETWEEN_GIFTS_S = 0.001
-_MIN_NAMES = 32  # of directories that are divided although nobody waits
-_SHARES = 8  # that what is left of a directory is handed out in
+_MIN_NAMES = 32  # of directories that are divided although no rank waits
+_SHARES = 8  # into which the remaining names of a directory are divided
 _MAX_SHARES = 128
-_FADES = 0.7  # what a directory took, with each after it
-_SEVERAL = 64  # directories that are done at once, if that takes no longer than
+_FADES = 0.7  # weight of a measured duration, after each further directory
+_SEVERAL = 64  # directories that are processed at once, within the time below
 _SEVERAL_S = 0.002
-_PATIENCE = 256  # directories, until it is tried again where none could be done at once
+_PATIENCE = 256  # directories before the next attempt, after attempts that failed
 _BATCH_BYTES = 32 << 10
 _DENIED = PermissionError(13, os.strerror(13))
 
@@ -93,7 +93,7 @@ class _Held(Generic[P]):
         return opened.leases
 
     def _lease(self, opened: Open[P]) -> tuple[Lease, Lease | None]:
-        place = opened.place  # of what a list names nobody knows it
+        place = opened.place  # unknown for entries of a list
         known = None if place is None else place.source
         source = self._sources.lease(opened.root, opened.path, known)
         target: Lease | None = None
@@ -163,8 +163,8 @@ class Walker(Generic[P]):
             visitor.scan is not None and self._takes_all and not scope.one_file_system
         )
         self._held: _Held[P] = _Held(sources, targets)
-        self._each_s = inf  # what a directory takes at the worst: nothing is known yet
-        self._useless = self._skipped = 0  # attempts to do several at once, and what came after
+        self._each_s = inf  # the duration of a directory at worst, not yet known
+        self._useless = self._skipped = 0  # failed batches, directories since
         self._begun: set[bytes] = set()  # directories of a batch that the walk has completed
 
     # ---- one item --------------------------------------------------------------
@@ -286,7 +286,7 @@ class Walker(Generic[P]):
             name = top.pending.pop()
             top.tried = max(0, top.tried - 1)
             if self._each_s > _ITEM_S:
-                # Or one may hang: nothing is to wait for it.
+                # A directory may hang: no other work should wait for it.
                 self._give_all(stack, context, at_ease=not hungry)
                 context.flush()
             reached_s = self._held.reached_s
@@ -333,12 +333,12 @@ class Walker(Generic[P]):
             above.tried = count
             return 0
         del above.pending[-count:]
-        names, rest = self._process_batches(above, names, source, began_s, context)
-        above.pending += names + rest
-        above.tried = len(rest)
+        names, remaining = self._process_batches(above, names, source, began_s, context)
+        above.pending += names + remaining
+        above.tried = len(remaining)
         done = count - len(names)
         self._skipped = 0
-        self._useless = 0 if len(rest) < done else min(2 * self._useless + done, _PATIENCE)
+        self._useless = 0 if len(remaining) < done else min(2 * self._useless + done, _PATIENCE)
         self._each_s = max((time.monotonic() - began_s) / done, self._each_s * _FADES)
         return done
 
@@ -350,24 +350,24 @@ class Walker(Generic[P]):
         began_s: float,
         context: Gathering[P],
     ) -> tuple[list[bytes], list[bytes]]:
-        """Process small directories of one, for a limited time.
+        """Process small subdirectories of a directory, for a limited time.
 
-        Return the names that were not tried, and those of directories that the walk must enter.
+        Return the untried names, and the names of directories that the walk must enter.
         """
         visitor = self._visitor
-        names, rest = visitor.select_directories(above, names, context)
+        names, remaining = visitor.select_directories(above, names, context)
         while names:
             scan = visitor.scan_of(above)
             if scan is None:
-                return [], names + rest
+                return [], names + remaining
             with scan.read(source, names) as batch:
                 names = batch.later
-                rest += batch.rest
+                remaining += batch.rest
                 if batch.names:
-                    rest += self._process_batch(above, batch, context)
+                    remaining += self._process_batch(above, batch, context)
             if context.is_time_up(time.monotonic() - began_s):
                 break
-        return names, rest
+        return names, remaining
 
     def _process_batch(
         self, above: Open[P], batch: DirectoryBatch, context: Gathering[P]
@@ -467,7 +467,7 @@ class Walker(Generic[P]):
         target = require(opened.leases)[1]
         fds = source.fd, -1 if target is None else target.fd
         for block in visitor.meant(opened, found, source):
-            # Of a directory whose end is not in sight nobody knows the share of a name.
+            # Before the end of a directory is read, the share of a name is unknown.
             share = weight if block.last else weight / 2
             weight -= share
             count = len(block)
@@ -623,10 +623,12 @@ def batches(where: Any, names: Names, most: int) -> Iterator[Batch]:
     """
     place = require(where.place)
     for kind in ("files", "links", "specials"):
-        some = getattr(names, kind)
-        most = max(1, min(most, _BATCH_BYTES * len(some) // max(1, sum(map(len, some)))))
-        for at in range(0, len(some), most):
-            packed = {"files": b"", "links": b"", kind: b"\0".join(some[at : at + most])}
+        names_of_kind = getattr(names, kind)
+        most = max(
+            1, min(most, _BATCH_BYTES * len(names_of_kind) // max(1, sum(map(len, names_of_kind))))
+        )
+        for at in range(0, len(names_of_kind), most):
+            packed = {"files": b"", "links": b"", kind: b"\0".join(names_of_kind[at : at + most])}
             yield Batch(
                 where.root,
                 where.path,

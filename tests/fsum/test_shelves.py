@@ -24,7 +24,7 @@ from pcircle.ops.digest import RunStore
 
 RunStore.__init__.__defaults__ = {_FEW_BYTES}, 0
 sys.argv = sys.argv[1:]
-runpy.run_module("pcircle." + sys.argv[0], run_name="__main__")
+runpy.run_module("pcircle.tools." + sys.argv[0], run_name="__main__")
 """
 
 

@@ -277,7 +277,7 @@ def test_a_broken_pipe_leaves_the_exit_code_alone(run: Run, mode: str) -> None:
     """Python itself would end with 120 when what is left in its buffer can't be written."""
     program = (
         "import os, sys\n"
-        "from pcircle.ui import progress\n"
+        "from pcircle.cli import progress\n"
         "from tests.unit.test_ui import _view\n"
         "read_fd, write_fd = os.pipe()\n"
         "os.dup2(write_fd, 2)\n"
@@ -294,7 +294,7 @@ def test_a_broken_pipe_leaves_the_exit_code_alone(run: Run, mode: str) -> None:
 def test_a_short_run_never_imports_rich(run: Run) -> None:
     program = (
         "import sys\n"
-        "from pcircle.ui import progress\n"
+        "from pcircle.cli import progress\n"
         "shown = progress.live(sys.stderr)\n"
         "view = dict(fraction=1, exact=True, bytes_done=1, bytes_total=1, entries_done=1,\n"
         "            rate_bytes_s=1, rate_entries_s=1, remaining_s=0)\n"

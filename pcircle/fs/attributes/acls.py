@@ -1,15 +1,15 @@
-"""POSIX access control lists: to read, to give and to remove them with no moment of more access.
+"""Read, set and remove POSIX access control lists without ever granting additional access.
 
-A list and the mode are one thing. An access list holds the owner's and the others' bits; the
-group's bits of the mode are its *mask*, the limit of all that it names, and not what the owning
-group has. So a mode without its list may give the group more than it had, and a list that is
-removed leaves its mask to the group. Here a list is always replaced by another one: by the
-source's, or by one of three entries, which the kernel turns into bits of the mode and no list, in
-one step.
+A list and the mode bits are one object. An access ACL stores the bits of the owner and of others.
+With an ACL, the mode's group bits are the *mask*, an upper limit for all named users and groups,
+and not the rights of the owning group. Therefore a mode without its ACL may grant the group more
+than it had, and removing an ACL leaves the mask to the group. This module always replaces one ACL
+by another: by the source's, or by one of three entries, which the kernel converts to mode bits
+without an ACL in a single step.
 
-The attributes are `system.posix_acl_access` and, of directories, `system.posix_acl_default`, which
-is what is created there begins with (the umask does not count then). Their bytes are copied, so
-users and groups are kept by number. Access lists of NFSv4 are another thing and not known here.
+The attributes are `system.posix_acl_access` and, for directories, `system.posix_acl_default`, the
+ACL that new entries inherit (in place of the umask). Their bytes are copied, so users and groups
+are preserved by number. NFSv4 ACLs are a different format and are not handled here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 
 _NONE = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
-"""How a file system says that there is no list, or that it knows of none."""
+"""Errors by which file systems report that no list exists, or that lists are not supported."""
 
 _VERSION = struct.pack("<I", 2)
 _ENTRY = struct.Struct("<HHI")  # tag, rights, user or group
@@ -34,7 +34,7 @@ _ALL = 7
 
 
 def read_list(source: int | bytes, name: str = ACCESS, *, follow: bool = True) -> bytes | None:
-    """An access control list of an open file or of a path, None if it has none."""
+    """Return an ACL of an open file or of a path, or None if it has none."""
     try:
         return os.getxattr(source, name, follow_symlinks=follow) or None
     except OSError as error:
@@ -44,7 +44,7 @@ def read_list(source: int | bytes, name: str = ACCESS, *, follow: bool = True) -
 
 
 def hands_down(directory: int | bytes) -> bool:
-    """Whether what is created in a directory may begin with a list."""
+    """Return whether entries created in a directory may inherit an ACL."""
     try:
         return read_list(directory, DEFAULT) is not None
     except OSError as error:
@@ -54,7 +54,7 @@ def hands_down(directory: int | bytes) -> bool:
 
 
 def replace_list(target: int | bytes, mode: int) -> None:
-    """Have a file no access list, and these bits, from one moment to the next. OSError if not."""
+    """Remove a file's access ACL and set its mode bits in one step. OSError if that fails."""
     try:
         os.setxattr(target, ACCESS, list_of(mode))
     except OSError:
@@ -63,20 +63,21 @@ def replace_list(target: int | bytes, mode: int) -> None:
 
 
 def drop_default(directory: int | bytes) -> None:
-    """Let a directory hand down nothing. OSError if it does and can't be stopped."""
+    """Remove a directory's default ACL. OSError if it has one that cannot be removed."""
     try:
         os.removexattr(directory, DEFAULT)
     except OSError:
-        # How "there is none" is said differs between file systems.
+        # File systems report a missing list by different errors.
         if read_list(directory, DEFAULT) is not None:
             raise
 
 
 def give_access(fd: int, mode: int, access: bytes | None) -> None:
-    """Give an open file a mode and the access list that goes with it, if it does.
+    """Give an open file a mode, and the access list that belongs to it if possible.
 
-    Where that can't be held the mode is as of `mode_without`. What the file has inherited goes.
-    Before, the file must be closed to all but its owner. OSError if the mode can't be given.
+    Without support for lists the mode is that of `mode_without`. An inherited list is removed.
+    Before the call, the file must be closed to all users but its owner. OSError if the mode cannot
+    be set.
     """
     if access is not None:
         try:
@@ -91,7 +92,7 @@ def give_access(fd: int, mode: int, access: bytes | None) -> None:
 
 
 def mode_with(mode: int, access: bytes) -> int:
-    """The mode of a file that has this list. It may have been another when it was looked at."""
+    """Return the mode of a file that has this ACL; the ACL may be newer than `mode`."""
     rights = {tag: right for tag, right, _ in entries_of(access)}
     group = rights.get(MASK, rights.get(OWNING_GROUP, 0))
     bits = rights.get(OWNER, 0) << 6 | group << 3 | rights.get(OTHER, 0)
@@ -99,11 +100,11 @@ def mode_with(mode: int, access: bytes) -> int:
 
 
 def mode_without(mode: int, access: bytes) -> int:
-    """The mode for a copy of a file that has this list, where that can't be kept.
+    """Return the mode for a copy whose source has this ACL, where the ACL cannot be stored.
 
-    Nobody gets more than before. The group gets what the list gives it, and not the mask. Whoever
-    is named is then one of the others or, a user, perhaps of the group: where somebody is named
-    to have less than these, they get no more than that.
+    No one is granted more than before. The group gets the rights that the ACL grants it, not the
+    mask. Named users and groups then count as others, and named users possibly as members of the
+    group: where the ACL grants a named one less than these, they are restricted to that.
     """
     entries = list(entries_of(access))
     rights = {tag: right for tag, right, _ in entries}
@@ -118,13 +119,13 @@ def mode_without(mode: int, access: bytes) -> int:
 
 
 def list_of(mode: int) -> bytes:
-    """The list of three entries that says the same as a mode."""
+    """Return the ACL of three entries that is equivalent to a mode."""
     bits = ((OWNER, mode >> 6), (OWNING_GROUP, mode >> 3), (OTHER, mode))
     return packed((tag, right & _ALL, NOBODY) for tag, right in bits)
 
 
 def without_group(access: bytes) -> bytes:
-    """The same list, but that gives nothing to the owning group, which is another now."""
+    """Return a copy of an ACL that grants nothing to the owning group, which has changed."""
     return packed(
         (tag, 0 if tag == OWNING_GROUP else right, number)
         for tag, right, number in entries_of(access)
@@ -132,7 +133,7 @@ def without_group(access: bytes) -> bytes:
 
 
 def short_form(access: bytes) -> str:
-    """A list as text, as getfacl has it on one line, with numbers for names."""
+    """Format an ACL as getfacl does on one line, with numeric ids."""
     entries = []
     for tag, rights, number in entries_of(access):
         name = str(number) if tag in (USER, GROUP) else ""
@@ -143,10 +144,10 @@ def short_form(access: bytes) -> str:
 
 
 def entries_of(access: bytes) -> Iterator[tuple[int, int, int]]:
-    """The entries of a list: tag, rights, user or group."""
+    """Iterate over the entries of an ACL: tag, rights, user or group."""
     return _ENTRY.iter_unpack(access[len(_VERSION) :])
 
 
 def packed(entries: Iterable[tuple[int, int, int]]) -> bytes:
-    """A list of entries, in the kernel's order."""
+    """Pack entries, which must be in the kernel's order, into an ACL."""
     return _VERSION + b"".join(_ENTRY.pack(*entry) for entry in entries)

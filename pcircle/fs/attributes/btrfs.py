@@ -3,7 +3,7 @@
 Each node of a subvolume's tree has the generation in which it was written, so changes are found by
 reading only newer nodes: a hundred changes among a million files take milliseconds. The item of an
 inode has the generation of its last change of any kind: content, attributes, links. Structures and
-numbers are those of linux/btrfs.h and linux/btrfs_tree.h.
+numbers come from linux/btrfs.h and linux/btrfs_tree.h.
 
 Reading the identity of a subvolume needs no privilege; everything else needs root.
 """
@@ -42,7 +42,7 @@ _ROOT_TRANSIDS = struct.Struct("<16s32xQQ")  # from there: uuid, of the last cha
 _LAST = 2**64 - 1
 _MAX_INODE = _LAST - 256
 _MODE_AT = 52  # in an inode's item
-_DIR_ENTRY = struct.Struct("<QBQQHHB")  # before a name: of what, since when, lengths, type
+_DIR_ENTRY = struct.Struct("<QBQQHHB")  # before a name: key, generation, lengths, type
 _OWN_NUMBER = struct.Struct("<Q")
 _NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)
 
@@ -96,7 +96,7 @@ def subvolume_of(fd: int) -> Subvolume | None:
     is_snapshot = any(parent)
     origin = (parent if is_snapshot else uuid).hex()
     read_only = bool(flags & 1)
-    if read_only and is_snapshot:  # it has what its origin had when it was made
+    if read_only and is_snapshot:  # it equals its origin at the time of the snapshot
         generation = otransid
     is_touched = is_snapshot and ctransid > otransid
     changed = ctransid, seconds * 10**9 + nanoseconds
@@ -204,7 +204,7 @@ def _found(
     """Yield items of a tree: keys, and data that is valid until the next item."""
     at = (*first, 0)
     while True:
-        buffer = bytearray(32_872)  # what is asked, and 32 KiB of answers
+        buffer = bytearray(32_872)  # the request, and 32 KiB of results
         inodes, types = (at[0], last[0]), (at[1], last[1])
         wanted = (tree, *inodes, at[2], _LAST, least_generation, _LAST, *types, 2**32 - 1, 0)
         _KEY.pack_into(buffer, 0, *wanted, 0, 0, 0, 0, len(buffer) - _KEY.size)

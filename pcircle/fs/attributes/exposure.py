@@ -1,17 +1,17 @@
 """Withdrawal of rights that a source does not grant, before its content arrives in the target.
 
 An existing directory or file gets its new owner, mode and access control list when its content is
-complete. Until then it has the *common rights*: what both its old state and its final state grant.
-So nobody reads new content whom the source denies it, nobody reads old content whom the target
-denied it, and nobody loses for a moment what both grant.
+complete. Until then it has the *common rights*, which both its old state and its final state grant.
+So no user reads new content that the source denies to them or old content that the target denied to
+them, and no user temporarily loses a right that both states grant.
 
 Rights are compared per user and group, because a user or a group may be named on one side only and
-the owner and the owning group may change. Whoever is not named has what others have. A member of
-several groups may have a right by one of them before and by another one afterwards. No list can
-express that, so such a right is withdrawn in between.
+the owner and the owning group may change. Users and groups that are not named have the rights of
+the class "other". A member of several groups may have a right through one group before and through
+another group afterwards. No list can express that, so the right is withdrawn in between.
 
 The owner changes first of all, because an owner may grant anything. Immediately before, the list
-names the old and the new one, so that the change of the owner grants and withdraws nothing.
+names the old and the new owner, so that the change of the owner grants and withdraws nothing.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def withdraw(
 ) -> bool:
     """Leave an existing entry only the rights that its source grants as well.
 
-    It gets the owner and the group of the source if these are kept. `target` is an open descriptor
+    If owner and group are kept, the entry gets those of the source. `target` is an open descriptor
     or a path that leads to the entry, `held` has the lists of the source. A file that will be
     `rewritten` gives no set-id rights meanwhile. Return whether anything was changed. OSError if
     nothing could be.
@@ -120,7 +120,7 @@ def withdraw(
     shared = common(old, new, needed)
     wanted = _state(special, shared)
     if shared == _simplified(_rights(status.st_uid, status.st_gid, now)):
-        wanted = State(special | now.mode & 0o777, now.access)  # a list may say it in other words
+        wanted = State(special | now.mode & 0o777, now.access)  # a list may have another form
     return _give(target, now, wanted) != now or changed
 
 
@@ -156,7 +156,7 @@ def _between(old: Rights, new: Rights, shared: Rights) -> Rights:
     if old.uid != new.uid:
         users[new.uid] = old.users.get(new.uid, old.other) & new.owner
     of_old, of_new = (shared.groups.get(gid, shared.other) for gid in (old.gid, new.gid))
-    # The entry of the owning group is the old group's at first, and then the new group's.
+    # The entry of the owning group first applies to the old group, and then to the new group.
     groups = {**shared.groups, old.gid: of_old, new.gid: of_new, _EITHER_GROUP: of_old & of_new}
     return _simplified(Rights(old.uid, _EITHER_GROUP, owner, shared.other, users, groups))
 
@@ -165,8 +165,8 @@ def _simplified(rights: Rights) -> Rights:
     """Return the rights without redundant entries."""
     other, groups = rights.other, rights.groups
     for gid in sorted(groups.keys() - {rights.gid}):
-        rest = [right for other_gid, right in groups.items() if other_gid != gid]
-        if groups[gid] == other and not any(other & ~right for right in rest):
+        remaining = [right for other_gid, right in groups.items() if other_gid != gid]
+        if groups[gid] == other and not any(other & ~right for right in remaining):
             groups = {key: right for key, right in groups.items() if key != gid}
     same = all(right == other for right in groups.values())
     users = {uid: right for uid, right in rights.users.items() if not (same and right == other)}
@@ -238,7 +238,7 @@ def _give(target: int | bytes, now: State, wanted: State) -> State:
     if wanted.access is not None:
         try:
             os.setxattr(target, ACCESS, wanted.access)
-        except OSError:  # the file system has no lists: nobody gets more without one
+        except OSError:  # no support for lists: no user gets more rights without one
             wanted = State(mode_without(wanted.mode, wanted.access), None)
     if wanted.access is None and now.access is not None:
         replace_list(target, wanted.mode)

@@ -1,36 +1,34 @@
-"""Lustre layouts: over how many storage targets a file is spread, and in stripes of what size.
+"""Lustre layouts: the number of storage targets that a file is striped over, and the stripe size.
 
-Lustre gives a file's layout, and the one that a directory hands down to new
-files, as the extended attribute `lustre.lov`, and takes a new one in the same
-form. So layouts are read and written here without any library of Lustre's, and
-where there is no Lustre the attribute is not there. What it holds:
+Lustre presents a file's layout, and the default layout of a directory for new files, as the
+extended attribute `lustre.lov`, and accepts a new layout in the same form. So layouts are read and
+written here without a Lustre library, and on other file systems the attribute does not exist. Its
+format:
 
 - plain: a header of 32 bytes (magic, pattern, object id, stripe size, stripe
-  count, first target), with a pool's name 48, then 24 bytes for each object
-  that the file has;
+  count, first target), or 48 bytes with the name of a pool, then 24 bytes for
+  each object of the file;
 - composite: a header of 32 bytes and a table with 48 bytes for each component
-  (id, flags, extent, place and size of its plain layout), whose layouts follow.
-  That is how progressive layouts (PFL), data on the metadata server (DoM),
-  self-extending layouts and mirrors are kept.
+  (id, flags, extent, offset and size of its plain layout), followed by the
+  layouts. Progressive layouts (PFL), data on the metadata server (DoM),
+  self-extending layouts and mirrors have this form.
 
-Numbers have the byte order of the machine, which the magic tells.
+Numbers are in the byte order of the machine, which the magic number reveals.
 
-A layout is kept as a wish and not as it stands (`fresh`): objects, generations
-and ids belong to the file they are of, so they are left out, and the server
-chooses the targets. Of a mirrored file the first mirror is kept, because what
-is written goes to one anyway until somebody resyncs the others; a file that is
-archived (HSM released) is no longer so.
+A layout is kept as a request for a new file (`fresh`): objects, generations and ids belong to the
+original file, so they are omitted, and the server chooses the targets. Of a mirrored file only the
+first mirror is kept, because writes go to one mirror anyway until the file is resynchronised. The
+copy of an archived file (HSM released) is not archived.
 
-Lustre ignores a layout, without an error, that is set on a file which has one,
-and a file gets one when it is opened for writing. Therefore a file is created
-with `O_NOCTTY | FASYNC` (`DELAY`), which Lustre understands as: not yet. Such
-a file can't be written to before it has a layout.
+Lustre silently ignores a layout that is set on a file which already has one, and a file gets one
+when it is opened for writing. Therefore a file is created with `O_NOCTTY | FASYNC` (`DELAY`), which
+makes Lustre postpone the layout. The file cannot be written before it has a layout.
 
-Sources: include/uapi/linux/lustre/lustre_user.h of lustre-release for
-structures and constants; lustre/llite/xattr.c for what setting and getting the
-attribute means; lod_verify_striping in lustre/lod/lod_lov.c for what a server
-refuses; llapi_layout_file_open and llapi_layout_to_lum in
-lustre/utils/liblustreapi_layout.c for how Lustre's own tools create files.
+Sources: include/uapi/linux/lustre/lustre_user.h of lustre-release for structures and constants;
+lustre/llite/xattr.c for the meaning of setting and getting the attribute; lod_verify_striping in
+lustre/lod/lod_lov.c for the layouts that a server rejects; llapi_layout_file_open and
+llapi_layout_to_lum in lustre/utils/liblustreapi_layout.c for the creation of files by Lustre's own
+tools.
 """
 
 from __future__ import annotations
@@ -130,7 +128,7 @@ class Component(msgspec.Struct, frozen=True):
 
 
 class Composite(msgspec.Struct, frozen=True):
-    """Components in order; those of further `mirrors` begin at 0 again."""
+    """Components in order; the components of further `mirrors` begin at 0 again."""
 
     components: tuple[Component, ...]
     flags: int = 0
@@ -237,8 +235,8 @@ def compose(layout: Layout, byteorder: str = sys.byteorder) -> bytes:
 def _compose_plain(stripes: Stripes, order: _Order) -> bytes:
     if len(stripes.pool) >= _POOL_BYTES:
         raise ValueError(f"a pool's name has less than {_POOL_BYTES} bytes")
-    rest = stripes.pattern, bytes(16), stripes.stripe_bytes, stripes.count, stripes.first
-    head = order.plain.pack(_POOLED if stripes.pool else _PLAIN, *rest)
+    fields = stripes.pattern, bytes(16), stripes.stripe_bytes, stripes.count, stripes.first
+    head = order.plain.pack(_POOLED if stripes.pool else _PLAIN, *fields)
     if stripes.pool:
         head += stripes.pool.ljust(_POOL_BYTES, b"\0")
     return head + b"".join(order.object.pack(bytes(16), 0, number) for number in stripes.targets)
@@ -296,7 +294,7 @@ def common_stripe_bytes(layout: Layout) -> int:
     sizes = [
         part.stripes.stripe_bytes
         for part in layout.components
-        # The size that an extension has is none of stripes, nor is that of a file's head.
+        # The size of an extension is not a stripe size, nor is that of data on the metadata server.
         if part.stripes is not None
         and not part.flags & EXTENSION
         and not part.stripes.pattern & DATA_ON_METADATA
@@ -328,7 +326,7 @@ def is_released(path: bytes, *, follow: bool) -> bool:
         return False
     parts = layout.components if isinstance(layout, Composite) else ()
     stripes = [layout] if isinstance(layout, Stripes) else [part.stripes for part in parts]
-    return any(each is not None and each.pattern & RELEASED for each in stripes)
+    return any(stripe is not None and stripe.pattern & RELEASED for stripe in stripes)
 
 
 def is_lustre(path: bytes) -> bool:
@@ -343,7 +341,7 @@ def is_lustre(path: bytes) -> bool:
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:
             return False
-    # What can't be reached at all is on no file system that would matter.
+    # A path that cannot be reached is not on a file system of interest.
     with suppress(OSError):
         return type_of_device(os.stat(path).st_dev) == b"lustre"
     return False

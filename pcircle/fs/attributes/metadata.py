@@ -1,17 +1,17 @@
-"""Which attributes a copy is given, and the order in which that is safe.
+"""The attributes that a copy is given, and the order in which setting them is safe.
 
-Owner first, because changing it clears the set-user-id bits and capabilities; then extended
-attributes and access control lists; then the mode, which brings the bits back; then the times,
-which everything before would move; inode flags last of all (`pcircle.fs.attributes.xattrs`), since
-they may forbid the rest. Until then a file that is to have a preserved mode is 0600 and nobody
-else's, unless it is its owner's from the beginning (`pcircle.ops.copy.entry.attributes`). An access
-control list that it has inherited is without effect as long, since the group's bits are its mask;
-it is replaced before the mode would give it effect. What was there before has lost by then what its
-source does not grant (`pcircle.fs.attributes.exposure`).
+The owner comes first, because changing it clears the set-user-id bits and capabilities. Extended
+attributes and access control lists follow, then the mode, which restores the bits, then the times,
+which every earlier step would change. Inode flags are last (`pcircle.fs.attributes.xattrs`), since
+they may forbid everything else. Until then a file whose mode is preserved is 0600 and accessible to
+no other user, unless it had its owner from the beginning (`pcircle.ops.copy.entry.attributes`). An
+inherited access control list has no effect during that time, since the group's bits are its mask;
+it is replaced before the mode would give it effect. An existing entry has already lost the rights
+that its source does not grant (`pcircle.fs.attributes.exposure`).
 
-Changing the owner needs privilege. Without it, as with cp, the group alone is
-tried, no failure is reported, and the set-user-id and set-group-id bits are
-not given to a file that belongs to somebody else than in the source.
+Changing the owner needs privilege. Without it, as in cp, only the group is tried, no failure is
+reported, and the set-user-id and set-group-id bits are not given to a file whose owner differs from
+that of the source.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.

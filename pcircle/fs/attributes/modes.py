@@ -1,10 +1,11 @@
-"""chmod's language of modes: octal and symbolic, read once and then applied to any mode.
+"""chmod's mode language: octal and symbolic, parsed once and then applied to any mode.
 
-It is GNU's to the letter, with what POSIX leaves open: an octal mode of fewer than five digits
-says nothing of the set-id bits of directories unless it has them, clauses act one after the other
-on what the one before has made (``u=g,g=o``), and ``+``, ``-`` and ``=`` may follow each other
-(``a-rw+x``). Without any of ``ugoa`` the umask keeps bits as they are. What chmod does with a mode
-is `ModeChange.of`; which bits an expression is about, as ``find -perm`` asks, `ModeChange.bits`.
+It follows GNU chmod exactly, including the cases that POSIX leaves open. An octal mode of fewer
+than five digits leaves the set-id bits of directories unchanged unless it contains them. Each
+clause acts on the result of the previous one (``u=g,g=o``), and ``+``, ``-`` and ``=`` may follow
+each other (``a-rw+x``). Without any of ``ugoa`` the bits in the umask are not changed.
+`ModeChange.of` applies a mode like chmod; `ModeChange.bits` returns the bits that an expression
+affects, for ``find -perm``.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ _WHOLE = 5  # digits, with which an octal mode is about the set-id bits, too
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """One operator with what it acts on.
+    """One operator with its operands.
 
-    `affected` are the bits of those who are named, 0 if nobody is. `value` are its bits, those of
-    the set-id bits that are `mentioned` are changed for directories, too. `copies` says that
-    `value` selects who is copied from, `searches` that x counts where it makes sense (``X``).
+    `affected` are the bits of the named classes, 0 if none is named. `value` are the bits to set,
+    clear or assign; of the set-id bits, those in `mentioned` are changed on directories as well.
+    `copies` states that `value` selects the class to copy from, `searches` that x applies only
+    where it makes sense (``X``).
     """
 
     operator: str
@@ -38,17 +40,17 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 class ModeChange(msgspec.Struct, frozen=True):
-    """A mode as it was typed; `umask` counts where nobody is named."""
+    """A parsed mode; `umask` applies to clauses that name no class."""
 
     clauses: tuple[Clause, ...]
     umask: int
 
     def of(self, mode: int, *, is_directory: bool) -> int:
-        """The permission bits that an entry with this mode gets."""
+        """Return the new permission bits of an entry with this mode."""
         return self._changed(mode, is_directory)[0]
 
     def bits(self, *, is_directory: bool) -> int:
-        """The permission bits that it sets or clears, whatever they were."""
+        """Return the permission bits that the change sets or clears, whatever the old mode."""
         return self._changed(0, is_directory)[1]
 
     def _changed(self, mode: int, is_directory: bool) -> tuple[int, int]:
@@ -58,14 +60,16 @@ class ModeChange(msgspec.Struct, frozen=True):
             value = clause.value
             if clause.copies:
                 value &= new
-                value |= sum(each for each in (_READ, _WRITE, _EXECUTE) if value & each)
+                value |= sum(
+                    permission for permission in (_READ, _WRITE, _EXECUTE) if value & permission
+                )
             elif clause.searches and (is_directory or new & _EXECUTE):
                 value |= _EXECUTE
             value &= (clause.affected or ~self.umask) & ~spared
             if clause.operator == "=":
-                kept = (~clause.affected if clause.affected else 0) | spared
-                touched |= ALL & ~kept
-                new = new & kept | value
+                preserved = (~clause.affected if clause.affected else 0) | spared
+                touched |= ALL & ~preserved
+                new = new & preserved | value
             else:
                 touched |= value
                 new = new | value if clause.operator == "+" else new & ~value
@@ -73,7 +77,7 @@ class ModeChange(msgspec.Struct, frozen=True):
 
 
 def parse_mode(text: str, umask: int = 0) -> ModeChange:
-    """What a mode says, as chmod takes it with this umask. ValueError if it is none."""
+    """Parse a mode as chmod does under this umask. ValueError if it is invalid."""
     if text[:1] and text[0] in _OCTAL:
         value, at = _octal(text, 0)
         if at < len(text):
@@ -101,7 +105,7 @@ def parse_mode(text: str, umask: int = 0) -> ModeChange:
 
 
 def _octal(text: str, at: int) -> tuple[int, int]:
-    """The octal number that begins here, and where it ends."""
+    """Parse the octal number at this position; return it and the end position."""
     end = at
     while end < len(text) and text[end] in _OCTAL:
         end += 1
@@ -112,7 +116,7 @@ def _octal(text: str, at: int) -> tuple[int, int]:
 
 
 def _clause(text: str, at: int, affected: int) -> tuple[Clause, int]:
-    """The operator that stands here with what follows it, and where that ends."""
+    """Parse the operator at this position and its operands; return it and the end position."""
     operator = text[at]
     at += 1
     first = text[at : at + 1]

@@ -1,6 +1,6 @@
-"""Which mount something is on, and which type of file system, as the kernel tells.
+"""Mounts and types of file systems, as reported by the kernel in /proc.
 
-A leaf of the package: it imports nothing of it.
+This module imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["mount_of", "mounts_below", "place_of", "type_of", "type_of_device", 
 
 
 def type_of(mountinfo: bytes, device: int) -> bytes | None:
-    """The type of the file system with this device number, by a list as of proc(5)."""
+    """Return the type of the file system with this device number, from mountinfo text (proc(5))."""
     wanted_device = b"%d:%d" % (os.major(device), os.minor(device))
     for line in mountinfo.splitlines():
         fields = line.split()
@@ -23,7 +23,7 @@ def type_of(mountinfo: bytes, device: int) -> bytes | None:
 
 
 def type_of_device(device: int) -> bytes | None:
-    """The type of the file system with this device number here; None if it is not known."""
+    """Return the type of the mounted file system with this device number; None if unknown."""
     try:
         with open("/proc/self/mountinfo", "rb") as mounts:
             return type_of(mounts.read(), device)
@@ -32,10 +32,10 @@ def type_of_device(device: int) -> bytes | None:
 
 
 def type_of_mount(fd: int) -> bytes | None:
-    """The type of the file system of an open file, by the mount that it was reached through.
+    """Return the type of an open file's file system, as the mount that it was opened through.
 
-    It knows subvolumes of btrfs, whose device numbers no list of mounts has. None if it is not
-    known.
+    Unlike `type_of_device` this works for btrfs subvolumes, whose device numbers are not in the
+    list of mounts. None if unknown.
     """
     number = b"%d" % mount_of(fd)[0]
     try:
@@ -50,9 +50,9 @@ def type_of_mount(fd: int) -> bytes | None:
 
 
 def mounts_below(path: bytes) -> set[bytes]:
-    """The mount points below a directory, but for those that are mounted when they are entered.
+    """Return the mount points below a directory, except automounts that are not mounted yet.
 
-    Their paths begin at the directory. None where nothing is known.
+    The paths are relative to the directory. Without procfs the set is empty.
     """
     top = os.path.join(os.path.realpath(path), b"")
     found: set[bytes] = set()
@@ -72,10 +72,10 @@ def mounts_below(path: bytes) -> set[bytes]:
 
 
 def place_of(directory: bytes) -> tuple[bytes, bytes]:
-    """Return the file system of a directory, and the directory's path in it.
+    """Return the file system of a directory, and the directory's path within that file system.
 
-    Both are the same through any bind mount. Without procfs they are no more than the path.
-    OSError if it cannot be reached.
+    Both are the same through any bind mount. Without procfs the result is just the real path.
+    OSError if the directory cannot be reached.
     """
     fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -95,14 +95,14 @@ def place_of(directory: bytes) -> tuple[bytes, bytes]:
 
 
 def _unescaped(path: bytes) -> bytes:
-    """Return a path of the kernel's list, where blanks are octal numbers."""
+    """Decode a path in mountinfo, where blanks are escaped as octal numbers."""
     return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), path)
 
 
 def mount_of(fd: int) -> tuple[int, int]:
-    """What tells the mount of an open file from others; a bind mount is one of its own.
+    """Return a value that identifies the mount of an open file; bind mounts have their own.
 
-    Without procfs it is the file system that tells. OSError if the descriptor is none.
+    Without procfs it identifies the file system only. OSError if the descriptor is invalid.
     """
     try:
         with open(b"/proc/self/fdinfo/%d" % fd, "rb") as lines:

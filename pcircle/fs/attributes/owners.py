@@ -1,9 +1,9 @@
-"""Owners and modes that copies are given in place of their sources': maps of ids, changes of modes.
+"""Change owners and modes of copies: mapping of user and group ids, and rsync's ``--chmod``.
 
-Which user becomes which goes by rules, the first that fits. The same rules hold for users and
-groups whom access control lists name; where two become one by it they have the rights that both
-had, since whom a list is to keep out it must keep out still. A change of modes is rsync's
-``--chmod``: a list of masks, one after the other, for all entries but symbolic links.
+Ids are mapped by rules, of which the first match counts. The same rules apply to users and groups
+that access control lists name. If two of them are mapped to one id, that id gets the intersection
+of their rights, because an ACL may exist to deny access. A change of modes follows rsync's
+``--chmod``: a list of bit operations, applied in order, for all entries except symbolic links.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -41,7 +41,7 @@ S = TypeVar("S")
 
 
 class Rule(msgspec.Struct, frozen=True, array_like=True):
-    """Ids from `low` to `high` become `to`; with a `pattern`, those whose name it matches."""
+    """Map ids from `low` to `high` to `to`, or with a `pattern` ids whose name matches."""
 
     low: int
     high: int
@@ -50,11 +50,12 @@ class Rule(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Bits(msgspec.Struct, frozen=True, array_like=True):
-    """A step of a change: bits that stay and bits that are given, of directories or of others.
+    """A step of a mode change: bits to retain and bits to add.
 
-    With `searches` the right to execute is given to directories, and where somebody had it. If it
-    `copies` the rights of a class to those in `given`, these are what that class has, and with
-    `removes` they are taken away.
+    It applies to directories (D), other files (F) or both. With `searches`, execute permission is
+    added only to directories and to files that have it for some class already. With `copies`, the
+    bits in `added` are limited to the rights of that class. With `removes`, these rights are
+    removed instead.
     """
 
     kept: int
@@ -66,9 +67,9 @@ class Bits(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Given(msgspec.Struct, frozen=True, array_like=True):
-    """What is given. `uid` and `gid` are everybody's unless they are None, whatever the maps say.
+    """The owners and modes that copies get. `uid` and `gid`, unless None, override the maps.
 
-    Whom a list names goes by the maps alone.
+    Ids in access control lists are changed by the maps alone.
     """
 
     uid: int | None = None
@@ -79,12 +80,12 @@ class Given(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def by_name(self) -> bool:
-        """Whether names decide, which may mean other ids the next time."""
+        """True if rules match names, whose ids may differ in the next run."""
         return any(rule.pattern for rule in (*self.users, *self.groups))
 
 
 class IdMap:
-    """What rules say of an id: another one, or None."""
+    """A function that maps an id to another id, or to None if no rule matches."""
 
     def __init__(self, rules: Sequence[Rule], name_of: Callable[[int], str]) -> None:
         self._rules = rules
@@ -92,7 +93,7 @@ class IdMap:
         self._known: dict[int, int | None] = {}
 
     def __call__(self, number: int) -> int | None:
-        """What an id becomes."""
+        """Return the new id, or None."""
         if not self._rules:
             return None
         if number not in self._known:
@@ -107,7 +108,7 @@ class IdMap:
 
 
 class Giver:
-    """Tells what entries are given; for any number of threads."""
+    """Compute the owners, modes and ACLs of copies. Safe for any number of threads."""
 
     def __init__(self, given: Given) -> None:
         self._given = given
@@ -116,7 +117,7 @@ class Giver:
         self._modes: dict[int, int] = {}  # by the whole mode of a source, which has its kind
 
     def status(self, status: Any) -> Any:
-        """The status of a source with the owner, the group and the mode that its copy is given."""
+        """Return a source's status with the owner, group and mode of its copy."""
         given, mode = self._given, self.mode(status.st_mode)
         uid = self.user(status.st_uid) if given.uid is None else given.uid
         gid = self.group(status.st_gid) if given.gid is None else given.gid
@@ -125,28 +126,31 @@ class Giver:
         if not isinstance(status, os.stat_result):
             return status._replace(st_mode=mode, st_uid=uid, st_gid=gid)
         reduced: Any = status.__reduce__()
-        values, others = reduced[1]
-        return os.stat_result((mode, *values[1:4], uid, gid, *values[6:]), others)
+        values, extra_fields = reduced[1]
+        return os.stat_result((mode, *values[1:4], uid, gid, *values[6:]), extra_fields)
 
     def user(self, number: int) -> int:
-        """What the maps make of a user."""
+        """Map a user id."""
         found = self._users(number)
         return number if found is None else found
 
     def group(self, number: int) -> int:
-        """What the maps make of a group."""
+        """Map a group id."""
         found = self._groups(number)
         return number if found is None else found
 
     def mode(self, whole: int) -> int:
-        """The whole mode that an entry of this one is given."""
+        """Return the new full mode (with the file type) for a full mode."""
         known = self._modes.get(whole)
         if known is None:
             known = self._modes[whole] = changed(whole, self._given.modes)
         return known
 
     def list(self, name: str, value: bytes, mode: int) -> bytes:
-        """An access control list, or the like, of a source of this whole mode, as it is given."""
+        """Return the new value of an extended attribute of a source with this full mode.
+
+        Only ACLs change.
+        """
         if name not in (ACCESS, DEFAULT):
             return value
         old = list(entries_of(value))
@@ -164,19 +168,19 @@ class Giver:
 
 @cache
 def giver_of(given: Given) -> Giver:
-    """Who tells what entries are given: one in a process, which remembers."""
+    """Return the mapper for a change; one per process, which caches its results."""
     return Giver(given)
 
 
 def _with_bits(entries: list[tuple[int, int, int]], mode: int) -> list[tuple[int, int, int]]:
-    """The entries after a chmod."""
+    """Return the ACL entries after a chmod."""
     group = MASK if any(tag == MASK for tag, _, _ in entries) else OWNING_GROUP
     new = {OWNER: mode >> 6 & 7, group: mode >> 3 & 7, OTHER: mode & 7}
     return [(tag, new.get(tag, rights), number) for tag, rights, number in entries]
 
 
 def _together(entries: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """In the kernel's order, each user and group once."""
+    """Sort ACL entries in the kernel's order, with each user and group once."""
     found: dict[tuple[int, int], int] = {}
     for tag, rights, number in entries:
         found[tag, number] = found.get((tag, number), 7) & rights
@@ -184,7 +188,7 @@ def _together(entries: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]
 
 
 def changed(whole: int, modes: Sequence[Bits]) -> int:
-    """What a change of modes makes of a whole mode."""
+    """Apply the steps of a mode change to a full mode."""
     if stat.S_ISLNK(whole):
         return whole
     is_directory, executes = stat.S_ISDIR(whole), whole & _EXECUTE
@@ -202,24 +206,24 @@ def changed(whole: int, modes: Sequence[Bits]) -> int:
 
 
 def read_modes(text: str, umask: int) -> tuple[Bits, ...]:
-    """What ``--chmod`` of rsync says, where nobody is named with this umask. ValueError."""
+    """Parse rsync's ``--chmod``; the umask applies to steps without a class. ValueError."""
     return tuple(_bits(word, umask) for word in text.split(","))
 
 
 def _bits(text: str, umask: int) -> Bits:
-    """One of the list: kinds, who, an operator and what; or kinds and an octal mode."""
+    """Parse one step: file types, classes, an operator and permissions; or an octal mode."""
     wrong = ValueError(f"invalid mode '{text}'")
-    rest = text.lstrip("DF")
-    kinds = set(text[: len(text) - len(rest)])
+    clause = text.lstrip("DF")
+    kinds = set(text[: len(text) - len(clause)])
     if len(kinds) > 1:
         raise wrong
     of: Any = "".join(kinds)
-    if rest and _OCTAL.issuperset(rest):
-        if int(rest, 8) > _ALL:
+    if clause and _OCTAL.issuperset(clause):
+        if int(clause, 8) > _ALL:
             raise wrong
-        return Bits(0, int(rest, 8), of)
-    at = next((place for place, letter in enumerate(rest) if letter in "+-="), -1)
-    who, what = rest[: max(at, 0)], rest[at + 1 :]
+        return Bits(0, int(clause, 8), of)
+    at = next((place for place, letter in enumerate(clause) if letter in "+-="), -1)
+    who, what = clause[: max(at, 0)], clause[at + 1 :]
     copies: Any = what if what in _SHIFTS else ""
     if at < 0 or set(who) - {*_WHO, "D", "F"} or set(what) - {*_BITS, "s", "t", *copies}:
         raise wrong
@@ -228,7 +232,7 @@ def _bits(text: str, umask: int) -> Bits:
         raise wrong
     of = "".join(kinds)
     if copies:
-        return _copying(set(who) - kinds, rest[at], copies, of, umask)
+        return _copying(set(who) - kinds, clause[at], copies, of, umask)
     where = special = value = 0
     for letter in set(who) - kinds:
         where |= _WHO[letter][0]
@@ -238,27 +242,27 @@ def _bits(text: str, umask: int) -> Bits:
     set_id = (special or 0o4000) * ("s" in what) | 0o1000 * ("t" in what)
     value = where * value if where else 0o111 * value & ~umask
     searches = "X" in what
-    if rest[at] == "+":
+    if clause[at] == "+":
         return Bits(_ALL, value | set_id, of, searches)
-    if rest[at] == "-":
+    if clause[at] == "-":
         return Bits(_ALL & ~(value | set_id), 0, of, searches)
-    kept = _ALL & ~((where or 0o111) * 7) & ~(special if set_id else 0)
-    return Bits(kept, value | set_id, of, searches)
+    preserved = _ALL & ~((where or 0o111) * 7) & ~(special if set_id else 0)
+    return Bits(preserved, value | set_id, of, searches)
 
 
 def _copying(who: set[str], operator: str, copies: Any, of: Any, umask: int) -> Bits:
-    """A step by which a class gets, or loses, the rights that another one has."""
+    """Make a step that gives a class the rights of another class, or removes them."""
     cleared = 0
     for letter in who or {"a"}:
         cleared |= _CLEARED[letter]
     given = cleared & 0o777 & ~(0 if who else umask)
-    kept = _ALL & ~cleared if operator == "=" else _ALL
-    return Bits(kept, given, of, copies=copies, removes=operator == "-")
+    preserved = _ALL & ~cleared if operator == "=" else _ALL
+    return Bits(preserved, given, of, copies=copies, removes=operator == "-")
 
 
 def user_name(number: int) -> str:
-    """The name of a user on this node, or the number."""
-    import pwd  # few runs ask for names
+    """Return the name of a user on this node, or the number as text."""
+    import pwd  # few runs need names
 
     try:
         return pwd.getpwuid(number).pw_name
@@ -267,7 +271,7 @@ def user_name(number: int) -> str:
 
 
 def group_name(number: int) -> str:
-    """The name of a group on this node, or the number."""
+    """Return the name of a group on this node, or the number as text."""
     import grp  # as above
 
     try:

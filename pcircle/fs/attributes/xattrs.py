@@ -11,8 +11,8 @@ step and set in another, because a copy by many ranks, and every directory, gets
 source was read.
 
 Some attributes are omitted on purpose: `security.selinux`, which the policy of the target sets, and
-`lustre.*`, `system.nfs4_acl` and the like, which are meaningful only on their own file system: such
-an entry counts as one whose attributes are not kept. Lustre shows some of these to root as
+`lustre.*`, `system.nfs4_acl` and similar ones, which have a meaning only on their own file system.
+Their entry counts as one whose attributes are not kept. Lustre shows some of these to root as
 `trusted` too, and so does XFS its access control lists, which would bypass their treatment here;
 `pcircle.fs.attributes.lustre` keeps layouts.
 """
@@ -57,7 +57,7 @@ _NOT_COPIED = frozenset(
 )
 IGNORED = b"".join(name.encode() + b"\0" for name in sorted(_NOT_COPIED | {"lustre.lov"}))
 """Names of attributes that copies do not get, and do not miss."""
-# EINVAL: an ACL that names an owner whom the target's user namespace does not know.
+# EINVAL: an ACL with a user or group that the target's user namespace does not map.
 _REFUSED = frozenset(
     (
         errno.EOPNOTSUPP,
@@ -69,9 +69,9 @@ _REFUSED = frozenset(
         errno.ERANGE,
     )
 )
-# An attribute that can't be read, or names that are more than the kernel lists.
+# An attribute that cannot be read, or names that are more than the kernel lists.
 _UNREADABLE = frozenset((errno.E2BIG, errno.ERANGE, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP))
-# Of a full disk, and of what is larger than an attribute may be.
+# Errors of a full disk, and of values larger than an attribute may be.
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _LISTING = frozenset((b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs"))
 _NOT_LISTED = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES))
@@ -87,7 +87,7 @@ _FLAGS = (0x01, 0x08, 0x40, 0x80, 0x20, 0x10)
 USER_FLAGS = sum(_FLAGS)
 """Inode flags that users set, as one number."""
 FORBIDDING = 0x20 | 0x10
-"""Append only and immutable: such files may be neither renamed nor linked."""
+"""Append only and immutable: files with these flags may be neither renamed nor linked."""
 
 ACL = "access control lists"
 XATTR = "extended attributes"
@@ -147,7 +147,7 @@ def _is_lost(name: str) -> bool:
     """Return whether a copy lacks the content of an attribute that is not copied.
 
     `pcircle.fs.attributes.lustre` keeps and counts layouts; the policy of the target sets the
-    others.
+    remaining attributes.
     """
     return name.startswith(_STORAGE) and name != "lustre.lov"
 
@@ -215,7 +215,7 @@ def give_attributes(target: int | bytes, held: Held) -> list[Refused]:
 
 def drop_attributes(target: int | bytes, held: Held) -> None:
     """Remove from an open file, or from a path, attributes that its source lacks."""
-    if any(kind_of(each.name) == XATTR for each in held.unread):
+    if any(kind_of(attribute.name) == XATTR for attribute in held.unread):
         return  # the source may have them
     wanted = {name for name, _ in held.values}
     for name, _ in read_attributes(target, xattr=True, lists=(), unread=[]):
@@ -228,8 +228,8 @@ def give_lists(
 ) -> int:
     """Set the access control lists of a source of that mode; return the mode to set then.
 
-    What could not be kept is added to `refused`. OSError if the target fails, or a list that it
-    must not have cannot be removed.
+    Lists that could not be kept are added to `refused`. OSError if the target fails, or a list that
+    it must not have cannot be removed.
     """
     access = held.acl(ACCESS)
     size = sum(len(name) + len(value) for name, value in held.values)
@@ -271,7 +271,7 @@ def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
     try:
         os.setxattr(target, name, value)
     except PermissionError as error:
-        # The namespaces `user` and `lustre` ask for the right to write, even of the owner.
+        # The namespaces `user` and `lustre` require write permission, even from the owner.
         mode = stat.S_IMODE(os.stat(target).st_mode)
         if error.errno != errno.EACCES or mode & stat.S_IWUSR:
             raise
@@ -284,7 +284,7 @@ def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
 
 def read_flags(fd: int, among: int = USER_FLAGS) -> int:
     """Return the inode flags of an open file that users set, or others; 0 without any."""
-    # Not every file system has them (ENOTTY, EOPNOTSUPP), and some refuse to tell (EACCES).
+    # Not every file system has them (ENOTTY, EOPNOTSUPP), and some deny reading them (EACCES).
     with suppress(OSError):
         return _flags(fd) & among
     return 0
@@ -296,17 +296,17 @@ def give_flags(fd: int, flags: int) -> bool:
     Return False if it did not accept all of them.
     """
     try:
-        rest = _flags(fd) & ~USER_FLAGS
+        accepted = _flags(fd) & ~USER_FLAGS
     except OSError:
         return False
     with suppress(OSError):  # then one by one
-        _set_flags(fd, rest | flags)
+        _set_flags(fd, accepted | flags)
         return True
     for flag in _FLAGS:
         if flags & flag:
-            with suppress(OSError):  # what is missing is reported by the result
-                _set_flags(fd, rest | flag)
-                rest |= flag
+            with suppress(OSError):  # the result reports missing flags
+                _set_flags(fd, accepted | flag)
+                accepted |= flag
     return False
 
 

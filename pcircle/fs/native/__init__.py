@@ -1,9 +1,9 @@
-"""System calls that run millions of times: in C, or the same in Python.
+"""System calls that run millions of times: in C, with an equivalent in Python.
 
 `module` is the C module `_native` if it was built and can be loaded, and otherwise its twin `pure`,
-which takes the same arguments and gives the same results. `reason` is why it is not the C module.
-With ``PCIRCLE_NATIVE=0`` the twin is used; with ``PCIRCLE_REQUIRE_NATIVE=1`` a C module that is
-missing, older than this package or not loadable is an error.
+which takes the same arguments and gives the same results. `reason` states why the C module is not
+used. With ``PCIRCLE_NATIVE=0`` the twin is used; with ``PCIRCLE_REQUIRE_NATIVE=1`` a C module that
+is missing, older than this package or not loadable is an error.
 
 Results are bytes that hold one number of 64 bits for each name, see `pure`.
 """
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def _choose() -> tuple[ModuleType, str]:
-    """Return the module to use, and why it is not the one in C."""
+    """Return the module to use, and the reason if it is not the C module."""
     if os.environ.get("PCIRCLE_NATIVE") == "0":
         return pure, "PCIRCLE_NATIVE is 0"
     try:

@@ -1,29 +1,28 @@
 /* System calls that run millions of times and involve no decision.
  *
- * Each function does the plain case of an operation for many names of one directory, and reports of
- * each name what became of it.  What an error means, and what is done about a name that is not
- * plain, is decided by the callers, in Python.  `pure.py` is the same in Python; one set of tests
- * holds for both.
+ * Each function performs the plain case of an operation for many names of one directory, and
+ * reports the outcome of each name.  The callers, in Python, interpret errors and process names
+ * that are not plain.  `pure.py` is the same in Python; the same tests cover both.
  *
- * What makes it safe:
+ * Rules for safety:
  * - A name has no slash, and is relative to a descriptor that the caller keeps open.  No link is
- *   followed, unless the caller's flags for opening say so.
+ *   followed, unless the caller's flags for opening permit it.
  * - All that can raise (arguments, memory for the result) comes before the first change.  After
  *   that a function returns.
  * - The interpreter's lock is released during system calls, so names are copied before.
- * - A call that a signal interrupts ends the function: the rest is reported as not tried, Python
- *   handles the signal, and the caller goes on.
- * - Between two names the clock is looked at: the rest is left when `until_ns` has passed.
+ * - A call that a signal interrupts ends the function: the remaining names are reported as not
+ *   tried, Python handles the signal, and the caller continues.
+ * - The clock is read between two names: the remaining names are not tried after `until_ns`.
  *
- * A result has one 64-bit number for each name: what its function says, or -1 - errno, or
- * NOT_PLAIN, or UNTRIED.  Times are nanoseconds of CLOCK_MONOTONIC, as `time.monotonic_ns` has them.
+ * A result has one 64-bit number for each name: the value of the function, or -1 - errno, or
+ * NOT_PLAIN, or UNTRIED.  Times are nanoseconds of CLOCK_MONOTONIC, as in `time.monotonic_ns`.
  */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1
 #endif
 #define _FILE_OFFSET_BITS 64
-#define _TIME_BITS 64 /* else times after 2038 would be cut on 32 bits */
+#define _TIME_BITS 64 /* otherwise times after 2038 would be truncated on 32 bits */
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030A0000
@@ -216,7 +215,7 @@ new_result(Py_ssize_t count, int64_t **numbers)
     return result;
 }
 
-/* What is done with one name.  It returns the outcome, and sets `ends` if it is to be the last. */
+/* An operation on one name.  It returns the outcome, and sets `ends` to stop after this name. */
 typedef int64_t (*action)(const char *name, void *context, int *ends);
 
 /* Act on names in their order, without the interpreter's lock, until the time has passed. */
@@ -332,7 +331,7 @@ struct copying {
     int64_t max_links, max_bytes, max_range_bytes, source_device, owner, group;
     char *buffer;
     int64_t room; /* left for contents; 0 if these are not kept */
-    uid_t user;   /* who copies */
+    uid_t user;   /* the user of this process */
     int right_mode; /* with which a file of this directory was made right; -1: not known */
 };
 
@@ -365,7 +364,7 @@ is_any_kept(char *list, ssize_t size, const struct copying *how)
 {
     if (size < 0)
         return !is_no_attribute(errno); /* in doubt the caller looks */
-    list[size] = 0; /* what a server sends may lack it */
+    list[size] = 0; /* a list from a server may lack it */
     for (const char *name = list; name < list + size; name += strlen(name) + 1) {
         if (strcmp(name, ACCESS_LIST) == 0 || strcmp(name, DEFAULT_LIST) == 0)
             return 1;
@@ -387,14 +386,14 @@ has_attributes(int fd, const struct copying *how)
     return is_any_kept(list, flistxattr(fd, list, LIST_BYTES), how);
 }
 
-/* Whether a file has one of these inode flags.  Not all file systems have any, or tell. */
+/* Return whether a file has one of these inode flags.  Not all file systems support them. */
 static int
 has_flags(int fd, int flags)
 {
     union {
         int value;
         long room[2];
-    } found = {.room = {0, 0}}; /* most write an int, although the number of the call says long */
+    } found = {.room = {0, 0}}; /* most write an int, although the call number encodes a long */
     return flags != 0 && ioctl(fd, GET_FLAGS, &found) == 0 && (found.value & flags) != 0;
 }
 
@@ -442,7 +441,7 @@ discard(int out, int directory_fd, const char *name)
 
 /* Read all of a file: 0, an errno, or -1 if it is not as large as it claims.
  *
- * One byte more is asked for than there should be: growth shows.  A file of size 0 may have content.
+ * One byte more than expected is read, to detect growth.  A file of size 0 may have content.
  */
 static int
 read_all(int fd, size_t size, char *buffer)
@@ -528,7 +527,7 @@ copy_file(const char *name, struct copying *how)
         goto close_source;
     int right = how->owner == (int64_t)source.uid && how->group == (int64_t)source.gid
         && (source.mode & SPECIAL_BITS) == 0;
-    /* Ordinary users cannot give files away: what becomes of owner and mode then is a decision. */
+    /* Ordinary users cannot give files away: the caller decides about owner and mode. */
     if (!right && (how->keep & KEEP_OWNER) != 0 && how->user != 0 && how->user != source.uid)
         goto close_source;
     int least = (how->keep & KEEP_MODE) != 0 ? 0600 : 0;
@@ -546,7 +545,7 @@ copy_file(const char *name, struct copying *how)
         error = settle(out, &source, how, right);
     if (error != 0)
         discard(out, how->target_fd, name);
-    if (close(out) != 0 && error == 0) { /* what was written is not all there */
+    if (close(out) != 0 && error == 0) { /* the written data is incomplete */
         error = errno;
         unlinkat(how->target_fd, name, 0);
     }
@@ -556,7 +555,7 @@ close_source:
     return outcome;
 }
 
-/* Copy one file.  The first that fails is the last: the caller takes care of it before the others. */
+/* Copy one file.  Stop after the first failure: the caller handles it before the next file. */
 static int64_t
 copy_next(const char *name, void *context, int *ends)
 {
@@ -674,7 +673,7 @@ make_directories(PyObject *module, PyObject *arguments)
     return result;
 }
 
-/* What `settle` needs of the status of a source. */
+/* Copy the fields of a source's status that `settle` needs. */
 static void
 status_of(const row found, struct status *status)
 {
@@ -975,7 +974,7 @@ add_name(struct listing *listing, const char *name, uint8_t kind)
     return 0;
 }
 
-/* The kind of an entry that the directory does not tell; 0 if that cannot be found out. */
+/* Look up the kind of an entry that the directory does not store; 0 if unknown. */
 static uint8_t
 kind_of(int fd, const char *name)
 {
@@ -985,7 +984,7 @@ kind_of(int fd, const char *name)
     return (uint8_t)((status.mode & S_IFMT) >> 12);
 }
 
-/* Add what is in a directory: 1 at its end, 0 if that is more than `most`, or a negative errno. */
+/* Add the entries of a directory: 1 at its end, 0 if more than `most`, or a negative errno. */
 static int
 add_entries(int fd, char *buffer, size_t most, int64_t until_ns, struct listing *listing)
 {
@@ -1091,7 +1090,7 @@ list_directory(PyObject *module, PyObject *arguments)
     if (PyErr_Occurred())
         goto end;
     if (state == 0 || (state == 1 && most < (Py_ssize_t)listing.count)) {
-        lseek(fd, 0, SEEK_SET); /* for who reads it otherwise */
+        lseek(fd, 0, SEEK_SET); /* for callers that read it in another way */
         Py_INCREF(Py_None);
         result = Py_None;
     } else if (state < 0) {
@@ -1121,14 +1120,14 @@ struct scanning {
     char *buffer;
     int64_t until_ns;
     struct listing listing; /* of all that are done */
-    row *rows;              /* of what is in these */
+    row *rows;              /* of their entries */
     row *own;               /* of themselves */
     int *fds;
     int64_t *ends; /* of each that is done: where its names end in the listing */
     size_t done;
 };
 
-/* Open what is on the mount of the directory; -1 also where the kernel has no openat2. */
+/* Open an entry on the mount of the directory; -1 also if the kernel has no openat2. */
 static int
 open_beneath(int fd, const char *name, int flags)
 {
@@ -1145,7 +1144,7 @@ only_kind(row found)
     found[1] = 1;
 }
 
-/* Open a directory, list it, and look up what is in it: how many entries it has. */
+/* Open a directory, list it, and look up its entries; return their number. */
 static int64_t
 scan_next(const char *name, void *context, int *ends)
 {
@@ -1166,7 +1165,7 @@ scan_next(const char *name, void *context, int *ends)
         goto undone;
     } else if (own[8] != how->device)
         goto undone;
-    /* Where entries are looked up anyway, that tells of what kind they are. */
+    /* If entries are looked up anyway, their kinds follow from that. */
     const int64_t until_ns = how->looks ? INT64_MIN : INT64_MAX;
     state = add_entries(fd, how->buffer, begin + how->max_each, until_ns, listing);
     if (state < 0)
@@ -1521,7 +1520,7 @@ change_names(PyObject *module, PyObject *arguments)
 
 /* ---- lines of text --------------------------------------------------------------------------- */
 
-#define OF_EACH -1 /* places of a field that are none of a column: a list of a text for each entry */
+#define OF_EACH -1 /* places of a field without a column: a list of a text for each entry */
 #define OF_BODY -2 /* a list of a text for each body */
 #define OF_NAME -3
 #define AS_IS 0 /* alignments; AS_NUMBERS: right where it is a number, else left */
@@ -1550,7 +1549,7 @@ struct field {
 };
 
 struct lines {
-    char *text; /* what was made */
+    char *text; /* the result */
     size_t used, room;
     const int64_t *table;
     size_t rows, count, bodies; /* of the table; entries in their order; */

@@ -30,9 +30,12 @@ UNTRIED = -(1 << 63)
 NOT_PLAIN = UNTRIED + 1
 
 KEEP_MODE, KEEP_OWNER, KEEP_TIMES, KEEP_LISTS, KEEP_ATTRIBUTES, ASK_LISTS = 1, 2, 4, 8, 16, 32
-"""Attributes to keep. Of access control lists and extended attributes (`KEEP_ATTRIBUTES`) a plain
-file has none. Lists are seen where attributes are listed (`KEEP_LISTS`), or asked for by name where
-the file system does not list them (`ASK_LISTS`)."""
+"""Attributes to keep.
+
+A plain file has no access control lists and extended attributes (`KEEP_ATTRIBUTES`). Lists appear
+among the listed attributes (`KEEP_LISTS`), or are looked up by name if the file system does not
+list them (`ASK_LISTS`).
+"""
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -40,10 +43,11 @@ COLUMNS = (
     *("mode", "links", "uid", "gid", "size", "blocks", "block_size", "inode", "device", "rdev"),
     *("atime", "atime_ns", "mtime", "mtime_ns", "ctime", "ctime_ns"),
 )
-"""What a table of n entries holds, column after column, 8 bytes a number: first n modes, and so on.
+"""The columns of a table of n entries, 8 bytes a number: first n modes, and so on.
 
-Times are seconds, and nanoseconds behind these. `blocks` are of 512 bytes. `inode`, `device` and
-`rdev` have no sign."""
+Times are seconds, followed by nanoseconds. `blocks` are of 512 bytes. `inode`, `device` and `rdev`
+are unsigned.
+"""
 
 OF_EACH, OF_BODY, OF_NAME = -1, -2, -3
 """Places of a field that is not made of a column, see `format_entries`."""
@@ -70,7 +74,7 @@ _ONLY_KIND = os.stat_result(
         0,
     ),
 )
-"""The row of a directory of which nothing but that is to be known."""
+"""The row of a directory of which only the kind is known."""
 _SMALL = 256  # entries; of a larger directory the clock is looked at now and then
 _ALL_BITS = (1 << 64) - 1
 _OWN_BYTES = 32 << 10  # less is read into bytes of its own, which is one object less to make
@@ -97,31 +101,31 @@ def copy_files(
     contents_bytes: int,
     /,
 ) -> tuple[bytes, bytes]:
-    """Copy plain files; of each its size in bytes.
+    """Copy plain files; return the size of each in bytes.
 
-    `sources` and `targets` are open directories, one for all names or one for each name. Plain is a
-    regular file of at most `max_bytes` and `max_links` names, on `source_device`, with no holes, as
-    large as it claims, and nothing to keep but owner, mode and times. `flags` open it. One of up to
-    `max_range_bytes` is plain, too, where copy_file_range(2) copies it. A copy is made anew, with
-    the bits `creation_bits` of its mode, or closed to others if modes are kept, and then given
-    owner, mode and times in this order. Where it has the `owner` and `group` (-1: unknown) of its
-    source, it is made with its mode: the directory must be closed to others, and hand down no
-    access control lists.
+    `sources` and `targets` are open directories, one for all names or one for each name. A plain
+    file is a regular file of at most `max_bytes` and `max_links` names, on `source_device`, without
+    holes, of the size that its status reports, and without attributes to keep except owner, mode
+    and times. It is opened with `flags`. A file of up to `max_range_bytes` is plain, too, if
+    copy_file_range(2) copies it. A copy is created with the bits `creation_bits` of its mode, or
+    closed to other users if modes are kept, and then given owner, mode and times in this order. If
+    it has the `owner` and `group` (-1: unknown) of its source, it is created with its final mode:
+    the directory must be closed to other users, and have no default access control list.
 
-    `ignored` are names of attributes that no copy is given, each ended by a NUL.
+    `ignored` are names of attributes that copies do not get, each ended by a NUL.
 
-    With `contents_bytes` (0: without; else more than `max_bytes`, and `max_range_bytes` is 0) also
-    what they contain: one after the other, and anything behind that. Files for which there may be
-    no room are left.
+    With `contents_bytes` (0: without; otherwise more than `max_bytes`, and `max_range_bytes` is 0)
+    the contents are returned as well, one after the other, followed by undefined bytes. Files that
+    may not fit are not tried.
 
-    The first file that is not plain, or fails, is the last that is tried; nothing is left of it.
+    The first file that is not plain, or fails, is the last to be tried; its copy is removed.
     """
     _refuse_sizes(max_bytes, max_range_bytes, contents_bytes)
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
     sizes = max_bytes, max_range_bytes
     how = _How(flags, creation_bits, keep, inode_flags, attributes, max_links, sizes, source_device)
     right_modes: set[tuple[int, int]] = set()
-    kept: list[bytes] = []
+    contents: list[bytes] = []
     left = contents_bytes
     sides = zip(_holders(sources, names), _holders(targets, names), strict=True)
 
@@ -131,13 +135,13 @@ def copy_files(
         if data is None or isinstance(data, int):
             return NOT_PLAIN if data is None else data
         if contents_bytes:
-            kept.append(bytes(data))
+            contents.append(bytes(data))
             left -= len(data)
         return len(data)
 
     enough = (lambda: left <= max_bytes) if contents_bytes else None
     result = _for_each(copy, names, until_ns, enough, all_of_them=False)
-    return result, b"".join(kept).ljust(contents_bytes, b"\0")
+    return result, b"".join(contents).ljust(contents_bytes, b"\0")
 
 
 def _refuse_sizes(max_bytes: int, max_range_bytes: int, contents_bytes: int) -> None:
@@ -148,7 +152,7 @@ def _refuse_sizes(max_bytes: int, max_range_bytes: int, contents_bytes: int) -> 
 
 
 class _How(msgspec.Struct, frozen=True):
-    """The arguments of `copy_files` that hold for all files."""
+    """The arguments of `copy_files` that apply to all files."""
 
     flags: int
     creation_bits: int
@@ -181,7 +185,7 @@ def _copied(
         mode = source.st_mode
         right = owner == (source.st_uid, source.st_gid) and not mode & _SPECIAL_BITS
         owned = right or not how.keep & KEEP_OWNER or os.geteuid() in (0, source.st_uid)
-        if not owned:  # ordinary users cannot give files away: what becomes of it is a decision
+        if not owned:  # ordinary users cannot give files away: the caller decides
             return None
         least = 0o600 if how.keep & KEEP_MODE else 0
         made_with = mode & 0o777 if right else mode & how.creation_bits | least
@@ -207,7 +211,7 @@ def _copied(
             finally:
                 try:
                     os.close(out)
-                except OSError:  # what was written is not all there
+                except OSError:  # the written data is incomplete
                     with suppress(OSError):
                         os.unlink(name, dir_fd=target_fd)
                     raise
@@ -274,11 +278,11 @@ def make_directories(
     until_ns: int,
     /,
 ) -> tuple[bytes, bytes]:
-    """Make directories and open them by `flags`: 0 for each, and then a descriptor.
+    """Make directories and open them with `flags`; return 0 for each, and the descriptors.
 
     A directory is not plain if its source, of which `sources` has a descriptor, has attributes to
-    keep, as of `copy_files`. Where a directory was made and cannot be opened,
-    ``-1 - errno`` stands in place of the descriptor.
+    keep, as in `copy_files`. If a directory was made and cannot be opened, ``-1 - errno`` takes the
+    place of the descriptor.
     """
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
     of_each = zip(_holders(sources, names), _holders(modes, names), strict=True)
@@ -309,13 +313,13 @@ def make_directories(
 def settle_open(fds: list[int], sources: bytes, keep: int, owner: int, group: int, /) -> bytes:
     """Give open copies the owner, mode and times of their sources, in this order; 0 for each.
 
-    `sources` is a table of `COLUMNS` with a row for each. `owner` and `group` (-1: unknown) are
-    those that all copies have: where a source has the same, they are not given again. A copy that
-    an ordinary user would have to give away is not plain.
+    `sources` is a table of `COLUMNS` with a row for each. All copies have the `owner` and `group`
+    (-1: unknown): if a source has the same, they are not set again. A copy that an ordinary user
+    would have to give away is not plain.
     """
     row_bytes = _NUMBER_BYTES * len(COLUMNS)
-    count, rest = divmod(len(sources), row_bytes)
-    if len(fds) != count or rest:
+    count, remainder = divmod(len(sources), row_bytes)
+    if len(fds) != count or remainder:
         raise TypeError("fds must be a list of one for each row")
     column = memoryview(sources).cast("q").tolist()
     outcomes = array("q", bytes(_NUMBER_BYTES * count))
@@ -352,10 +356,10 @@ def unlink_names(fd: int, names: list[bytes], directories: bool, until_ns: int, 
 
 
 def stat_names(fds: int | list[int], names: list[bytes], until_ns: int, /) -> tuple[bytes, bytes]:
-    """Look names up, without following links: 0 for each, and the table of `COLUMNS`.
+    """Look names up, without following links; return 0 for each, and the table of `COLUMNS`.
 
-    All names are in one directory, or each is in its own; here ``.`` and ``..`` are names, too. A
-    row is 0 where there is none.
+    All names are in one directory, or each is in its own; here ``.`` and ``..`` are names, too. The
+    row of a missing name is 0.
     """
     holders = _holders(fds, names)
     rows: list[os.stat_result | None] = [None] * len(names)
@@ -387,18 +391,18 @@ def stat_open(fds: list[int], /) -> tuple[bytes, bytes]:
 def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[bytes], bytes] | None:
     """Return the names in a directory and their kinds (DT_*); None if there are more. OSError.
 
-    A kind that the directory does not tell is looked up; it is 0 if that fails, or the time has
-    passed. The directory is read from its beginning; with None it is there again.
+    A kind that the directory does not store is looked up; it is 0 if that fails, or the time has
+    passed. The directory is read from its beginning; if the result is None, its position is reset.
     """
     os.lseek(fd, 0, os.SEEK_SET)
     # mypy knows of no scan of either kind.
     scan: Any = os.scandir(to_scan(fd))
     with scan as entries:
-        some = list(islice(entries, max_names + 1))
-    if len(some) > max_names:
+        batch = list(islice(entries, max_names + 1))
+    if len(batch) > max_names:
         return None
-    names = [os.fsencode(exact(entry.name)) for entry in some]
-    return names, bytes(map(_kind, some))
+    names = [os.fsencode(exact(entry.name)) for entry in batch]
+    return names, bytes(map(_kind, batch))
 
 
 def scan_directories(
@@ -417,23 +421,23 @@ def scan_directories(
     until_ns: int,
     /,
 ) -> tuple[bytes, list[int], bytes, bytes, bytes, bytes, bytes]:
-    """List small directories of one, or each of its own; of each the number of entries.
+    """List small directories of one directory, or each of its own; count the entries of each.
 
-    A directory is opened by `flags`, and is plain if it is on `device` (-1: any, and then nothing
-    is known of itself) and has at most `max_each` entries, all of `kinds`, which has the bit
-    1 << DT_* of each kind. With `looks` the entries are looked up as well; if that fails for one,
-    the directory is not plain. With `looks` 2 those that are directories are not: their rows have
-    the mode S_IFDIR, one link and zeros. A directory of more than 256 entries is not plain if the
-    time has passed meanwhile, and left unless it is the first. Those for which there may be no room
-    in `max_all` entries are left. With `beneath` those on another mount fail, and all where the
-    kernel has no openat2 (before Linux 5.6). With `sorts` the entries of each are in the order of
-    their names.
+    A directory is opened with `flags`. It is plain if it is on `device` (-1: any; its own status is
+    then not looked up) and has at most `max_each` entries, all of `kinds`, which has the bit 1 <<
+    DT_* of each kind. With `looks` the entries are looked up as well; if that fails for one, the
+    directory is not plain. With `looks` 2 subdirectories are not looked up: their rows have the
+    mode S_IFDIR, one link and zeros. A directory of more than 256 entries is not plain if the time
+    has passed meanwhile, and is skipped unless it is the first. Directories that may not fit into
+    `max_all` entries are skipped. With `beneath` directories on another mount fail, and so do all
+    directories if the kernel has no openat2 (before Linux 5.6). With `sorts` the entries of each
+    are sorted by name.
 
-    Returns the outcomes; then of those that are plain, in their order: their descriptors if they
-    are to be kept (`keeps`), or of those that have directories, up to `max_parents` (of others it
-    is -1, and what comes behind the last one is left); their own table, of before they were read;
-    the names of all that is in them, each ended by a NUL; of each directory where its names end in
-    that (bytes, 64 bits each); and of all names the kinds and, with `looks`, the table.
+    Return the outcomes, and for the plain directories in their order: the descriptors, if they are
+    kept (`keeps`), or up to `max_parents` descriptors of directories with subdirectories (-1 for
+    directories without; the list ends at the last descriptor); their own table, from before they
+    were read; the names of all their entries, each ended by a NUL; the end of each directory's
+    names in these bytes (64 bits each); and the kinds of all names and, with `looks`, their table.
     """
     if not 0 <= max_each <= max_all <= 1 << 20 or max_parents < 0:
         raise ValueError("max_each, max_all, max_parents")
@@ -463,17 +467,17 @@ def read_files(
     until_ns: int,
     /,
 ) -> tuple[bytes, bytes]:
-    """Read small files; of each its size in bytes, and then what they contain.
+    """Read small files; return the size of each in bytes, and the contents.
 
-    Plain is a regular file of at most `max_bytes` that has blocks, if it has a size, and is as
-    large as it claims. It is opened by `flags`. The contents follow each other; anything may be
-    behind them, to so many `contents_bytes`, which are more than `max_bytes`. Files that may not
-    fit are left.
+    A plain file is a regular file of at most `max_bytes` that has blocks, if it has a size, and is
+    as large as its status reports. It is opened with `flags`. The contents follow each other and
+    are padded with undefined bytes to `contents_bytes`, which must be more than `max_bytes`. Files
+    that may not fit are skipped.
     """
     if not 0 <= max_bytes <= MAX_FILE_BYTES or contents_bytes <= max_bytes:
         raise ValueError("max_bytes")
     holders = _holders(fds, names)
-    kept: list[bytes] = []
+    contents: list[bytes] = []
     left, place = contents_bytes, 0
 
     def read(name: bytes) -> int:
@@ -492,7 +496,7 @@ def read_files(
                 os.readv(inner, [room]) != size
             ):  # which keeps to a time limit, as `os.read` does not
                 return NOT_PLAIN
-            kept.append(bytes(room[:size]))
+            contents.append(bytes(room[:size]))
         finally:
             with suppress(OSError):  # it was only read
                 os.close(inner)
@@ -500,7 +504,7 @@ def read_files(
         return size
 
     result = _for_each(read, names, until_ns, lambda: left <= max_bytes)
-    return result, b"".join(kept).ljust(contents_bytes, b"\0")
+    return result, b"".join(contents).ljust(contents_bytes, b"\0")
 
 
 def ask_attributes(
@@ -512,11 +516,11 @@ def ask_attributes(
     until_ns: int,
     /,
 ) -> bytes:
-    """Ask whether entries have what a copy would have to be given: 1 for each that has, else 0.
+    """Return 1 for each entry with attributes that a copy would have to be given, otherwise 0.
 
-    No link is followed. Attributes and access control lists are asked for as in `copy_files`, of
-    the directory itself (``.``) also those that it hands down, and `inode_flags`. It is 1 as well
-    where an answer is an error.
+    Links are not followed. Attributes and access control lists are looked up as in `copy_files`,
+    for the directory itself (``.``) including default lists, and `inode_flags`. The value is also 1
+    if a look-up fails.
     """
     holders = _holders(fds, names)
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
@@ -545,9 +549,11 @@ def change_names(
     until_ns: int,
     /,
 ) -> bytes:
-    """Give entries an owner and a group, and then a mode; -1 leaves what is there. 0 for each.
+    """Set the owner and group of entries, and then the mode; -1 leaves a value unchanged.
 
-    No link is followed. The outcome is ``-1 - ENOSYS`` for modes where the kernel has no fchmodat2
+    0 for each.
+
+    Links are not followed. For modes the outcome is ``-1 - ENOSYS`` if the kernel has no fchmodat2
     (before Linux 6.6).
     """
     holders = _holders(fds, names)
@@ -575,18 +581,18 @@ def format_entries(
     total_text: Callable[[int], bytes] | None,
     /,
 ) -> list[bytes]:
-    """Return several texts ("bodies"), which have so many entries (`counts`) each.
+    """Return texts ("bodies") with the numbers of entries in `counts`.
 
-    `table` has a row for each of the `names`, which a NUL ends each, or nothing. Entries follow
-    each other as they are, or in this `order` of their places; some may be left out.
+    `table` has a row for each of the `names`, each ended by a NUL, or is empty. Entries keep their
+    order, or follow the positions in `order`; some may be omitted.
 
-    The text of an entry is that of all `fields`: bytes, or a tuple of a place, an alignment and
-    a change. The place is that of a column, whose numbers become decimal (None), what the change
-    returns for each, or times: a tuple (recent, others, from_s, from_ns, until_s, until_ns), where
-    the first two return a template of a second, and recent is later than one time, and not later
-    than another. In a template ``%09d`` are nanoseconds, and ``%%`` is ``%``. `OF_NAME` is the
-    name. `OF_EACH` has a list of a text for each row, `OF_BODY` one of a text for each body.
-    Aligned fields are as wide as the widest of a body.
+    The text of an entry consists of all `fields`: bytes, or a tuple of a place, an alignment and a
+    change. The place is a column. Its numbers become decimal (None), the value that the change
+    returns for each, or times: a tuple (recent, distant, from_s, from_ns, until_s, until_ns). The
+    first two return a template of a second; a time is recent if it is later than one limit, and not
+    later than the other. In a template ``%09d`` stands for nanoseconds, and ``%%`` for ``%``.
+    `OF_NAME` is the name. `OF_EACH` has a list of a text for each row, `OF_BODY` one of a text for
+    each body. Aligned fields are as wide as the widest of a body.
 
     With a `total` (-1: without) a body begins with `total_text` of the sum of that column.
     """
@@ -608,17 +614,17 @@ def format_entries(
         if place == OF_BODY:
             found = list(chain.from_iterable(map(repeat, change, counts)))
         else:
-            some = texts if place == OF_NAME else change
+            column = texts if place == OF_NAME else change
             if place >= 0:
-                some = _texts_of(table, place, change)
-            found = [some[at] for at in places]
+                column = _texts_of(table, place, change)
+            found = [column[at] for at in places]
         aligns.append(align)
         made.append(found)
     blocks = _column(table, total) if total >= 0 and table else [0] * len(texts)
     bodies = []
     for begin, end in pairwise(accumulate(counts, initial=0)):
         columns = [
-            _aligned(align, some[begin:end]) for align, some in zip(aligns, made, strict=True)
+            _aligned(align, column[begin:end]) for align, column in zip(aligns, made, strict=True)
         ]
         body = b"".join(map(b"".join, zip(*columns, strict=True)))
         if total >= 0 and total_text is not None:
@@ -642,11 +648,11 @@ def _texts_of(table: bytes, place: int, change: Any) -> list[bytes]:
         return [b"%d" % number for number in column]
     if not isinstance(change, tuple):
         return list(map(change, column))
-    recent, others, *bounds = change
+    recent, distant, *bounds = change
     first, last = tuple(bounds[:2]), tuple(bounds[2:])
     texts = []
     for at in zip(column, _column(table, place + 1), strict=True):
-        template = (recent if first < at <= last else others)(at[0])
+        template = (recent if first < at <= last else distant)(at[0])
         texts.append(template % (at[1:] * template.replace(b"%%", b"").count(b"%09d")))
     return texts
 
@@ -675,8 +681,8 @@ def _for_each(
 ) -> bytes:
     """Act on the names in their order until the time has passed, or `enough` returns true.
 
-    Unless on `all_of_them`, the first with a negative outcome is the last. ``.`` and ``..`` are
-    names only with `dots`.
+    Unless `all_of_them` is set, stop after the first negative outcome. ``.`` and ``..`` are names
+    only with `dots`.
     """
     if not isinstance(names, list):
         raise TypeError("names must be a list of bytes")
@@ -777,7 +783,7 @@ class _Found:
         self.rows: list[os.stat_result | None] = []
 
     def add_open(self, fd: int, device: int, *, keeps: bool) -> int:
-        """Add an open directory as `scan_directories` has it, and close it unless it is kept."""
+        """Add an open directory for `scan_directories`, and close it unless it is kept."""
         is_kept = False
         try:
             status = os.fstat(fd) if device >= 0 else None
@@ -794,7 +800,7 @@ class _Found:
                     os.close(fd)
 
     def _add(self, fd: int) -> int:
-        """Add what is in an open directory: the number of entries, or `NOT_PLAIN`. OSError."""
+        """Add the entries of an open directory; return their number or `NOT_PLAIN`. OSError."""
         listed = list_directory(fd, self._max_each, self._until_ns)
         if listed is None or not self._are_allowed(listed[1]):
             return NOT_PLAIN
@@ -827,7 +833,7 @@ class _Found:
         return len(names)
 
     def _is_parent(self, count: int) -> bool:
-        """Count the last directory, with so many entries, if it has directories and is kept."""
+        """Count the last directory, of `count` entries, if it has subdirectories and is kept."""
         is_one = self._max_parents > 0 and _DIRECTORY in self.kinds[len(self.kinds) - count :]
         self.parents += is_one
         return is_one
@@ -839,7 +845,7 @@ class _Found:
         return len(self.kinds) + self._max_each > self._max_all
 
     def result(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-        """Return what `scan_directories` does, but for outcomes and descriptors."""
+        """Return the result of `scan_directories` without outcomes and descriptors."""
         text, ends = bytes(self.text), self.ends.tobytes()
         return table(self.own), text, ends, bytes(self.kinds), table(self.rows)
 

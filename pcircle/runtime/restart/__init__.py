@@ -1,1 +1,1 @@
-"""Jobs that begin again without a rank that was lost."""
+"""Jobs that restart without a lost rank."""

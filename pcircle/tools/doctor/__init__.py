@@ -1,4 +1,5 @@
-"""The facts that support needs first: MPI and launcher, limits, versions, file systems.
+"""pcircle doctor: report the facts that support needs, such as MPI, limits and file systems.
 
-The tools' own code determines each fact; a fact that cannot be determined is shown with the reason.
+Each fact is determined by the code that the tools themselves use. A fact that cannot be determined
+is listed with the reason.
 """

@@ -1,4 +1,4 @@
-"""What a support person would say at once, of what was found."""
+"""Derives problems and recommendations from the collected facts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FEW_INODES = 10_000
 
 
 def broken(sections: dict[str, Facts], paths: dict[str, Facts], trouble: str) -> Iterator[str]:
-    """What keeps the tools from working."""
+    """Yield the problems that prevent the tools from working."""
     if trouble:
         yield trouble
     for name in REQUIRED_PACKAGES:
@@ -22,12 +22,12 @@ def broken(sections: dict[str, Facts], paths: dict[str, Facts], trouble: str) ->
         if fact.value is None:
             yield f"{name} is required: {fact.why}"
     for path, found in paths.items():
-        if "size_bytes" not in found:  # not even what needs no trial
+        if "size_bytes" not in found:  # not even the facts that need no trial
             yield f"{path}: {found['trials'].why}"
 
 
 def advice(sections: dict[str, Facts], paths: dict[str, Facts]) -> Iterator[str]:
-    """What makes them slower, or is soon to do harm."""
+    """Yield recommendations about slow settings and resources that are running out."""
     if text := mismatch(sections["launching"]):
         yield text
     usable, quota = sections["cores"]["usable"].value, sections["control_groups"]["cores"].value

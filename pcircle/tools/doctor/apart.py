@@ -1,7 +1,7 @@
-"""A path, examined by a process of its own: a file system that hangs does not hang the report.
+"""Examines a path in a child process, so that a hanging file system does not block the report.
 
-That process removes what it has made however it ends, but by SIGKILL; then this one does. When this
-one ends before it, that one is stopped.
+The child removes its directory however it ends. After SIGKILL, the parent removes it instead. If
+the parent ends first, the child is terminated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 class Told(msgspec.Struct, omit_defaults=True):
-    """What the process tells, a line of JSON each: where it works, what it has found."""
+    """A message from the child, sent as a line of JSON: its directory, facts, or a problem."""
 
     place: bytes = b""
     known: Facts = {}
@@ -35,7 +35,11 @@ class Told(msgspec.Struct, omit_defaults=True):
 
 
 def examined(path: bytes, *, trials: bool, deadline_s: float) -> Facts:
-    """What is known of a path, in so many seconds."""
+    """Return the facts about a path.
+
+    If the child does not finish within `deadline_s`, the result has the facts received so far and
+    the reason.
+    """
     read_fd, write_fd = os.pipe()
     parent = os.getpid()
     child = os.fork()
@@ -45,38 +49,40 @@ def examined(path: bytes, *, trials: bool, deadline_s: float) -> Facts:
     os.close(write_fd)
     with io.FileIO(read_fd) as reader:
         data, in_time = _read(reader, time.monotonic() + deadline_s)
-    # Of a last line that is not whole nothing is known.
-    told = [msgspec.json.decode(line, type=Told) for line in data.split(b"\n")[:-1]]
+    # The last line may be incomplete, so it is not decoded.
+    messages = [msgspec.json.decode(line, type=Told) for line in data.split(b"\n")[:-1]]
     if not in_time:
         os.kill(child, signal.SIGTERM)
-        told.append(Told(trouble=f"no answer within {deadline_s:g} s: the file system may hang"))
+        messages.append(
+            Told(trouble=f"no answer within {deadline_s:g} s: the file system may hang")
+        )
     else:
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
-            for each in told:
-                if each.place:
+            for message in messages:
+                if message.place:
                     with suppress(OSError):
-                        places.remove(each.place)
+                        places.remove(message.place)
             name = signal.Signals(os.WTERMSIG(status)).name
-            told.append(Told(trouble=f"the process that examined it was ended by {name}"))
-    return _together(told, trials=trials)
+            messages.append(Told(trouble=f"the process that examined it was ended by {name}"))
+    return _together(messages, trials=trials)
 
 
-def _together(told: list[Told], *, trials: bool) -> Facts:
+def _together(messages: list[Told], *, trials: bool) -> Facts:
     found: Facts = {}
-    for each in told:
-        found |= each.known | each.possible
-    trouble = next((each.trouble for each in told if each.trouble), "")
+    for message in messages:
+        found |= message.known | message.possible
+    trouble = next((message.trouble for message in messages if message.trouble), "")
     if trouble or not trials:
         found["trials"] = Fact(None, trouble or "--no-trials")
     return found
 
 
 def _tell(parent: int, path: bytes, writer: int, *, trials: bool) -> NoReturn:
-    """In the child: tell what there is to tell, and end."""
+    """Examine the path in the child, send the facts to the parent, and exit."""
 
-    def tell(told: Told) -> None:
-        write_all(writer, msgspec.json.encode(told) + b"\n")
+    def tell(message: Told) -> None:
+        write_all(writer, msgspec.json.encode(message) + b"\n")
 
     for number in _STOP_SIGNALS:
         signal.signal(number, _stop)
@@ -95,19 +101,19 @@ def _tell(parent: int, path: bytes, writer: int, *, trials: bool) -> NoReturn:
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Once is enough: what is removed at the end shall be."""
-    for each in _STOP_SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
+    """Exit after a signal, and ignore further signals so that the cleanup is not interrupted."""
+    for ignored in _STOP_SIGNALS:
+        signal.signal(ignored, signal.SIG_IGN)
     raise SystemExit
 
 
 def _read(reader: io.FileIO, ends_s: float) -> tuple[bytes, bool]:
-    """All until the other side closes, and whether it did so in time."""
+    """Return the data up to the end of file, and whether it was reached before `ends_s`."""
     data = b""
     while (left_s := ends_s - time.monotonic()) > 0:
         if select.select([reader], [], [], left_s)[0]:
-            some = reader.read(1 << 16)
-            if not some:
+            block = reader.read(1 << 16)
+            if not block:
                 return data, True
-            data += some
+            data += block
     return data, False

@@ -1,4 +1,4 @@
-"""The report from what was typed to the exit code."""
+"""Run `pcircle doctor`: parsed options to exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pcircle.transport.start import warn_stale_launcher
 
 
 def doctor_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Run a parsed command line and return its exit code. Raise UsageError if it is invalid."""
     timeout_s = number("--timeout", args.timeout, parse_duration)
     if not timeout_s > 0:
         raise invalid("--timeout", args.timeout, "must be greater than 0")
@@ -37,7 +37,7 @@ def doctor_typed(args: argparse.Namespace) -> int:
     warn_stale_launcher("pcircle doctor")
     found, trouble = launching(os.environ)
     if launched().rank:
-        return 0  # the first one reports
+        return 0  # the first rank reports
     paths = given or list(dict.fromkeys((b".", os.fsencode(tempfile.gettempdir()))))
     sections = {
         "software": machine.software(),

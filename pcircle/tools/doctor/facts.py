@@ -1,4 +1,4 @@
-"""What was found out, by name; or why it was not."""
+"""Facts: named values, or the reasons why they are unknown."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Value: TypeAlias = bool | int | float | str | None
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value; None if it is not known, and `why` then says why not.
+    """A value, or None with the reason in `why` if it is unknown.
 
-    Of what is not there `why` may say how that showed.
+    For a known value `why` may have further details, such as the error that a trial ended with.
     """
 
     value: Value
@@ -25,19 +25,19 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Facts: TypeAlias = dict[str, Fact]
-"""By name; a name ends with the unit, if there is one."""
+"""Facts by name. The name ends with the unit, if the value has one."""
 
 
 def asked(ask: Callable[[], Value]) -> Fact:
-    """What a call returns. What it raises is the reason why nothing is known."""
+    """Return the result of a call as a fact, or the reason if the call raises an exception."""
     try:
         return Fact(ask())
-    except Exception as error:  # of any kind: a report goes on
+    except Exception as error:  # of any kind: the report continues
         return Fact(None, reason(error))
 
 
 def tried(trial: Callable[[], object]) -> Fact:
-    """Whether a trial succeeds; of a refusal the reason."""
+    """Return whether a trial succeeds, with the reason if it raises OSError."""
     try:
         trial()
     except OSError as error:
@@ -46,6 +46,6 @@ def tried(trial: Callable[[], object]) -> Fact:
 
 
 def reason(error: Exception) -> str:
-    """An error in a few words."""
+    """Return a short description of an error."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text or type(error).__name__

@@ -1,4 +1,4 @@
-"""How the processes were started, and which MPI there is."""
+"""Detects the launcher of the processes and the MPI library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCH = {
 }
 _DEADLINE_S = 30.0
 _VERSION = re.compile(r"\d+\.\d+")
-# The same modules as here.
+# With this sys.path the child imports the same modules as the parent.
 _LIBRARY = """
 import sys
 sys.path[:] = sys.argv[1:]
@@ -36,10 +36,10 @@ print(*library(), sep="\\n")
 
 
 def launching(environ: Mapping[str, str]) -> tuple[Facts, str]:
-    """What is recognised, and what is wrong with it, if anything is.
+    """Return the facts about the launcher and MPI, and the problem if MPI fails to start.
 
-    Under a launcher MPI is started and ended, by all ranks; elsewhere its library is loaded by a
-    process of its own, since that may end the one that loads it.
+    Under a launcher, all ranks start MPI and shut it down again. Otherwise a child process loads
+    the library, because loading may terminate the process.
     """
     launch = launched()
     jobs = {name: environ[variable] for name, variable in _BATCH.items() if environ.get(variable)}
@@ -66,7 +66,7 @@ def launching(environ: Mapping[str, str]) -> tuple[Facts, str]:
 
 
 def _joined(transport: Transport, found: Facts) -> int:
-    """What a rank of a launcher sees."""
+    """Collect the facts that a rank of an MPI job sees."""
     from pcircle.transport._mpi import library
 
     found["ranks"] = Fact(transport.size)
@@ -77,7 +77,7 @@ def _joined(transport: Transport, found: Facts) -> int:
 
 
 def _library_apart() -> Facts:
-    """The MPI library that would be loaded under a launcher."""
+    """Return the facts about the MPI library, loaded in a child process."""
     names = ("mpi_library", "mpi_version")
     try:
         done = subprocess.run(
@@ -90,15 +90,15 @@ def _library_apart() -> Facts:
     except (OSError, subprocess.TimeoutExpired) as error:
         return {name: Fact(None, reason(error)) for name in names}
     if done.returncode:
-        said = _printable(done.stderr).splitlines() or [f"exit code {done.returncode}"]
-        why = "no MPI library could be loaded: " + said[-1].removeprefix("RuntimeError: ")
+        output = _printable(done.stderr).splitlines() or [f"exit code {done.returncode}"]
+        why = "no MPI library could be loaded: " + output[-1].removeprefix("RuntimeError: ")
         return {name: Fact(None, why) for name in names}
     lines = _printable(done.stdout).splitlines()
     return {name: Fact(line) for name, line in zip(names, lines, strict=False)}
 
 
 def _mpirun() -> dict[str, Fact]:
-    """The launcher that a shell finds, and the make of MPI that it belongs to."""
+    """Return the path and version of the mpirun on PATH."""
     program = shutil.which("mpirun") or shutil.which("mpiexec")
     if program is None:
         return {"mpirun": Fact("none")}
@@ -108,7 +108,7 @@ def _mpirun() -> dict[str, Fact]:
 
 
 def _version_of(program: str) -> str:
-    """Return the lines of a launcher's answer that have its make and version."""
+    """Return the line of a launcher's output that has its name and version."""
     done = subprocess.run(
         [program, "--version"],
         stdin=subprocess.DEVNULL,
@@ -117,7 +117,7 @@ def _version_of(program: str) -> str:
         timeout=_DEADLINE_S,
         check=False,
     )
-    lines = [" ".join(each.split()) for each in _printable(done.stdout).splitlines()]
+    lines = [" ".join(raw.split()) for raw in _printable(done.stdout).splitlines()]
     named = [line for line in lines if _VERSION.search(line)]
     if any("HYDRA" in line for line in lines) and named:
         named[0] = f"Hydra, {named[0]}"
@@ -125,12 +125,15 @@ def _version_of(program: str) -> str:
 
 
 def _printable(data: bytes) -> str:
-    """Decode what another program or library said, without the NULs that end strings of C."""
+    """Decode the output of another program, without the NULs that terminate C strings."""
     return data.decode(errors="replace").replace("\0", "")
 
 
 def mismatch(found: Facts) -> str:
-    """Return what is wrong if mpirun is not of the library's make; nothing if that is not known."""
+    """Return a warning if mpirun and the MPI library are of different implementations.
+
+    Return an empty string if they match, or if either is unknown.
+    """
     mpirun = str(found["mpirun"].value or "") if "mpirun" in found else ""
     library = str(found["mpi_library"].value or "") if "mpi_library" in found else ""
     program, _, version = mpirun.partition(" (")
@@ -144,7 +147,10 @@ def mismatch(found: Facts) -> str:
 
 
 def _make_of(text: str) -> str:
-    """Return the family of a library or launcher: those of one start each other's processes."""
+    """Return the implementation of a library or launcher, or an empty string if it is unknown.
+
+    Launchers can start the processes of any library of the same implementation.
+    """
     if any(word in text for word in ("Open MPI", "OpenRTE", "PRRTE", "prterun")):
         return "Open MPI"
     if any(word in text for word in ("MPICH", "Hydra", "Intel", "MVAPICH")):

@@ -1,4 +1,4 @@
-"""This machine and this process: versions, cores, limits, control groups."""
+"""Facts about this host and this process: versions, cores, limits and control groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pcircle.fs.directories import affordable, affordable_threads
 from pcircle.tools.doctor.facts import Fact, Facts, Value, asked
 from pcircle.transport.launch import NOT_LAUNCHED, choose
 
-_TRIED_ELSEWHERE = "-"  # with the MPI library
+_TRIED_ELSEWHERE = "-"  # imported when the MPI library is loaded
 OPTIONAL = {
     "blake3": "blake3",
     "cloudpickle": "cloudpickle",
@@ -30,11 +30,11 @@ _LIMITS = {
     "file_size": (resource.RLIMIT_FSIZE, "_bytes"),
 }
 _GROUPS = "/sys/fs/cgroup"
-_NO_LIMIT = 1 << 62  # what version 1 of control groups has for none
+_NO_LIMIT = 1 << 62  # in version 1 of control groups, values from here on mean no limit
 
 
 def software() -> Facts:
-    """Versions, and whether what is installed can be used."""
+    """Return the versions of pcircle, Python, the system and packages that can be imported."""
     found = {
         "pcircle": Fact(__version__),
         "python": Fact(f"{platform.python_implementation()} {platform.python_version()}"),
@@ -49,7 +49,7 @@ def software() -> Facts:
         found[name] = _version(name, module)
     for name, module in OPTIONAL.items():
         version = _version(name, module)
-        # That it is not there is an answer, and no gap in what is known.
+        # A missing optional package is a fact, not an unknown value.
         is_missing = version.value is None and version.why == _MISSING
         found[name] = Fact("not installed (optional)") if is_missing else version
     return found
@@ -61,7 +61,7 @@ _MISSING = "not installed"
 def _version(name: str, module: str) -> Fact:
     try:
         version = metadata.version(name)
-        if "mpi" not in module:  # which is tried with its library
+        if "mpi" not in module:  # it is imported when the MPI library is loaded
             try_out(module, f"import {module}")
     except (metadata.PackageNotFoundError, ModuleNotFoundError):
         return Fact(None, _MISSING)
@@ -71,8 +71,8 @@ def _version(name: str, module: str) -> Fact:
 
 
 def _file_operations() -> Value:
-    """Return whether system calls of small files are made in C, and why if they are not."""
-    from pcircle.fs import native  # after the packages were tried
+    """Return whether the system calls for small files run in C, with the reason if not."""
+    from pcircle.fs import native  # imported late, so that a missing package is reported first
 
     return "in C" if native.is_native else f"in Python, which takes longer: {native.reason}"
 
@@ -82,7 +82,7 @@ def _system() -> Value:
 
 
 def cores() -> Facts:
-    """Processors, and how many processes the tools start by themselves."""
+    """Return the facts about processors and the default number of processes."""
     return {
         "online": asked(os.cpu_count),
         "usable": asked(lambda: len(os.sched_getaffinity(0))),
@@ -92,7 +92,7 @@ def cores() -> Facts:
 
 
 def memory() -> Facts:
-    """Of the whole machine."""
+    """Return the facts about the memory of the host."""
     return {
         "total_bytes": asked(lambda: _meminfo("MemTotal")),
         "available_bytes": asked(lambda: _meminfo("MemAvailable")),
@@ -108,7 +108,7 @@ def _meminfo(name: str) -> int:
 
 
 def limits() -> Facts:
-    """Those of this process, soft and hard, and what they suffice for."""
+    """Return the soft and hard limits of this process, and the resources they allow."""
     found = {}
     for name, (number, unit) in _LIMITS.items():
         soft, hard = resource.getrlimit(number)
@@ -124,7 +124,7 @@ def _limit(value: int) -> int | str:
 
 
 def control_groups(root: str = _GROUPS, of: str = "/proc/self/cgroup") -> Facts:
-    """What the control groups of this process allow: the least of each and of all above it."""
+    """Return the limits of this process's control groups, including their ancestors' limits."""
     try:
         with open(of, encoding="utf-8", errors="surrogateescape") as lines:
             groups = [line.rstrip("\n").split(":", 2) for line in lines]
@@ -148,10 +148,10 @@ def control_groups(root: str = _GROUPS, of: str = "/proc/self/cgroup") -> Facts:
 
 
 def _folders(root: str, kind: str, path: str) -> Iterator[str]:
-    """The directories of a group and of those above it, as far as they are mounted here."""
+    """Yield the directories of a group and its ancestors, as far as they are mounted."""
     top = os.path.join(root, kind.removeprefix("name=")) if kind else root
     parts = path.strip("/").split("/") if path.strip("/") else []
-    # In a container the group's own path is often not to be seen, and is the root.
+    # In a container the path of the group is often not visible; the group is mounted as root.
     for count in range(len(parts), -1, -1):
         folder = os.path.join(top, *parts[:count])
         if ".." not in parts and os.path.isdir(folder):
@@ -162,9 +162,9 @@ def _of(folders: dict[str, list[str]], controller: str) -> list[str]:
     return next((found for kind, found in folders.items() if controller in kind.split(",")), [])
 
 
-def _least(unified: list[str], name: str, others: list[str], other_name: str) -> Value:
-    found = [*_numbers(unified, name), *_numbers(others, other_name)]
-    if not found and not any(map(os.listdir, [*unified, *others])):
+def _least(unified: list[str], name: str, legacy: list[str], legacy_name: str) -> Value:
+    found = [*_numbers(unified, name), *_numbers(legacy, legacy_name)]
+    if not found and not any(map(os.listdir, [*unified, *legacy])):
         raise LookupError("no control groups are mounted here")
     return min(found) if found else "unlimited"
 
@@ -176,24 +176,24 @@ def _numbers(folders: list[str], name: str) -> Iterator[int]:
             yield int(text)
 
 
-def _used(unified: list[str], name: str, others: list[str]) -> Value:
-    for folder, each in [
+def _used(unified: list[str], name: str, legacy: list[str]) -> Value:
+    for folder, file_name in [
         *((f, name) for f in unified),
-        *((f, "memory.usage_in_bytes") for f in others),
+        *((f, "memory.usage_in_bytes") for f in legacy),
     ]:
-        text = _read(os.path.join(folder, each))
+        text = _read(os.path.join(folder, file_name))
         if text.isdecimal():
             return int(text)
     raise LookupError("the control group does not count it")
 
 
-def _cores(unified: list[str], others: list[str]) -> Value:
+def _cores(unified: list[str], legacy: list[str]) -> Value:
     shares = []
     for folder in unified:
         quota, _, period = _read(os.path.join(folder, "cpu.max")).partition(" ")
         if quota.isdecimal() and period.isdecimal():
             shares.append(int(quota) / int(period))
-    for folder in others:
+    for folder in legacy:
         quota = _read(os.path.join(folder, "cpu.cfs_quota_us"))
         period = _read(os.path.join(folder, "cpu.cfs_period_us"))
         if quota.isdecimal() and period.isdecimal():

@@ -1,7 +1,7 @@
-"""How many operations under way pay on a file system: what the tools' own search settles on.
+"""Measures how many concurrent file operations are worthwhile on a file system.
 
-Small files are written and read again, by one call after the other and by the asynchronous layer,
-which finds the number of its threads by climbing as the tools do.
+Small files are created, looked up and removed, first one call at a time and then through the
+asynchronous layer. The layer finds the number of its threads by the same search as in the tools.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _LOOK_S = 0.05
 
 
 def paid(place: bytes) -> dict[str, int | float]:
-    """The number of threads, and operations per second with it and with one. OSError."""
+    """Return the number of threads found, and operations per second with and without them.
+
+    Raise OSError if a file operation fails.
+    """
     alone = _alone(place)
     threads, together = _together(place)
     return {
@@ -31,7 +34,7 @@ def paid(place: bytes) -> dict[str, int | float]:
 
 
 def _alone(place: bytes) -> float:
-    """Creating, looking up and removing, one call after the other."""
+    """Return the rate of creating, looking up and removing files one call at a time."""
     begun_s = time.perf_counter()
     count = 0
     while (elapsed_s := time.perf_counter() - begun_s) < _BLOCKING_S or not count:
@@ -44,7 +47,7 @@ def _alone(place: bytes) -> float:
 
 
 def _together(place: bytes) -> tuple[int, float]:
-    """The same through the asynchronous layer; the threads in the end, and its rate then."""
+    """Return the final number of threads of the asynchronous layer, and its last rate."""
     begun_s = time.perf_counter()
     rate, number = 0.0, 0
     with Files() as io:

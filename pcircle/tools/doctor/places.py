@@ -1,7 +1,7 @@
-"""What the file system under a path is and can do, by the calls with which the tools use it.
+"""Determines the properties of the file system below a path, with the calls that the tools use.
 
-What has to be tried is tried in a directory of its own, which is removed; where none can be made,
-only that is known which needs no trial.
+Trials run in a new directory, which is removed afterwards. If it cannot be created, only facts that
+need no trial are reported.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from pcircle.tools.doctor.pace import paid
 PREFIX = b".pcircle-doctor-"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _OWN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MEMORY = frozenset({b"tmpfs", b"devtmpfs"})  # of types
+_MEMORY = frozenset({b"tmpfs", b"devtmpfs"})  # types of file systems in memory
 _FILE_BYTES = 64 << 10
 _HOLE_BYTES = 1 << 20
-_STEPS = 5  # of change times
+_STEPS = 5  # number of distinct change times
 _MOST_CHANGES = 20_000
 
 
 def known(path: bytes) -> Facts:
-    """What is known without a trial. OSError if the path can't be examined."""
+    """Return the facts that need no trial. Raise OSError if the path cannot be examined."""
     status = os.stat(path)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -80,7 +80,10 @@ def known(path: bytes) -> Facts:
 
 
 def possible(path: bytes, tell: Callable[[bytes], None]) -> Facts:
-    """What a trial shows; `tell` gets the path of its directory. OSError if there can be none."""
+    """Return the facts that trials show.
+
+    `tell` receives the path of the directory of the trials. Raise OSError if it cannot be created.
+    """
     with _own_directory(path, tell) as (place, fd):
         return {
             **_moving(fd),
@@ -92,7 +95,7 @@ def possible(path: bytes, tell: Callable[[bytes], None]) -> Facts:
 
 
 def asked_pace(place: bytes) -> Facts:
-    """How many threads paid."""
+    """Return how many threads are worthwhile, or the reason why that is unknown."""
     try:
         return {name: Fact(value) for name, value in paid(place).items()}
     except OSError as error:
@@ -101,9 +104,9 @@ def asked_pace(place: bytes) -> Facts:
 
 @contextmanager
 def _own_directory(path: bytes, tell: Callable[[bytes], None]) -> Iterator[tuple[bytes, int]]:
-    """A new directory, open, and a path to it that leads nowhere else.
+    """Create a directory, and yield its descriptor and a path that always refers to it.
 
-    Whoever owns PATH may put something else in the place of its name at any moment.
+    The owner of PATH may replace the directory by another entry at any moment.
     """
     place = tempfile.mkdtemp(prefix=PREFIX, dir=os.path.realpath(path))
     try:
@@ -123,7 +126,7 @@ def _own_directory(path: bytes, tell: Callable[[bytes], None]) -> Iterator[tuple
 
 
 def remove(place: bytes) -> None:
-    """Remove such a directory, in which there are no others. OSError."""
+    """Remove a directory of trials, which has no subdirectories. Raise OSError if that fails."""
     fd = os.open(place, _OWN)
     try:
         _empty(fd)
@@ -133,18 +136,18 @@ def remove(place: bytes) -> None:
 
 
 def _empty(fd: int) -> None:
-    # Opened anew: btrfs lists what was there when a directory was opened.
-    anew = os.open(b".", _OWN, dir_fd=fd)
+    # Open the directory again: btrfs lists the entries that existed when it was opened.
+    fresh_fd = os.open(b".", _OWN, dir_fd=fd)
     try:
-        for name in os.listdir(anew):
-            os.unlink(name, dir_fd=anew)
+        for name in os.listdir(fresh_fd):
+            os.unlink(name, dir_fd=fresh_fd)
     finally:
-        os.close(anew)
+        os.close(fresh_fd)
 
 
 @contextmanager
 def _files(fd: int, *names: bytes) -> Iterator[list[int]]:
-    """New files of these names, of which the first one has content."""
+    """Create files with these names, the first of which has content."""
     fds: list[int] = []
     try:
         for name in names:
@@ -153,8 +156,8 @@ def _files(fd: int, *names: bytes) -> Iterator[list[int]]:
         os.fsync(fds[0])
         yield fds
     finally:
-        for each in fds:
-            os.close(each)
+        for opened in fds:
+            os.close(opened)
         for name in names:
             if os.access(name, os.F_OK, dir_fd=fd, follow_symlinks=False):
                 os.unlink(name, dir_fd=fd)
@@ -185,7 +188,7 @@ def _attributes(fd: int) -> Facts:
     found: Facts = {}
     with _files(fd, b"attributes") as (file,):
         found["xattr"] = tried(lambda: give_attribute(file, "user.pcircle", b"1"))
-        # Another user beside the owner: (tag, rights, number).
+        # An ACL with a user in addition to the owner: (tag, rights, number).
         entries = (
             (1, 6, 0xFFFFFFFF),
             (2, 4, 0),
@@ -248,7 +251,7 @@ def _nameless(place: bytes) -> None:
 
 
 def _step_us(fd: int) -> Value:
-    """How far apart change times are of changes that follow each other: what two may share."""
+    """Return the median step between distinct change times, during which changes look alike."""
     times: list[int] = []
     with _files(fd, b"changed") as (file,):
         for count in range(_MOST_CHANGES):
@@ -260,6 +263,6 @@ def _step_us(fd: int) -> Value:
                 break
     if len(times) < 3:
         raise LookupError(f"{_MOST_CHANGES:,} changes had the same time")
-    # The first one began in the middle of a step.
+    # The first change was in the middle of a step.
     steps = sorted(after - before for before, after in pairwise(times[1:]))
     return round(steps[len(steps) // 2] / 1000, 1)

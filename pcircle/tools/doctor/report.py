@@ -1,4 +1,4 @@
-"""The report: a document, and text."""
+"""Formats the report as JSON and as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = {"us": "µs", "ns": "ns"}
 
 
 class Report(msgspec.Struct, frozen=True):
-    """All that was found out. `broken` keeps the tools from working, `advice` does not."""
+    """All facts. `broken` lists problems that prevent the tools from working."""
 
     schema: int
     software: Facts
@@ -31,12 +31,12 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def text(report: Report) -> str:
-    """The report as lines for people; what is not known stands once more at the end."""
+    """Return the report as text, with a list of the unknown facts at the end."""
     return "\n".join(_lines(report)) + "\n"
 
 
 def sections(report: Report) -> Iterator[tuple[str, Facts]]:
-    """The parts of a report, by title."""
+    """Yield the sections of a report with their titles."""
     for name in ("software", "launching", "cores", "memory", "limits", "control_groups"):
         yield name.replace("_", " "), getattr(report, name)
     yield from report.paths.items()
@@ -63,7 +63,7 @@ def _lines(report: Report) -> Iterator[str]:
 def _listed(title: str, texts: list[str]) -> Iterator[str]:
     if texts:
         yield title
-        yield from (f"  - {_clean(each)}" for each in texts)
+        yield from (f"  - {_clean(text)}" for text in texts)
         yield ""
 
 
@@ -86,5 +86,5 @@ def _shown(name: str, fact: Fact) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without what a terminal would obey: much of it comes from other programs."""
+    """Escape control characters, as much of the text comes from other programs."""
     return show(os.fsencode(text))

@@ -1,12 +1,14 @@
-"""fbcast: the same files on every node, or on none.
+"""fbcast: copy the same files to every node, or to none.
 
-One rank reads, a stream of frames goes to all nodes and is written under a temporary name, and
-renaming it is one collective operation. `Node` and `Conductor` are pure and are searched in the
-simulator (`python -m tests.fbcast FIRST SEEDS`); `loop.py` runs them. A broadcast is not a walk
-with work stealing: data that is read once need not be shared out, and each node writes everything,
-so there is nothing to balance.
+One rank reads the files and sends a stream of frames to all nodes. Each node writes the stream
+below a temporary name, and renaming is one collective operation. A broadcast does not use work
+stealing: each node writes everything, so there is no work to balance.
 
-`model.py` chooses the way of the stream: a chain of nodes, each of which passes on chunk by chunk,
-or a scatter and an exchange for very many nodes. A chunk is acknowledged once it is written and
-passed on, so a slow disk slows the sender down and fills no memory.
+`Node` and `Conductor` are pure. The simulator searches them for errors (`python -m tests.fbcast
+FIRST SEEDS`), and `loop.py` runs them on a transport.
+
+`model.py` chooses how the stream travels: along a chain of nodes, each of which forwards every
+chunk, or by scatter and exchange, which is faster for very many nodes. A node acknowledges a chunk
+after it has written and forwarded it, so a slow disk slows the sender down instead of filling
+memory.
 """

@@ -1,4 +1,4 @@
-"""The command `fbcast`, and `python -m pcircle.tools.fbcast`: see `pcircle.cli.startup`."""
+"""The command `fbcast`, also available as `python -m pcircle.tools.fbcast`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fbcast from what was typed to the exit code."""
+"""Run fbcast: parsed options to exit code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Send: TypeAlias = "Callable[[int, Message], None]"
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What is asked for."""
+    """The validated options of one fbcast run."""
 
     sources: tuple[bytes, ...]
     target: bytes
@@ -61,7 +61,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def broadcast_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Run a parsed command line and return its exit code. Raise UsageError if it is invalid."""
     options = _options(args)
     choice = choose(options.transport, options.jobs, launched())
     if choice.kind != "mpi":
@@ -70,7 +70,7 @@ def broadcast_typed(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    operands = [os.fsencode(each) for each in args.operands]
+    operands = [os.fsencode(operand) for operand in args.operands]
     if not operands:
         raise UsageError("missing operands SRC and DST")
     if len(operands) == 1:
@@ -109,19 +109,19 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _refuse_together(args: argparse.Namespace) -> None:
-    for one, *others in (
+    for name_given, *conflicting in (
         ("check", "remove", "update", "force", "no_clobber", "partial", "fsync", "bwlimit"),
         ("remove", "update", "force", "no_clobber", "fsync", "bwlimit"),
         ("no_clobber", "update", "force"),
     ):
-        for other in others:
-            if getattr(args, one) and getattr(args, other):
-                first, second = (f"--{name.replace('_', '-')}" for name in (one, other))
+        for conflict in conflicting:
+            if getattr(args, name_given) and getattr(args, conflict):
+                first, second = (f"--{name.replace('_', '-')}" for name in (name_given, conflict))
                 raise UsageError(f"{first} cannot be combined with {second}")
 
 
 def _operands(options: Options) -> list[Operand]:
-    """What is to be read, each with its name. UsageError if it is not there, or has no name."""
+    """Return the path and name of each SRC. Raise UsageError if a name is unusable or repeated."""
     found: list[Operand] = []
     for path in options.sources:
         name = os.path.basename(path.rstrip(b"/"))
@@ -130,14 +130,14 @@ def _operands(options: Options) -> list[Operand]:
             raise UsageError(f"'{shown}' has no base name; name the directory itself")
         if name.startswith(b".fbcast-"):
             raise UsageError(f"'{shown}': names that begin with .fbcast- are those of fbcast")
-        if any(each.name == name for each in found):
+        if any(operand.name == name for operand in found):
             raise UsageError(f"two SRC have the name '{show(name)}'")
         found.append(Operand(os.path.abspath(path), name))
     return found
 
 
 def _folders(operands: list[Operand]) -> tuple[bool, ...]:
-    """Which are directories. UsageError if one can't be read at all."""
+    """Return which operands are directories. Raise UsageError if one cannot be copied."""
     folders = []
     for path, _ in operands:
         try:
@@ -151,7 +151,10 @@ def _folders(operands: list[Operand]) -> tuple[bool, ...]:
 
 
 def _refuse_inside(operands: list[Operand], folders: tuple[bool, ...], target: bytes) -> None:
-    """UsageError if DST is in a directory that is to be read: what is written would be, too."""
+    """Raise UsageError if DST is inside a directory that is copied.
+
+    The broadcast would read its own output.
+    """
     fixed = min(target.partition(b"{host}")[0], target.partition(b"{rank}")[0], key=len)
     if fixed != target:
         fixed = os.path.dirname(fixed)
@@ -162,7 +165,7 @@ def _refuse_inside(operands: list[Operand], folders: tuple[bool, ...], target: b
 
 
 class _Job:
-    """A rank's part of a job."""
+    """The part of a job that runs on one rank."""
 
     def __init__(self, options: Options, transport: Transport) -> None:
         self._options = options
@@ -170,7 +173,10 @@ class _Job:
         self._begun_s = time.monotonic()
 
     def run(self) -> int:
-        """The exit code. What nobody expects is reported in a file, and a Defect."""
+        """Return the exit code of the job.
+
+        An unexpected exception is written to a crash report and raised as a Defect.
+        """
         try:
             return self._run()
         except PcircleError:
@@ -181,7 +187,7 @@ class _Job:
     def _run(self) -> int:
         transport, options = self._transport, self._options
         with Signals(transport.wake) as signals:
-            nodes = nodes_of(transport.nodes, each=b"{rank}" in options.target)
+            nodes = nodes_of(transport.nodes, per_rank=b"{rank}" in options.target)
             decisions = Decisions()
             acts = transport.rank in nodes
             place = Place(host_name(), transport.rank, decisions) if acts else None
@@ -202,16 +208,16 @@ class _Job:
             if options.rate is not None:
                 bucket = TokenBucket(options.rate, options.rate * _BURST_S, time.monotonic())
             ranks = self._transport.size
-            about = (node, plan, nodes, ranks, reader, send, read, digest)
-            return Conductor(*about, partial=options.partial, bucket=bucket)
+            arguments = (node, plan, nodes, ranks, reader, send, read, digest)
+            return Conductor(*arguments, partial=options.partial, bucket=bucket)
 
         conductor = loop.conduct(make)
 
-        def told() -> None:
+        def print_status() -> None:
             elapsed_s = time.monotonic() - self._begun_s
             report.status(options.verb, reader.totals, elapsed_s)
 
-        loop.asked = told
+        loop.asked = print_status
         if refusal is not None:
             conductor.refuse(refusal.exit_code)
         try:
@@ -226,7 +232,7 @@ class _Job:
         return report.tell(options.verb, options.target, conductor, reader.totals, elapsed_s)
 
     def _prepare(self) -> tuple[Plan, Reader, PcircleError | None]:
-        """What all are told; or why the job is refused before it begins."""
+        """Return the plan and the reader, with the error if the job is refused before it starts."""
         options = self._options
         job = os.urandom(8).hex()
         proof = b"proof-" + job.encode()
@@ -261,7 +267,10 @@ class _Job:
 
 
 def _prove(records: bytes, proof: bytes) -> None:
-    """Have the directory of records, with a file by which nodes know it. UsageError."""
+    """Create the directory of records with a proof file, by which the nodes recognize it.
+
+    Raise UsageError if that fails.
+    """
     try:
         make_directory(records)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,8 +1,8 @@
-"""The reader's other half: it asks the nodes, reads, has the stream sent, and has all show it.
+"""The coordinator of a broadcast, on the rank that reads: it joins nodes, streams, and commits.
 
-Pure as `pcircle.tools.fbcast.node` is. `bad` are the nodes that have dropped out, each with the
-reason; without `partial` the first of them ends the job, and nothing is shown anywhere. What a node
-was lost in the midst of is sent again, to those that are left.
+The conductor is pure, like `pcircle.tools.fbcast.node`. `bad` maps each node that has dropped out
+to the reason. Without `partial` the first of them ends the job, and no node shows anything. With
+`partial`, a stream during which a node was lost is sent again to the remaining nodes.
 """
 
 from __future__ import annotations
@@ -43,20 +43,30 @@ JOINING, LISTING, SENDING, CHECKING, SHOWING, OVER = range(6)
 
 
 class Source(Protocol):
-    """What is read. All may take long; OSError says why something can't be read."""
+    """The data of a broadcast.
+
+    All methods may block. They raise an OSError that names the entry which failed.
+    """
 
     def begin(self, nodes: int, files: bool, needed: bytes | None) -> Way:
-        """Read from the beginning: files, of the list those that are `needed`, or the list."""
+        """Start reading at the beginning, and return how the stream travels.
+
+        The stream has the `files`, or otherwise a list of them. If `needed` is given, only the
+        files in this bit map have content.
+        """
 
     def read(self) -> tuple[bytes, bool]:
-        """The next chunk, and whether it is the last."""
+        """Return the next chunk, and whether it is the last."""
 
     def sign(self) -> bytes:
-        """The signature of each name, one after the other."""
+        """Return the concatenated signatures of all names."""
 
 
 class Conductor:
-    """What the reader does beside being a node. `outcome` is for the user, once it is over."""
+    """The coordination of one broadcast.
+
+    Once `phase` is OVER, `code`, `reason`, `bad` and `decided` hold the outcome.
+    """
 
     def __init__(
         self,
@@ -100,13 +110,13 @@ class Conductor:
         self._files = True
         self._needed: bytes | None = None
         self._number = 0
-        self._is_open = False  # the source, for this attempt
+        self._is_open = False  # whether this attempt reads the source
         self._is_reading = False
         self._held: Chunk | None = None
         self._held_until_s = -inf
         self._op: Op | None = None
         self._shows = 0
-        self._lost_showing = False  # a node was lost meanwhile
+        self._lost_showing = False  # a node was lost during the operation
         self._signed: bytes | None = None
         self.now_s = 0.0
         self._stopped: int | None = None
@@ -114,7 +124,7 @@ class Conductor:
     # ---- events ----------------------------------------------------------------
 
     def begin(self, now_s: float) -> None:
-        """Ask all nodes."""
+        """Send the plan to all nodes."""
         self.now_s = now_s
         if self.phase == OVER:
             self._finish()
@@ -126,12 +136,12 @@ class Conductor:
             self._read(self._source.sign, self._source_signed)
 
     def refuse(self, code: int) -> None:
-        """Before it begins: it will only be ended."""
+        """Refuse the job before it starts: `begin` then only ends it on all ranks."""
         self.phase = OVER
         self.code = code
 
     def received(self, source: int, message: Message, now_s: float) -> bool:
-        """A message has come; whether it was for the conductor."""
+        """Handle a message. Return whether it was for the conductor rather than the node."""
         self.now_s = now_s
         if source in self._heard_s:
             self._heard_s[source] = now_s
@@ -143,7 +153,7 @@ class Conductor:
             self._stop(message.code)
         elif isinstance(message, Alive):
             if source != READER:
-                self._send(source, Alive())  # so it knows that it is not alone
+                self._send(source, Alive())  # so that the node knows the reader is alive
                 return True
             return False
         else:
@@ -151,13 +161,13 @@ class Conductor:
         return True
 
     def lost(self, rank: int, why: str, now_s: float) -> None:
-        """A rank is dead."""
+        """Drop the node of a rank that died."""
         self.now_s = now_s
         if rank in self._nodes:
             self._drop(rank, f"{_LOST}: {why}", gone=True)
 
     def tick(self, now_s: float) -> None:
-        """Time has passed, or something has come."""
+        """Drop silent nodes, continue the stream, and handle the collective operation's answer."""
         self.now_s = now_s
         if self.phase == OVER:
             return
@@ -168,13 +178,13 @@ class Conductor:
         self._pump()
         member = self._node.member
         if self._op is not None and member is not None:
-            for answer in [each for each in member.answers if each.op == self._op]:
+            for answer in [candidate for candidate in member.answers if candidate.op == self._op]:
                 member.answers.remove(answer)
                 self._op = None
                 self._hear_answer(answer)
 
     def next_s(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has work to do."""
         if self.phase == OVER:
             return inf
         waits = [self._heard_s[rank] for rank in self._waited_for() if rank != READER]
@@ -184,25 +194,25 @@ class Conductor:
     def _stop(self, code: int) -> None:
         if self._stopped is None and self.phase != OVER:
             self._stopped = code
-            if self.phase != SHOWING:  # else it is decided in a moment
+            if self.phase != SHOWING:  # otherwise the decision is imminent
                 self._over(code, "")
 
     # ---- nodes -----------------------------------------------------------------
 
     @property
     def good(self) -> tuple[int, ...]:
-        """The nodes that can still do it."""
+        """The nodes that have not dropped out."""
         return tuple(rank for rank in self._nodes if rank not in self.bad)
 
     def _waited_for(self) -> list[int]:
         if self.phase == SHOWING:
-            return []  # the operation has a patience of its own
-        # A bad node that lives hands on, so it must not fall silent either.
+            return []  # the operation has its own timeouts
+        # A bad node that is alive still forwards the stream, so its silence matters too.
         relays = self._route if self.phase in (LISTING, SENDING) else ()
         return [rank for rank in self._heard_s if rank not in self.bad or rank in relays]
 
     def _drop(self, rank: int, why: str, *, gone: bool = False) -> None:
-        """A node is bad; what is `gone` hands nothing on any more."""
+        """Mark a node as bad. A node that is `gone` no longer forwards the stream."""
         was_good = rank not in self.bad
         if was_good:
             self.bad[rank] = why
@@ -225,7 +235,7 @@ class Conductor:
             self._look()
 
     def _look(self) -> None:
-        """Go on if nobody is waited for any more."""
+        """Enter the next phase if no node is still awaited."""
         if self.phase == JOINING and self._ready.keys() | self.bad.keys() >= set(self._nodes):
             self._joined()
         elif self.phase == CHECKING:
@@ -241,7 +251,7 @@ class Conductor:
         self._ready[source] = ready
         self.hosts[source] = ready.host
         if ready.problem:
-            self._heard_s.pop(source, None)  # no stream goes through it
+            self._heard_s.pop(source, None)  # no stream is routed through this node
             self._drop(source, ready.problem)
         else:
             self._look()
@@ -253,15 +263,15 @@ class Conductor:
             self._look()
             return
         ready = {rank: self._ready[rank] for rank in self.good}
-        some = any(each.completed for each in ready.values())
-        if some and all(each.completed or each.present for each in ready.values()):
+        has_completed = any(state.completed for state in ready.values())
+        if has_completed and all(state.completed or state.present for state in ready.values()):
             self.completed = self.decided = True
             self._over(self._code_of_bad(EntriesFailed.exit_code), "")
             return
-        for rank, each in ready.items():
-            if each.exists:
+        for rank, state in ready.items():
+            if state.exists:
                 self._heard_s.pop(rank, None)
-                self.bad[rank] = each.exists
+                self.bad[rank] = state.exists
         if self.bad and (not self._partial or not self.good):
             refused = all(rank in self._ready for rank in self.bad)
             self._over(UsageError.exit_code if refused else StoppedEarly.exit_code, "")
@@ -274,7 +284,7 @@ class Conductor:
     # ---- the stream ------------------------------------------------------------
 
     def _stream(self) -> None:
-        """Send all from the beginning, to those that are left."""
+        """Send the whole stream, from the beginning, to the remaining nodes."""
         self.phase = SENDING if self._files else LISTING
         self._attempt += 1
         self._number = 0
@@ -296,7 +306,7 @@ class Conductor:
         self._read(lambda: self._source.begin(len(route), files, needed), opened)
 
     def _pump(self) -> None:
-        """Read on, if there is room for it, and offer what was read, if its time has come."""
+        """Read the next chunk if there is room, and offer the one read once its time has come."""
         spread = self._node.spread
         if spread is None or spread.attempt != self._attempt or not self._is_open:
             return
@@ -344,7 +354,7 @@ class Conductor:
             self._look()
 
     def _need(self) -> None:
-        """The list was compared everywhere: send what somebody needs."""
+        """Send every file that any node needs, once all nodes have compared the list."""
         answers = [self._staged[rank] for rank in self.good]
         length = max(map(len, answers), default=0)
         needed = 0
@@ -375,17 +385,17 @@ class Conductor:
     # ---- showing ---------------------------------------------------------------
 
     def _show(self) -> None:
-        """All have it: from here on it is one operation."""
+        """Start the collective operation that shows the stream, which all nodes now hold."""
         self.phase = SHOWING
         self._shows += 1
-        # A key of its own: it must not wait for who has not heard yet that another came to nothing.
+        # With a new key, the operation need not wait for nodes that still hold a failed one.
         key = b"%d" % self._shows
         request = Request(key, READER, self.good, self._plan.job.encode())
         self._op = require(self._node.member).request(request, self.now_s)
 
     def _hear_answer(self, answer: Answer) -> None:
-        refused = {each.rank: each.refusal for each in answer.said if each.refusal}
-        newly = refused.keys() - self.bad.keys() or self._lost_showing
+        refused = {reply.rank: reply.refusal for reply in answer.said if reply.refusal}
+        has_new_failures = refused.keys() - self.bad.keys() or self._lost_showing
         for rank, why in refused.items():
             self.bad.setdefault(rank, _LOST if why == LOST else why)
         self.decided = answer.decided
@@ -397,7 +407,7 @@ class Conductor:
             self._over(self._code_of_bad(code), "")
         elif self._stopped is not None:
             self._over(self._stopped, "")
-        elif self._partial and newly and self.good:
+        elif self._partial and has_new_failures and self.good:
             self._lost_showing = False
             self._show()
         else:

@@ -1,7 +1,7 @@
-"""The stream's form: frames, each a head that says what it is, and of content the bytes behind it.
+"""The format of the stream: frames with a type and, for file content, the bytes that follow.
 
-So small files travel together, some thousand of them in a chunk, and a large one in many chunks.
-Directories are entered and left, so that no name is longer than one component.
+Small files share a chunk, up to some thousand of them, and a large file spans many chunks. Frames
+enter and leave directories, so every name is a single component.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LENGTH = struct.Struct(">I")
 
 
 class About(msgspec.Struct, frozen=True, array_like=True):
-    """What an entry has beside its content: as `stat` says, and access control lists."""
+    """The metadata of an entry: mode, owner, times and access control lists."""
 
     mode: int
     uid: int
@@ -28,33 +28,34 @@ class About(msgspec.Struct, frozen=True, array_like=True):
     lists: tuple[tuple[str, bytes], ...] = ()
 
     def status(self) -> os.stat_result:
-        """As the kernel would say it; what is not kept is 0."""
+        """Return the metadata as a `stat` result, in which fields that are not kept are 0."""
         times = {"st_atime_ns": self.accessed.ns, "st_mtime_ns": self.modified.ns}
         row = (self.mode, 0, 0, 1, self.uid, self.gid, 0, 0, 0, 0)
         return os.stat_result(row, times)
 
 
 def about(status: os.stat_result, lists: tuple[tuple[str, bytes], ...] = ()) -> About:
-    """What is kept of an entry."""
+    """Return the metadata that a broadcast preserves."""
     accessed, modified = timestamp(status.st_atime_ns), timestamp(status.st_mtime_ns)
     return About(status.st_mode, status.st_uid, status.st_gid, accessed, modified, lists)
 
 
 class Enter(msgspec.Struct, frozen=True, array_like=True, tag="d"):
-    """A directory; what follows is in it."""
+    """A directory. The following frames are inside it, up to the matching `Leave`."""
 
     name: bytes
     about: About
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True, tag="u"):
-    """All of the directory has come."""
+    """The end of a directory."""
 
 
 class File(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """A regular file, by its number from 0. It is `linked` if other names may follow.
+    """A regular file with its number, counted from 0.
 
-    Of one that is `kept` each node has the content, so none follows; that is its digest.
+    `linked` is true if the file has further hard links, which may follow. If `kept` is set, all
+    nodes already have the content, so no content follows; `kept` is its digest.
     """
 
     name: bytes
@@ -66,14 +67,14 @@ class File(msgspec.Struct, frozen=True, array_like=True, tag="f"):
 
 
 class Data(msgspec.Struct, frozen=True, array_like=True, tag="c"):
-    """Content of the file, which follows; what lies between is a hole."""
+    """The header of a piece of file content. Gaps between pieces are holes."""
 
     offset: int
     length: int
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, tag="e"):
-    """All of the file has come."""
+    """The end of a file."""
 
 
 class Link(msgspec.Struct, frozen=True, array_like=True, tag="l"):
@@ -85,7 +86,7 @@ class Link(msgspec.Struct, frozen=True, array_like=True, tag="l"):
 
 
 class Hard(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """Another name of the file that came as number `first`, from 0."""
+    """A further hard link to the file whose number is `first`."""
 
     name: bytes
     first: int
@@ -98,7 +99,7 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="z"):
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True, tag="i"):
-    """Of the list that `--update` compares: the path of a file below the names, and its digest."""
+    """A file in the list that `--update` compares: its path below DST, size and digest."""
 
     path: bytes
     size: int
@@ -112,6 +113,6 @@ decode = msgspec.msgpack.Decoder(Frame).decode
 
 
 def packed(frame: Frame) -> bytes:
-    """A frame as it stands in the stream."""
+    """Return the encoded frame with its length in front."""
     data = _encode(frame)
     return LENGTH.pack(len(data)) + data

@@ -1,7 +1,7 @@
-"""A rank of a broadcast on a transport: the only loop, and the only clock.
+"""The event loop of one rank of a broadcast, which is the only code that reads a clock.
 
-Files are worked on by threads: one that writes what comes, and at the reader one that reads. So
-messages go on while a disk is slow, and a disk that never answers is found out.
+Threads do the file I/O: one writes the stream, and on the reader a second one reads the source. So
+messages continue to flow while a disk is slow, and a disk that hangs is detected.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from pcircle.tools.fbcast.node import READER, Disk, Node, Work
 from pcircle.tools.fbcast.signing import digest
 from pcircle.transport.contract import Delivery, Transport
 
-_PATIENCE_S = 0.5  # with a thread that is stuck, when all is over
+_PATIENCE_S = 0.5  # for a stuck thread at the end of the job
 MakeConductor = Callable[[Node, Callable[[int, Message], None], Work], Conductor]
 
 
-def nodes_of(places: Sequence[int], *, each: bool) -> tuple[int, ...]:
-    """The ranks that act for a node: the first one of each, or with `each` all of them."""
-    if each:
+def nodes_of(places: Sequence[int], *, per_rank: bool) -> tuple[int, ...]:
+    """Return the ranks that act as nodes: the first rank of each host, or all if `per_rank`."""
+    if per_rank:
         return tuple(range(len(places)))
     return tuple(rank for rank in range(len(places)) if places.index(places[rank]) == rank)
 
 
 class Loop:
-    """One rank's messages, threads and signals. Without a `disk` it only waits for the end."""
+    """The messages, threads and signals of one rank. Without a `disk` it only waits for the end."""
 
     def __init__(self, transport: Transport, disk: Disk | None, records: Records) -> None:
         self._transport = transport
@@ -48,7 +48,7 @@ class Loop:
         self._conductor: Conductor | None = None
         self._code: int | None = None
         self.node: Node | None = None
-        self.asked: Callable[[], None] = lambda: None  # how far it is, on the rank that reads
+        self.asked: Callable[[], None] = lambda: None  # prints the progress, on the reader
         if disk is not None:
             self.node = Node(
                 transport.rank,
@@ -61,20 +61,20 @@ class Loop:
             )
 
     def conduct(self, make: MakeConductor) -> Conductor:
-        """Be the reader as well."""
+        """Make this rank the reader as well, and return its conductor."""
         if self.node is None:
             raise ValueError("the reader is a node")
         self._conductor = make(self.node, self._send, _worker(self._reader))
         return self._conductor
 
     def run(self, signals: Signals) -> int:
-        """Until it is over; the exit code."""
-        told = False
+        """Process messages until the job is over, and return the exit code."""
+        stop_sent = False
         if self._conductor is not None:
             self._conductor.begin(time.monotonic())
         while not self._is_over():
-            if signals.pending is not None and not told:
-                told = True
+            if signals.pending is not None and not stop_sent:
+                stop_sent = True
                 self._send(READER, Stop(signals.code or StoppedEarly.exit_code))
             if signals.asked:
                 signals.asked = False
@@ -94,9 +94,9 @@ class Loop:
     def _turn(self) -> None:
         now_s = time.monotonic()
         next_s = inf
-        for each in (self.node, self._conductor):
-            if each is not None:
-                next_s = min(next_s, each.next_s())
+        for machine in (self.node, self._conductor):
+            if machine is not None:
+                next_s = min(next_s, machine.next_s())
         wait_s = None if next_s == inf else max(0.0, next_s - now_s)
         for arrival in self._transport.poll(wait_s):
             now_s = time.monotonic()
@@ -105,14 +105,14 @@ class Loop:
             else:
                 self._lose(arrival.rank, arrival.reason, now_s)
         now_s = time.monotonic()
-        for each in (self.node, self._conductor):
-            if each is not None:
-                each.now_s = now_s
+        for machine in (self.node, self._conductor):
+            if machine is not None:
+                machine.now_s = now_s
         self._writer.drain()
         self._reader.drain()
-        for each in (self.node, self._conductor):
-            if each is not None:
-                each.tick(now_s)
+        for machine in (self.node, self._conductor):
+            if machine is not None:
+                machine.tick(now_s)
 
     def _deliver(self, source: int, message: Message, now_s: float) -> None:
         if isinstance(message, Finish):
@@ -123,7 +123,7 @@ class Loop:
             self.node.received(source, message, now_s)
 
     def _lose(self, rank: int, reason: str, now_s: float) -> None:
-        if self._conductor is not None:  # which knows why, and so is first
+        if self._conductor is not None:  # it has the reason, so it handles the loss first
             self._conductor.lost(rank, reason, now_s)
         if self.node is not None:
             self.node.lost(rank, now_s)
@@ -135,13 +135,13 @@ class Loop:
 
 
 def _worker(pool: WorkerPool) -> Work:
-    """Have something done by a pool's thread."""
+    """Return a function that runs a call on a thread of the pool and passes on its result."""
 
     def work(call: Callable[[], Any], then: Callable[[Any, BaseException | None], None]) -> None:
         def ended(future: PoolFuture[Any]) -> None:
             error = future.error()
             if error is not None and not isinstance(error, OSError | msgspec.MsgspecError):
-                raise error  # a defect
+                raise error  # a bug, not a failure of the disk
             then(None if error is not None else future.result(), error)
 
         pool.submit(call).then(ended)
@@ -150,5 +150,5 @@ def _worker(pool: WorkerPool) -> Work:
 
 
 def host_name() -> str:
-    """The name of this node."""
+    """Return the name of this host."""
     return os.uname().nodename

@@ -1,8 +1,9 @@
-"""What the ranks of a broadcast say to each other, beside `pcircle.collective.messages`.
+"""The messages of a broadcast, including the messages of `pcircle.collective.messages`.
 
-The first rank reads, and conducts; one rank of each node, the first one's included, is a *node*.
-What goes to all nodes is a stream of bytes, cut into chunks. A stream that has to be sent again,
-because a node is lost, has another `attempt`, so that what is still on its way is known as old.
+The first rank is the reader and the conductor. One rank of each host, including the first, is a
+*node*. All nodes receive the same stream of bytes, cut into chunks. If a stream has to be sent
+again because a node was lost, it has a new `attempt` number, by which late messages of the earlier
+attempt are recognized.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ Way: TypeAlias = Literal["chain", "exchange"]
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
-    """What is to be done, as the first rank has decided.
+    """The parameters of a job, as decided by the first rank.
 
-    `job` marks this job's temporary names. `names` are to be in the directory `target` of each
-    node, and are those of directories where `folders` says so. `records` is a directory that all
-    nodes share, with a file `proof` in it while the job begins.
+    `job` marks the temporary names of this job. `names` are the entries of the directory `target`
+    on each node, and `folders` marks which of them are directories. `records` is a directory that
+    all nodes share; it contains the file `proof` while the job starts.
     """
 
     job: str
@@ -40,16 +41,17 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
-    """The reader to each node: look whether you can do this."""
+    """A request from the reader to each node to check that it can take part."""
 
     plan: Plan
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """A node to the reader: its name, and what is in the way, if anything.
+    """The answer of a node to the reader: its host name, and the problem if there is one.
 
-    `completed`: an earlier job had decided to show the same names, and now they are shown here.
-    `present`: all names are there; `exists` is why they are not to be replaced.
+    `completed` means that an earlier job had decided to show the same names, and that they are now
+    shown here. `present` means that all names exist. `exists` is the reason why existing names must
+    not be replaced.
     """
 
     host: str
@@ -60,9 +62,9 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
-    """The reader to each node: a stream will come to these, the reader first, in this way.
+    """The announcement of a stream to each node on its route, which starts with the reader.
 
-    It is of `files`, or of the list of them that `--update` compares.
+    The stream has the `files`, or otherwise the list of them that `--update` compares.
     """
 
     attempt: int
@@ -72,7 +74,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a stream, by its number from 0, with the digest of its bytes."""
+    """A part of a stream with its number, counted from 0, and the digest of its bytes."""
 
     number: int
     data: bytes
@@ -81,7 +83,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Parts(msgspec.Struct, frozen=True, array_like=True, tag="parts"):
-    """Chunks on their way; `rest` are places of the route that the receiver has to reach."""
+    """Chunks, with the places of the route to which the receiver forwards: `rest`."""
 
     attempt: int
     chunks: tuple[Chunk, ...]
@@ -89,14 +91,14 @@ class Parts(msgspec.Struct, frozen=True, array_like=True, tag="parts"):
 
 
 class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):
-    """All chunks before this number are written, and sent on: room for more."""
+    """An acknowledgement: all chunks below this number are written and forwarded."""
 
     attempt: int
     below: int
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, tag="staged"):
-    """A node to the reader: it has all of a stream, or can't; `said` is its answer to it."""
+    """The result of a stream on a node: its answer, or the problem that stopped it."""
 
     attempt: int
     problem: str = ""
@@ -104,17 +106,17 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, tag="staged"):
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag="alive"):
-    """A node to the reader, from time to time."""
+    """A heartbeat from a node to the reader, and the reader's reply."""
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
-    """A rank to the reader: its process was asked to stop, with this exit code."""
+    """A request to the reader to stop with this exit code, since a rank received a signal."""
 
     code: int
 
 
 class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
-    """The reader to all ranks: it is over, with this exit code; what is not shown is removed."""
+    """The end of the job on all ranks, with its exit code. Nodes remove all hidden entries."""
 
     code: int
 

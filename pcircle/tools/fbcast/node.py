@@ -1,20 +1,20 @@
-"""One node of a broadcast: messages in, messages out, and calls of its disk.
+"""One node of a broadcast: a state machine of messages and calls of the node's disk.
 
 The protocol:
 
-1. The reader asks all nodes whether they can do it. What an earlier job has left is finished or
-   removed first.
-2. The stream comes (`pcircle.tools.fbcast.spread`), and is written below a temporary name. A node
-that
-   can't write says so at once, and goes on handing on, so that nobody behind it is lost with it.
-3. When all have told the reader that they have all of it, showing it is one collective operation
-   (`pcircle.collective`): prepared by all, decided by a record, done by all. So before the record
-   nobody shows it, and once there is one all do who live, or are started again.
-4. The reader tells all ranks that it is over. What is not shown is removed.
+1. The reader sends the plan to all nodes. Each node finishes or removes the remains of an earlier
+   job, and reports whether it can take part.
+2. The stream arrives (`pcircle.tools.fbcast.spread`) and is written below a temporary name. A node
+   that cannot write reports the problem, but continues to forward chunks to the nodes behind it.
+3. When all nodes have reported that they hold the whole stream, showing it is one collective
+   operation (`pcircle.collective`): all nodes prepare, a record holds the decision, and all nodes
+   carry it out. Before the record exists, no node shows anything. Once it exists, every node that
+   is alive, or is started again, shows the files.
+4. The reader ends the job on all ranks. Nodes remove everything that is not shown.
 
-Who loses the reader, or hears nothing of it for long, looks for the record, does what it says, and
-ends. Like the members of collective operations this has no clock, no network and no threads; `work`
-has something done that may take long, in order, and calls back.
+A node that loses the reader, or hears nothing from it for too long, looks up the record, carries
+out its decision, and ends. Like the members of collective operations, a node has no clock, no
+network and no threads. `work` runs calls that may block, in order, and passes on their results.
 """
 
 from __future__ import annotations
@@ -42,48 +42,52 @@ from pcircle.tools.fbcast.spread import Spread, spread_of
 
 READER = 0
 _ALIVE_SHARE = 4
-"""How often a node says that it lives while the reader is patient."""
+"""The number of heartbeats that a node sends per timeout of the reader."""
 _READER_SHARE = 3
-"""For how much longer the others are patient with the reader than it is with them."""
+"""How many of the reader's own timeouts a node waits for a silent reader."""
 
 Then: TypeAlias = Callable[[Any, "BaseException | None"], None]
 Work: TypeAlias = Callable[[Callable[[], Any], Then], None]
 
 
 class Disk(Store, Protocol):
-    """What a node keeps. All but the methods of `Store` may take long; OSError says why not."""
+    """The storage of a node.
+
+    All methods may block, except for the methods of `Store`. They raise OSError with the reason of
+    a failure.
+    """
 
     def join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> Ready:
-        """Look whether a job can be done here, and `recover` what an earlier one has left."""
+        """Check whether a job can run here, after `recover` has settled earlier jobs."""
 
     def pulse(self) -> int:
-        """A number that grows while one of these goes on, however long it takes."""
+        """Return a number that grows while a call makes progress, however long it takes."""
 
     def sign(self) -> bytes:
-        """The signature of each name, one after the other."""
+        """Return the concatenated signatures of all names."""
 
     def begin(self, files: bool) -> None:
-        """A stream comes: of files, or else of the list of them. An earlier one is forgotten."""
+        """Start a stream of files, or of the list of them. Discard an earlier stream."""
 
     def write(self, data: bytes) -> None:
-        """The next bytes of it."""
+        """Write the next bytes of the stream."""
 
     def complete(self) -> bytes:
-        """That was all; the answer to it."""
+        """Finish the stream, and return the answer to it."""
 
     def drop(self) -> None:
-        """Remove what is not shown, and what was replaced."""
+        """Remove entries that are not shown, and entries that were replaced."""
 
 
 def explain(error: BaseException) -> str:
-    """What a person is told of an error."""
+    """Return the text of an error for the user."""
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     return str(error) or type(error).__name__
 
 
 class Node:
-    """One node. `has_ended` says that there is nothing left to do for it, and `code` how it was."""
+    """The state of one node, with its exit code. `has_ended` is set once it has no work left."""
 
     def __init__(
         self,
@@ -110,20 +114,20 @@ class Node:
         self._first = first
         self._early: list[tuple[int, Parts]] = []
         self._problem = ""
-        self._unwritten = 0  # chunks
+        self._unwritten = 0  # delivered chunks
         self._leaving = False
         self.now_s = 0.0
         self._alive_s = inf
-        self._reader_s = 0.0  # when it was heard
-        self._under_way = 0  # calls of the disk
+        self._reader_s = 0.0  # the time of its last message
+        self._under_way = 0  # pending calls of the disk
         self._pulse = 0
-        self._since_s = 0.0  # of the first of them
+        self._since_s = 0.0  # when the disk last made progress
         self._lost: set[int] = set()
 
     # ---- events ----------------------------------------------------------------
 
     def received(self, source: int, message: Message, now_s: float) -> None:
-        """A message has come."""
+        """Handle a message."""
         self.now_s = now_s
         if source == READER:
             self._reader_s = now_s
@@ -142,7 +146,7 @@ class Node:
             self.member.received(source, message, now_s)  # type: ignore[arg-type]
 
     def lost(self, rank: int, now_s: float) -> None:
-        """A rank is dead."""
+        """Handle the death of a rank."""
         self.now_s = now_s
         self._lost.add(rank)
         if rank == READER:
@@ -151,7 +155,7 @@ class Node:
             self.member.lost(rank, now_s)
 
     def tick(self, now_s: float) -> None:
-        """Time has passed."""
+        """Send a heartbeat if it is due, and detect a hanging disk or reader."""
         self.now_s = now_s
         if self.member is not None:
             self.member.tick(now_s)
@@ -169,13 +173,13 @@ class Node:
             self._send(READER, Alive())
             silent_s = 0.0 if self.rank == READER else now_s - self._reader_s
             if silent_s > _READER_SHARE * self.plan.patience_s:
-                self._finish(StoppedEarly.exit_code)  # it is stuck, and answers nobody
+                self._finish(StoppedEarly.exit_code)  # the reader hangs
                 return
             if is_stuck:
                 self._fail(f"no answer from the file system in {self.plan.patience_s:g} s")
 
     def next_s(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has work to do."""
         if self.plan is None or self.member is None:
             return inf
         if self._leaving:
@@ -224,7 +228,7 @@ class Node:
         if parts.attempt == attempt and self.spread is not None:
             self.spread.received(source, parts)
         elif parts.attempt > attempt:
-            self._early.append((source, parts))  # the reader's word is still on its way
+            self._early.append((source, parts))  # the Start message has not arrived yet
 
     def _deliver(self, chunk: Chunk) -> None:
         spread = self.spread
@@ -259,11 +263,11 @@ class Node:
             self._fail(explain(error))
 
     def _staged_as(self, attempt: int) -> Then:
-        def then(said: Any, error: BaseException | None) -> None:
+        def then(answer: Any, error: BaseException | None) -> None:
             if error is not None:
                 self._fail(explain(error), attempt)
             elif not self._problem and self._attempt() == attempt:
-                self._send(READER, Staged(attempt, said=said))
+                self._send(READER, Staged(attempt, said=answer))
 
         return then
 
@@ -271,7 +275,7 @@ class Node:
         return 0 if self.spread is None else self.spread.attempt
 
     def _fail(self, why: str, attempt: int | None = None) -> None:
-        """This node can't go on with a stream, and the reader has to know."""
+        """Report to the reader that this node cannot continue with the stream."""
         if attempt is not None and attempt != self._attempt():
             return
         if not self._problem and not self._leaving:
@@ -279,13 +283,13 @@ class Node:
             self._send(READER, Staged(self._attempt(), why))
             unwritten, self._unwritten = self._unwritten, 0
             if self.spread is not None:
-                for _ in range(unwritten):  # nobody behind this node waits for its disk
+                for _ in range(unwritten):  # nodes behind this one must not wait for its disk
                     self.spread.chunk_written()
 
     # ---- the end ---------------------------------------------------------------
 
     def _finish(self, code: int) -> None:
-        """It is over, or the reader is lost: what is in doubt is settled by the record."""
+        """Leave the job: it is over, or the reader is lost. Records settle open decisions."""
         if self._leaving:
             return
         self._leaving = True
@@ -310,7 +314,7 @@ class Node:
 
         def done(value: Any, error: BaseException | None) -> None:
             self._under_way -= 1
-            self._since_s = self.now_s  # the next one begins
+            self._since_s = self.now_s  # the next call starts
             then(value, error)
 
         self._work_on(call, done)

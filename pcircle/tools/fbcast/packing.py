@@ -1,7 +1,7 @@
-"""Reading files and trees into a stream of chunks: the reader's side, and nobody else opens them.
+"""Reads files and trees into a stream of chunks, on the reader only.
 
-What is found is read once, in the order in which directories are listed. A file that changes while
-it is read, or an entry that can't be read, ends the broadcast: nodes are to have all of it.
+Each entry is read once, in directory order. A file that changes while it is read, or an entry that
+cannot be read, ends the broadcast, since every node must receive the whole tree.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from pcircle.tools.fbcast.signing import DIGEST_BYTES, digest_of, signatures_of
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NOMINAL_BYTES = 128 << 10  # files of /proc/sys are given to one read as a whole
-_HEAD_BYTES = 64  # of a frame of content, at most
-_MIN_PIECE_BYTES = 4 << 10  # of content in the rest of a chunk
+_NOMINAL_BYTES = 128 << 10  # files of /proc/sys must be read in one call
+_HEAD_BYTES = 64  # maximum size of a Data frame
+_MIN_PIECE_BYTES = 4 << 10  # minimum content at the end of a chunk
 
 
 class Operand(NamedTuple):
-    """A SRC: its path, through a link if it is one, and its name on the nodes."""
+    """One SRC: its path, which may be a symbolic link to follow, and its name on the nodes."""
 
     path: bytes
     name: bytes
 
 
 class _Content(NamedTuple):
-    """Content to be read: a range of an open file."""
+    """A range of an open file whose content must be read."""
 
     fd: int
     offset: int
@@ -62,7 +62,7 @@ class _Content(NamedTuple):
 
 
 class Totals:
-    """What a broadcast consists of; `skipped` are special files, by kind."""
+    """The totals of a broadcast. `skipped` counts special files by kind."""
 
     def __init__(self) -> None:
         self.entries = 0
@@ -71,7 +71,7 @@ class Totals:
 
 
 class Reader:
-    """What is read for a broadcast; see `pcircle.tools.fbcast.conductor.Source`."""
+    """The source of a broadcast; it implements `pcircle.tools.fbcast.conductor.Source`."""
 
     def __init__(self, operands: Sequence[Operand]) -> None:
         self.totals = Totals()
@@ -82,16 +82,15 @@ class Reader:
         self._chunk_bytes = model.MAX_CHUNK_BYTES
         self._buffer = aligned(model.MAX_CHUNK_BYTES)
         self._needed: bytes | None = None
-        self._digests = bytearray()  # of listed files, by number
+        self._digests = bytearray()  # of listed files, in the order of their numbers
         self._files_seen = 0
         allow_descriptors()
 
     def begin(self, nodes: int, files: bool, needed: bytes | None) -> Way:
-        """See `Source`."""
         enough = model.crossing_bytes(nodes)
         size_bytes = self._size_up_to(enough)
         way, self._chunk_bytes = model.choose(size_bytes, nodes)
-        if size_bytes > enough:  # and nobody knows by how much
+        if size_bytes > enough:  # the exact size is unknown
             way, self._chunk_bytes = "chain", model.MAX_CHUNK_BYTES
         self._needed = needed
         self._frames = iter(self._walk() if files else self._list())
@@ -99,17 +98,15 @@ class Reader:
         return way
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close the files and directories that are open."""
         close = getattr(self._frames, "close", None)
         if close is not None:
             close()
 
     def sign(self) -> bytes:
-        """See `Source`."""
         return signatures_of([operand.path for operand in self._operands])
 
     def read(self) -> tuple[bytes, bool]:
-        """See `Source`."""
         view = self._buffer[: self._chunk_bytes]
         at = 0
         while at < len(view):
@@ -133,7 +130,7 @@ class Reader:
         return bytes(view[:at]), False
 
     def _read_content(self, content: _Content, view: memoryview, at: int) -> int:
-        """Fill the rest of a chunk from a file; where it is full."""
+        """Fill the chunk from a file, and return the end of the filled part."""
         length = min(content.length, len(view) - at - _HEAD_BYTES)
         head = packed(Data(content.offset, length))
         view[at : at + len(head)] = head
@@ -170,7 +167,7 @@ class Reader:
     def _tree(
         self, path: bytes, name: bytes, links: dict[tuple[int, int], int]
     ) -> Iterator[Frame | _Content]:
-        """A directory with all that is in it, without recursion: trees may be deep."""
+        """Yield a directory with all its descendants, without recursion, as trees may be deep."""
         fd = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
         stack: list[tuple[int, bytes, Iterator[os.DirEntry[str]]]] = []
         try:
@@ -199,8 +196,8 @@ class Reader:
                 except OSError as error:
                     raise _named(below, error) from error
         finally:
-            for each, *_ in stack:
-                os.close(each)
+            for open_fd, *_ in stack:
+                os.close(open_fd)
 
     def _enter(self, fd: int, name: bytes) -> Enter:
         self.totals.entries += 1
@@ -235,10 +232,10 @@ class Reader:
             lists = read_attributes(fd, xattr=False, lists=(ACCESS,))
             copy = _read_to_end(fd) if size_is_nominal(fd, status) else -1
             size = status.st_size if copy < 0 else os.fstat(copy).st_size
-            kept = self._kept(number)
+            known_digest = self._kept(number)
             linked = status.st_nlink > 1
-            yield File(name, about(status, tuple(lists)), size, number, linked, kept)
-            if not kept:
+            yield File(name, about(status, tuple(lists)), size, number, linked, known_digest)
+            if not known_digest:
                 if copy < 0:
                     yield from self._contents(fd, status, path)
                 elif size:
@@ -261,7 +258,7 @@ class Reader:
             raise OSError("it changed while it was read")
 
     def _kept(self, number: int) -> bytes:
-        """The digest of a file whose content no node needs, as it was listed; else nothing."""
+        """Return the digest of a listed file whose content no node needs, or an empty string."""
         needed = self._needed
         listed = self._digests[DIGEST_BYTES * number : DIGEST_BYTES * (number + 1)]
         if needed is None or not listed:
@@ -272,7 +269,7 @@ class Reader:
     # ---- sizes and lists ---------------------------------------------------------
 
     def _list(self) -> Iterator[Frame]:
-        """All files with their digests, in the order of the stream."""
+        """Yield all files with their digests, in the order of the stream."""
         path: list[bytes] = []
         content: list[_Content] = []
         name, size = b"", 0
@@ -290,13 +287,13 @@ class Reader:
                 content.append(frame)
             elif isinstance(frame, End):
                 fd = content[0].fd if content else -1
-                sealed = digest_of(fd, size)
-                self._digests += sealed
-                yield Listed(name, size, sealed)
+                checksum = digest_of(fd, size)
+                self._digests += checksum
+                yield Listed(name, size, checksum)
         yield Close(self.totals.entries)
 
     def _size_up_to(self, enough_bytes: int) -> int:
-        """How many bytes there are, or more than enough."""
+        """Return the total size, or any number above `enough_bytes` if it is larger."""
         size_bytes = 0
         waiting = [operand.path for operand in self._operands]
         first = len(waiting)
@@ -308,12 +305,15 @@ class Reader:
                 if stat.S_ISDIR(status.st_mode):
                     waiting += [entry.path for entry in os.scandir(path)]
             except OSError:
-                continue  # the walk will find it, and say so
+                continue  # the walk will report the error
         return size_bytes
 
 
 def _read_to_end(fd: int) -> int:
-    """The content of a file that claims another size, in memory and open. OSError."""
+    """Copy a file whose size field is not its length into memory, and return the descriptor.
+
+    Raise OSError if that fails.
+    """
     copy = os.memfd_create("content", os.MFD_CLOEXEC)
     try:
         piece = aligned(_NOMINAL_BYTES)
@@ -339,7 +339,7 @@ def _entries(fd: int) -> Iterator[os.DirEntry[str]]:
 
 
 def _named(path: bytes, error: OSError) -> OSError:
-    """The error with the path of what could not be read, which is said once."""
+    """Return the error with the path in its text, unless the text already names one."""
     if error.errno is None:
         text = str(error)
         prefix = show(path)
@@ -348,7 +348,7 @@ def _named(path: bytes, error: OSError) -> OSError:
 
 
 def allow_descriptors() -> None:
-    """As many as the system permits: each level of a tree takes one."""
+    """Raise the limit of open files to the maximum, as each level of a tree needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,15 +1,15 @@
-"""A node's directory: what was sent is staged in it, and shown by renaming.
+"""The directory DST of a node: the stream is staged in it, and renaming shows the result.
 
-All that a job makes is in one directory, `.fbcast-JOB-RANK`, which is locked while the job lives:
+A job keeps all its files in one directory, `.fbcast-JOB-RANK`, which is locked while the job runs:
 
-- `new`: what was sent, under its names,
-- `old`: what it replaces, once that is replaced,
-- `intent`: there from the moment at which this node is ready to show it; what has to be known to
-  do so, or not, when nobody is left who could tell.
+- `new`: the received entries, under their names,
+- `old`: the entries that they replaced,
+- `intent`: exists from the moment at which this node is ready to show the entries. It has all
+  the information needed to show or discard them when no other rank is left.
 
-To show a name is to rename it, or to exchange it with a directory that has its name: at every
-moment the name is that of the old tree or of the new one. Each step can be repeated, as the intent
-knows the new inodes.
+To show a name is to rename it, or to exchange it with an existing directory of the same name. At
+every moment the name refers to the complete old tree or the complete new one. Each step can be
+repeated, since the intent has the new inode numbers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ _RENAME_EXCHANGE = 2  # linux/fs.h
 
 
 class Intent(msgspec.Struct, frozen=True, array_like=True):
-    """What a node is ready to do. `inodes` and `modes` are of the new names; to remove: none."""
+    """The operation that a node is ready to carry out.
+
+    `inodes` and `modes` describe the new entries, and are empty for a removal.
+    """
 
     op: Op
     names: tuple[bytes, ...]
@@ -57,23 +60,21 @@ class Intent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Decisions:
-    """Where decisions are recorded: those of this job, and those of earlier ones."""
+    """The directories in which the decisions of this job and of earlier ones are recorded."""
 
     def __init__(self) -> None:
         self.path = b""
         self.earlier: dict[Op, bytes] = {}
 
     def settle(self, op: Op, commit: bool) -> bool | None:
-        """See `pcircle.collective.Records`."""
         return Directory(self.earlier.get(op, self.path)).settle(op, commit)
 
     def forget(self, op: Op) -> None:
-        """See `pcircle.collective.Records`."""
         Directory(self.earlier.get(op, self.path)).forget(op)
 
 
 class Place:
-    """The directory of one node; see `pcircle.tools.fbcast.node.Disk`."""
+    """The directory DST of one node; it implements `pcircle.tools.fbcast.node.Disk`."""
 
     def __init__(self, host: str, rank: int, decisions: Decisions) -> None:
         self._host = host
@@ -81,10 +82,10 @@ class Place:
         self._decisions = decisions
         self._plan: Plan | None = None
         self._target = b""
-        self._fd = -1  # of the target
-        self._work: dict[bytes, int] = {}  # directories of jobs that are locked, by name
+        self._fd = -1  # descriptor of the target
+        self._work: dict[bytes, int] = {}  # descriptors of locked job directories, by name
         self._own = b""
-        self._ops: dict[Op, bytes] = {}  # intents, by the name of the job's directory
+        self._ops: dict[Op, bytes] = {}  # names of the job directories with intents
         self._finished: set[tuple[bytes, ...]] = set()
         self._stream: Stream | None = None
         self._staged = False
@@ -94,7 +95,6 @@ class Place:
     # ---- beginning -------------------------------------------------------------
 
     def join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> Ready:
-        """See `Disk`."""
         self._plan = plan
         self._decisions.path = plan.records
         text = plan.target.replace(b"{host}", os.fsencode(self._host))
@@ -137,7 +137,7 @@ class Place:
         return ""
 
     def _refused(self, plan: Plan) -> str:
-        """Why names that are there already are not to be replaced."""
+        """Return why existing names must not be replaced, or an empty string."""
         for name, folder in zip(plan.names, plan.folders, strict=True):
             status = self._status(name)
             shown = show(os.path.join(self._target, name))
@@ -157,7 +157,7 @@ class Place:
             return None
 
     def _take_earlier(self) -> bool:
-        """Lock what earlier jobs of this user have left; false if one of them lives."""
+        """Lock the directories of earlier jobs of this user. Return false if one still runs."""
         for text in os.listdir(rewound(self._fd)):
             name = os.fsencode(text)
             if re.fullmatch(_JOB, name) is None:
@@ -191,7 +191,7 @@ class Place:
         return True
 
     def _clear(self) -> None:
-        """Remove what is not in doubt."""
+        """Remove the directories of jobs that are not in doubt."""
         for name in set(self._work) - set(self._ops.values()):
             _remove(name, self._fd, self._beat)
             os.close(self._work.pop(name))
@@ -199,15 +199,13 @@ class Place:
     # ---- the stream ------------------------------------------------------------
 
     def sign(self) -> bytes:
-        """See `Disk`."""
         names = require(self._plan).names
         if not all(map(self._status, names)):
-            return b""  # which no source has
+            return b""  # differs from the signature of any source
         paths = [os.path.join(self._target, name) for name in names]
         return signatures_of(paths, self._beat)
 
     def begin(self, files: bool) -> None:
-        """See `Disk`."""
         self._stop()
         self._staged = False
         if not self._own:
@@ -225,25 +223,23 @@ class Place:
             os.close(fd)
 
     def write(self, data: bytes) -> None:
-        """See `Disk`."""
         if self._stream is None:
             raise OSError("this node could not begin")
         self._stream.write(data)
 
     def complete(self) -> bytes:
-        """See `Disk`."""
         stream = require(self._stream)
-        said = stream.complete()
+        answer = stream.complete()
         if isinstance(stream, Tree):
             self._staged = True
             self._sync(whole=require(self._plan).sync)
         self._stop()
-        return said
+        return answer
 
     def _sync(self, *, whole: bool) -> None:
-        """Bring names to disk, or `whole` files, which takes as long as it takes.
+        """Flush the staged names to disk, or with `whole` the entire file system.
 
-        What is synced later, in the midst of the vote, then has little left to write.
+        This may take long. It leaves little to write for the syncs during the collective operation.
         """
         self._syncing = True
         try:
@@ -257,7 +253,6 @@ class Place:
         self._beats += 1
 
     def pulse(self) -> int:
-        """See `Disk`."""
         self._beats += self._syncing
         return self._beats
 
@@ -267,7 +262,6 @@ class Place:
             self._stream = None
 
     def drop(self) -> None:
-        """See `Disk`."""
         self._stop()
         if self._fd < 0:
             return
@@ -280,15 +274,15 @@ class Place:
             for fd in opened:
                 os.close(fd)
 
-    # ---- the store of a collective operation --------------------------------------
+    # ---- the store of the collective operation ------------------------------------
 
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
         """Write the intent."""
         plan = require(self._plan)
         if what != plan.job.encode() or not self._own:
             raise Refused("this node knows of another job")
-        for other in [each for each, job in self._ops.items() if job == self._own]:
-            self.undo(other)  # the reader asks anew only if nothing came of it
+        for stale in [candidate for candidate, job in self._ops.items() if job == self._own]:
+            self.undo(stale)  # the reader repeats a request only if the last one failed
         inodes: list[int] = []
         modes: list[int] = []
         work = self._work[self._own]
@@ -314,11 +308,11 @@ class Place:
         return b""
 
     def look(self, what: bytes) -> bytes:
-        """Nobody asks."""
+        """Refuse every query, since a broadcast has none."""
         raise Refused("there is nothing to be asked")
 
     def commit(self, op: Op) -> None:
-        """Show the new names, or take those away that are to be removed."""
+        """Show the new names, or move away the names to remove."""
         job = self._ops.get(op)
         if job is None:
             return
@@ -340,7 +334,7 @@ class Place:
         if status is None or status.st_ino != intent.inodes[number]:
             new = os.path.join(b"new", name)
             if stat.S_ISDIR(mode):
-                # A directory that its owner may not write to can't be moved either.
+                # A directory can only be moved if its owner may write to it.
                 os.chmod(new, 0o700, dir_fd=work)
             self._rename(new, name, status, stat.S_ISDIR(mode), number, work)
         if stat.S_ISDIR(mode):
@@ -366,13 +360,13 @@ class Place:
         os.rename(new, name, src_dir_fd=work, dst_dir_fd=self._fd)
 
     def undo(self, op: Op) -> None:
-        """Forget the intent. What was sent stays until the job is over."""
+        """Remove the intent. The staged entries remain until the job is over."""
         job = self._ops.get(op)
         if job is not None:
             self._forget(op, job)
 
     def in_doubt(self) -> Iterable[Op]:
-        """The intents that are left."""
+        """Return the operations whose intents still exist."""
         return list(self._ops)
 
     def _forget(self, op: Op, job: bytes) -> None:
@@ -390,7 +384,10 @@ class Place:
 
 
 def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:
-    """Remove a tree, however deep, through no link; its owner may be forbidden to enter it."""
+    """Remove a tree of any depth without following links.
+
+    Directories that their owner may not enter are made accessible first.
+    """
     if _unlinked(name, holder):
         return
     stack = [_opened(name, holder)]
@@ -411,17 +408,17 @@ def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:
 
 
 def _opened(name: bytes, holder: int) -> tuple[int, bytes, list[bytes]]:
-    """A directory that is to be removed, and the names in it."""
+    """Open a directory that will be removed, and return its descriptor, name and entries."""
     try:
         fd = os.open(name, _DIRECTORY, dir_fd=holder)
     except PermissionError:
         os.chmod(name, 0o700, dir_fd=holder)
         fd = os.open(name, _DIRECTORY, dir_fd=holder)
-    return fd, name, [os.fsencode(each) for each in os.listdir(fd)]
+    return fd, name, [os.fsencode(entry) for entry in os.listdir(fd)]
 
 
 def _unlinked(name: bytes, holder: int) -> bool:
-    """Remove what is no directory; false if it is one."""
+    """Remove an entry that is not a directory. Return false if it is a directory."""
     try:
         os.unlink(name, dir_fd=holder)
     except FileNotFoundError:
@@ -437,7 +434,10 @@ def _unlinked(name: bytes, holder: int) -> bool:
 
 
 def _exchange(one: bytes, one_fd: int, other: bytes, other_fd: int) -> None:
-    """Two entries change their names, at once. OSError, ENOSYS if the system has no such call."""
+    """Exchange two names atomically.
+
+    Raise OSError if that fails, with ENOSYS if the system lacks the call.
+    """
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
@@ -449,7 +449,7 @@ def _exchange(one: bytes, one_fd: int, other: bytes, other_fd: int) -> None:
 
 
 def _sync_file_system(fd: int) -> None:
-    """All of a file system to disk; where that can't be said of one, of all of them."""
+    """Flush a file system to disk, or all of them where syncfs is missing."""
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""What fbcast tells of a broadcast: in a line, of each bad node, and as JSON."""
+"""The report of a broadcast: a summary line, a line for each bad node, and JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SIGNALLED = (130, 143)
 
 
 class BadNode(msgspec.Struct, frozen=True):
-    """A node that failed, or differs."""
+    """A node that failed, or that differs from the source."""
 
     rank: int
     host: str
@@ -31,7 +31,7 @@ class BadNode(msgspec.Struct, frozen=True):
 
 
 class Told(Document, frozen=True):
-    """The result as JSON. `shown` is null where that is in doubt."""
+    """The JSON document. `shown` is null if the outcome is in doubt."""
 
     action: str
     shown: bool | None
@@ -47,7 +47,7 @@ class Told(Document, frozen=True):
 
 
 class Report:
-    """Tells the user how a broadcast went."""
+    """Prints the outcome of a broadcast."""
 
     def __init__(
         self, *, quiet: bool, verbose: bool, json: str | None, words: Sequence[str]
@@ -59,24 +59,24 @@ class Report:
         self._results = Results("fbcast", json, self._out.line)
 
     def refuse(self, why: str) -> None:
-        """Say why nothing was begun."""
+        """Print why the job was refused."""
         self._say(why)
 
     def status(self, verb: str, totals: Totals, elapsed_s: float) -> None:
-        """Say how far it is."""
+        """Print the progress."""
         entries, took = plural(totals.entries, "entry", "entries"), format_duration(elapsed_s)
         self._say(f"{verb}: {entries}, {format_size(totals.bytes)} read after {took}")
 
     def tell(
         self, verb: str, target: bytes, conductor: Conductor, totals: Totals, elapsed_s: float
     ) -> int:
-        """Say it; the exit code."""
+        """Print the outcome, write the JSON document, and return the exit code."""
         bad = tuple(
             BadNode(rank, self._host(conductor, rank), why)
             for rank, why in sorted(conductor.bad.items())
         )
-        for each in bad:
-            self._say(f"node {each.host}: {each.why}")
+        for node in bad:
+            self._say(f"node {node.host}: {node.why}")
         if conductor.reason:
             self._say(conductor.reason)
         if not self._quiet:
@@ -145,7 +145,7 @@ _DONE = {"copy": "done", "remove": "removed", "check": "as the source"}
 
 
 def state_directory() -> bytes:
-    """Where decisions are recorded, unless the user says where."""
+    """Return the default directory for the records of decisions."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(
         os.path.expanduser("~"), ".local", "state"
     )

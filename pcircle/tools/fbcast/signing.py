@@ -1,7 +1,7 @@
-"""Digests of what is on a node, to be compared with the source's: of names, and of single files.
+"""Signatures of trees and digests of single files, for comparison of a node with the source.
 
-The signature is the one that `fsum` prints (`docs/signature.rst`), made by one process that goes
-through a tree of its own node.
+The signature is the one that `fsum` prints (`docs/signature.rst`). Here a single process computes
+it by walking a tree on its own node.
 """
 
 from __future__ import annotations
@@ -25,24 +25,28 @@ Beat: TypeAlias = Callable[[], None]
 
 
 def digest(data: bytes) -> bytes:
-    """Of bytes that travel: it finds accidents, as fast as memory is."""
+    """Return the digest of a chunk, which detects accidental damage at the speed of memory."""
     return get_algorithm(DEFAULT).digest(data)
 
 
 def _no_beat() -> None:
-    """Nobody asks whether it goes on."""
+    """Ignore progress."""
 
 
 def signatures_of(paths: Sequence[bytes], beat: Beat = _no_beat) -> bytes:
-    """The signatures of files or trees, one after the other. OSError names what can't be read.
+    """Return the concatenated signatures of files or trees.
 
-    `beat` is called while it goes on.
+    `beat` is called as the work progresses. Raise an OSError that names the entry which cannot be
+    read.
     """
     return b"".join(signature_of(path, beat) for path in paths)
 
 
 def signature_of(path: bytes, beat: Beat = _no_beat) -> bytes:
-    """The signature of a file or tree; a link as path is followed. OSError."""
+    """Return the signature of a file or tree, following `path` if it is a symbolic link.
+
+    Raise an OSError that names the entry which cannot be read.
+    """
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
@@ -55,20 +59,21 @@ def signature_of(path: bytes, beat: Beat = _no_beat) -> bytes:
 
 
 def digest_of(fd: int, size: int, beat: Beat = _no_beat) -> bytes:
-    """The digest of an open file's content, as it is read now; of one that is all hole none is.
+    """Return the digest of an open file's current content.
 
-    `size` is that of a hole alone: a file of /proc or /sys has another one than it claims.
+    `size` is used only if `fd` is -1, for a file without any data. The length of an open file is
+    measured, since files of /proc and /sys have a wrong size field.
     """
-    made = get_algorithm(DEFAULT)
-    hasher = BlockHasher(made)
+    algorithm = get_algorithm(DEFAULT)
+    hasher = BlockHasher(algorithm)
     hasher.begin(0)
     if fd >= 0:
         size = _read(fd, hasher.add, beat)
-    return file_digest(made, size, hasher.end(size))
+    return file_digest(algorithm, size, hasher.end(size))
 
 
 def _read(fd: int, add: Callable[[int, memoryview], None], beat: Beat) -> int:
-    """Read all of an open file; how many bytes it had."""
+    """Read an open file to its end, and return its length in bytes."""
     piece = aligned(_READ_BYTES)
     at = 0
     while count := os.preadv(fd, [piece], at):
@@ -81,12 +86,12 @@ def _read(fd: int, add: Callable[[int, memoryview], None], beat: Beat) -> int:
 def _leaf(
     holder: int | None, name: bytes, status: os.stat_result, beat: Beat
 ) -> tuple[bytes, bytes]:
-    """Kind and digest of what is no directory."""
-    made = get_algorithm(DEFAULT)
+    """Return the kind and digest of an entry that is not a directory."""
+    algorithm = get_algorithm(DEFAULT)
     if stat.S_ISLNK(status.st_mode):
-        return b"l", link_digest(made, os.readlink(name, dir_fd=holder))
+        return b"l", link_digest(algorithm, os.readlink(name, dir_fd=holder))
     if not stat.S_ISREG(status.st_mode):
-        return b"", node_digest(made, status.st_mode, status.st_rdev)
+        return b"", node_digest(algorithm, status.st_mode, status.st_rdev)
     fd = os.open(name, _FILE if holder is not None else _FILE & ~os.O_NOFOLLOW, dir_fd=holder)
     try:
         return b"f", digest_of(fd, os.fstat(fd).st_size, beat)
@@ -95,20 +100,23 @@ def _leaf(
 
 
 def _tree(path: bytes, beat: Beat) -> bytes:
-    """The digest of a directory. Special files are left out, as they are when it is sent."""
-    shelf = RunStore(get_algorithm(DEFAULT))
+    """Return the digest of a directory.
+
+    Special files are left out, as they are in a broadcast.
+    """
+    store = RunStore(get_algorithm(DEFAULT))
     top = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
     stack: list[tuple[int, bytes, list[bytes], Runs]] = [(top, b"", _names(top), Runs())]
     try:
         while True:
             fd, name, names, runs = stack[-1]
             if not names:
-                sealed = shelf.digest(runs)[0]
+                checksum = store.digest(runs)[0]
                 os.close(fd)
                 stack.pop()
                 if not stack:
-                    return sealed
-                entry = pack_entry(name, b"d", sealed)
+                    return checksum
+                entry = pack_entry(name, b"d", checksum)
             else:
                 name = names.pop()
                 status = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -117,14 +125,14 @@ def _tree(path: bytes, beat: Beat) -> bytes:
                     stack.append((inner, name, _names(inner), Runs()))
                     continue
                 beat()
-                kind, sealed = _leaf(fd, name, status, beat)
+                kind, checksum = _leaf(fd, name, status, beat)
                 if not kind:
                     continue
-                entry = pack_entry(name, kind, sealed)
-            holder, its_name, left, runs = stack[-1]
-            stack[-1] = holder, its_name, left, shelf.add(runs, Runs((entry,)))
+                entry = pack_entry(name, kind, checksum)
+            holder, holder_name, left, runs = stack[-1]
+            stack[-1] = holder, holder_name, left, store.add(runs, Runs((entry,)))
     finally:
-        shelf.close()
+        store.close()
         for fd, *_ in stack:
             os.close(fd)
 

@@ -1,8 +1,8 @@
-"""One node's part in spreading a stream over all: chunks in, chunks out, without network and files.
+"""Spreads a stream over all nodes: the forwarding of chunks on one node, without network or files.
 
-A node hands each chunk on, and has it written. `chunk_written` comes when it is; then, and when it
-has been sent on, the one that it came from is told, who may send another. So what a node holds is
-bounded, whoever is slow.
+A node forwards each chunk and delivers it to be written. After `chunk_written`, and once the chunk
+has been forwarded, the node sends an acknowledgement back, which allows the sender to send the next
+chunk. So a node holds a bounded number of chunks, no matter which node is slow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pcircle.collective.halving import shares
 from pcircle.tools.fbcast.messages import Chunk, Parts, Start, Took
 
 WINDOW = 8
-"""Chunks that are under way to the next node of a chain."""
+"""The maximum number of unacknowledged chunks between two nodes of a chain."""
 _PANELS = 2
 
 Send: TypeAlias = Callable[[int, Parts | Took], None]
@@ -24,7 +24,7 @@ Deliver: TypeAlias = Callable[[Chunk], None]
 
 
 class Spread(ABC):
-    """A node's part. `deliver` is given each chunk once, in order."""
+    """The forwarding on one node. It calls `deliver` once for each chunk, in order."""
 
     def __init__(self, start: Start, rank: int, send: Send, deliver: Deliver) -> None:
         self.attempt = start.attempt
@@ -34,47 +34,50 @@ class Spread(ABC):
         self._send = send
         self._deliver = deliver
         self._offered = 0
-        self._written = 0  # chunks
+        self._written = 0  # number of chunks
 
     @abstractmethod
     def has_room(self) -> bool:
-        """At the reader: whether the next chunk may be offered."""
+        """Return whether the reader may offer the next chunk."""
 
     @abstractmethod
     def offer(self, chunk: Chunk) -> None:
-        """At the reader: the next chunk."""
+        """Send the next chunk, on the reader."""
 
     @abstractmethod
     def received(self, source: int, parts: Parts) -> None:
-        """Chunks have come."""
+        """Handle received chunks."""
 
     @abstractmethod
     def took(self, source: int, below: int) -> None:
-        """Another node has told that it took what came before a number."""
+        """Handle the acknowledgement of all chunks, or panels, below a number."""
 
     def chunk_written(self) -> None:
-        """The next chunk is written here, or will never be: this node only hands on."""
+        """Note that the next chunk is written.
+
+        A node that has failed calls this as well, since it only forwards.
+        """
         self._written += 1
         self._tell()
 
     @abstractmethod
     def _tell(self) -> None:
-        """Tell whom it concerns how far this node is."""
+        """Acknowledge the progress of this node."""
 
-    def _part(self, place: int, chunks: Sequence[Chunk], rest: tuple[int, ...] = ()) -> None:
+    def _part(self, place: int, chunks: Sequence[Chunk], onward: tuple[int, ...] = ()) -> None:
         self.sent_chunks += len(chunks)
-        self._send(self._route[place], Parts(self.attempt, tuple(chunks), rest))
+        self._send(self._route[place], Parts(self.attempt, tuple(chunks), onward))
 
 
 class Chain(Spread):
-    """From each node to the next, several chunks at a time."""
+    """Forwards from each node to the next, with several chunks in flight."""
 
     def __init__(self, start: Start, rank: int, send: Send, deliver: Deliver) -> None:
         super().__init__(start, rank, send, deliver)
         self._is_end = self._place == len(self._route) - 1
         self._queue: deque[Chunk] = deque()
-        self._passed = 0  # chunks that were sent on
-        self._taken = 0  # of these, by the next node
+        self._passed = 0  # number of forwarded chunks
+        self._taken = 0  # acknowledged by the next node
         self._told = 0
 
     def has_room(self) -> bool:
@@ -112,20 +115,20 @@ class Chain(Spread):
 
 
 class Exchange(Spread):
-    """Scattered by recursive halving, then gathered by all as Bruck et al. do; panel by panel.
+    """Scatters by recursive halving, then gathers as in Bruck et al., panel by panel.
 
-    A panel has a chunk for each place of the route. In step k of the gathering a node sends what
-    it has, the chunks of 2**k places from its own on, to the one 2**k places before it; the reader
-    has all, and is sent nothing.
+    A panel has one chunk for each place of the route. In step k of the gathering, a node sends the
+    chunks of 2**k places, starting with its own, to the node 2**k places before it. The reader has
+    all chunks, so it receives none.
     """
 
     def __init__(self, start: Start, rank: int, send: Send, deliver: Deliver) -> None:
         super().__init__(start, rank, send, deliver)
         self._nodes = len(self._route)
-        self._held: dict[int, dict[int, Chunk]] = {}  # by panel, by place
-        self._step: dict[int, int] = {}  # the next of each panel
-        self._next = 0  # the number of the chunk to deliver
-        self._taken = dict.fromkeys(self._route[1:], 0)  # panels, at the reader
+        self._held: dict[int, dict[int, Chunk]] = {}  # by panel and place
+        self._step: dict[int, int] = {}  # the next step of each panel
+        self._next = 0  # number of the next chunk to deliver
+        self._taken = dict.fromkeys(self._route[1:], 0)  # acknowledged panels by rank
 
     def has_room(self) -> bool:
         taken = min(self._taken.values(), default=self._offered // self._nodes)
@@ -137,18 +140,18 @@ class Exchange(Spread):
         panel, place = divmod(chunk.number, self._nodes)
         held = self._held.setdefault(panel, {})
         held[place] = chunk
-        if chunk.last:  # a whole panel is exchanged, if of nothing
-            for more in range(place + 1, self._nodes):
-                held[more] = Chunk(panel * self._nodes + more, b"", b"")
+        if chunk.last:  # empty chunks complete the last panel
+            for empty in range(place + 1, self._nodes):
+                held[empty] = Chunk(panel * self._nodes + empty, b"", b"")
         if len(held) == self._nodes:
-            for first, rest in shares(range(1, self._nodes)):
-                self._part(first, [held[each] for each in (first, *rest)], rest)
+            for first, onward in shares(range(1, self._nodes)):
+                self._part(first, [held[target] for target in (first, *onward)], onward)
             self._gather(panel)
 
     def received(self, source: int, parts: Parts) -> None:
         by_place = {chunk.number % self._nodes: chunk for chunk in parts.chunks}
-        for first, rest in shares(parts.rest):
-            self._part(first, [by_place[each] for each in (first, *rest)], rest)
+        for first, onward in shares(parts.rest):
+            self._part(first, [by_place[target] for target in (first, *onward)], onward)
         if parts.rest:
             by_place = {self._place: by_place[self._place]}
         for place, chunk in by_place.items():
@@ -163,12 +166,12 @@ class Exchange(Spread):
             self._taken[source] = max(self._taken[source], below)
 
     def _gather(self, panel: int) -> None:
-        """Send what can be sent of a panel, and deliver what is next."""
+        """Send the available chunks of a panel, and deliver the next chunks in order."""
         held = self._held.get(panel, {})
         step = self._step.get(panel, 0)
         while (1 << step) < self._nodes:
             count = min(1 << step, self._nodes - (1 << step))
-            places = [(self._place + each) % self._nodes for each in range(count)]
+            places = [(self._place + distance) % self._nodes for distance in range(count)]
             if not all(place in held for place in places):
                 break
             to = (self._place - (1 << step)) % self._nodes
@@ -202,6 +205,6 @@ class Exchange(Spread):
 
 
 def spread_of(start: Start, rank: int, send: Send, deliver: Deliver) -> Spread:
-    """A node's part in the way that was chosen."""
+    """Return the forwarding of a node for the chosen algorithm."""
     kind = Chain if start.way == "chain" else Exchange
     return kind(start, rank, send, deliver)

@@ -1,7 +1,7 @@
-"""Writing a stream's files on a node, below a directory that nobody else sees.
+"""Writes the files of a stream on a node, below a directory that only their owner can enter.
 
-Bytes come in pieces of any length. An entry gets its attributes when all of it is there, a
-directory when all that is in it is; until then it is open to its owner alone.
+Bytes arrive in pieces of any length. A file receives its attributes once its content is complete,
+and a directory once all its entries are complete. Until then only the owner can open them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COPY_BYTES = 1 << 30
 
 
 class Damaged(OSError):
-    """The stream is not what a reader sends."""
+    """The stream is not one that a reader sends."""
 
 
 class _Entered(NamedTuple):
@@ -53,15 +53,15 @@ class _Entered(NamedTuple):
 
 
 class Stream(ABC):
-    """Bytes come in, frames go out to `frame`, and content to `content`."""
+    """A decoder of the stream: it calls `frame` for each frame and `content` for file content."""
 
     def __init__(self) -> None:
         self.is_complete = False
         self._rest = b""
-        self._missing = 0  # of content
+        self._missing = 0  # content bytes of the current Data frame
 
     def write(self, data: bytes) -> None:
-        """The next bytes."""
+        """Decode the next bytes."""
         view = memoryview(data)
         while view:
             if self._missing:
@@ -73,7 +73,7 @@ class Stream(ABC):
             view = self._head(view)
 
     def _head(self, view: memoryview) -> memoryview:
-        """A frame's head out of what is there, or kept until more is; what is left."""
+        """Decode a frame, or store its beginning, and return the remaining bytes."""
         have = len(self._rest)
         if have < LENGTH.size:
             take = LENGTH.size - have
@@ -95,24 +95,27 @@ class Stream(ABC):
 
     @abstractmethod
     def frame(self, frame: Frame) -> None:
-        """A frame has come."""
+        """Handle a frame."""
 
     @abstractmethod
     def content(self, data: memoryview) -> None:
-        """Content of the file that is open."""
+        """Handle content of the open file."""
 
     def complete(self) -> bytes:
-        """That was all of it; the answer. OSError if it was not."""
+        """Return the answer to the stream. Raise OSError if the stream ended early."""
         if not self.is_complete or self._rest or self._missing:
             raise Damaged("the stream ended early")
         return b""
 
-    def close(self) -> None:  # noqa: B027 (the list of files to compare has nothing open)
-        """Let go of what is open."""
+    def close(self) -> None:  # noqa: B027 (a Comparison has nothing open)
+        """Close everything that is open."""
 
 
 class Tree(Stream):
-    """Writes entries into an open directory. `old_fd` is where files that are kept are now."""
+    """Writes entries into an open directory.
+
+    `old_fd` is the directory with the present versions of files that are kept.
+    """
 
     def __init__(self, root_fd: int, old_fd: int, beat: Beat) -> None:
         super().__init__()
@@ -123,10 +126,9 @@ class Tree(Stream):
         self._file: File | None = None
         self._fd = -1
         self._at = 0
-        self._linked: dict[int, bytes] = {}  # paths of files with more names, by their numbers
+        self._linked: dict[int, bytes] = {}  # paths of hard-linked files, by number
 
     def frame(self, frame: Frame) -> None:
-        """See `Stream`."""
         top = self._stack[-1].fd
         if isinstance(frame, File):
             self._begin(frame)
@@ -150,29 +152,26 @@ class Tree(Stream):
             self._link(frame)
 
     def content(self, data: memoryview) -> None:
-        """See `Stream`."""
         write_at(self._fd, data, self._at)
         self._at += len(data)
 
     def complete(self) -> bytes:
-        """See `Stream`."""
-        said = super().complete()
+        answer = super().complete()
         if len(self._stack) != 1 or self._fd >= 0:
             raise Damaged("the stream ended early")
-        return said
+        return answer
 
     def close(self) -> None:
-        """See `Stream`."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            close_open(fd)  # of a file that is not complete
+            close_open(fd)  # the file is incomplete
         while self._stack:
             os.close(self._stack.pop().fd)
 
     # ---- entries ---------------------------------------------------------------
 
     def _path(self, name: bytes) -> bytes:
-        return b"/".join([*(each.name for each in self._stack[1:]), name])
+        return b"/".join([*(directory.name for directory in self._stack[1:]), name])
 
     def _begin(self, frame: File) -> None:
         self.entries += 1
@@ -187,9 +186,10 @@ class Tree(Stream):
             os.ftruncate(self._fd, frame.size)
 
     def _copy_old(self, frame: File) -> None:
-        """The content that this node has had: the old file stays as it is until all are shown.
+        """Copy the content that this node already has, and verify its digest.
 
-        It may have been changed since it was compared; and the source's list, its order with it.
+        The old file remains unchanged until the new one is shown. The file may have changed since
+        the comparison, and so may the list of the source, and with it the numbers of files.
         """
         path = self._path(frame.name)
         at = 0
@@ -239,16 +239,17 @@ class Tree(Stream):
     def _settle_link(self, frame: Link, top: int) -> None:
         fd = os.open(frame.name, _NAME, dir_fd=top)
         try:
-            # The kernel has no other way from the descriptor of a link to its times.
+            # The kernel sets the times of a link by path only.
             settle_link(b"/proc/self/fd/%d" % fd, frame.about.status(), KEEP)
         finally:
             os.close(fd)
 
 
 class Comparison(Stream):
-    """Compares the list of the source's files with those of a directory.
+    """Compares the list of the source's files with the files of a directory.
 
-    The answer has a bit for each file, by its number, which is set if its content is needed.
+    The answer is a bit map, indexed by the number of the file. A bit is set if this node needs the
+    content.
     """
 
     def __init__(self, old_fd: int, beat: Beat) -> None:
@@ -259,7 +260,6 @@ class Comparison(Stream):
         self._number = 0
 
     def frame(self, frame: Frame) -> None:
-        """See `Stream`."""
         if not isinstance(frame, Listed):
             return
         if self._number % 8 == 0:
@@ -269,10 +269,9 @@ class Comparison(Stream):
         self._number += 1
 
     def content(self, data: memoryview) -> None:
-        """See `Stream`. There is none."""
+        """Ignore content, which the list does not have."""
 
     def complete(self) -> bytes:
-        """See `Stream`."""
         super().complete()
         return bytes(self._bits)
 
@@ -293,14 +292,14 @@ class Comparison(Stream):
 
 
 def _component(name: bytes) -> bytes:
-    """A name, which leads nowhere else."""
+    """Return the name if it is a single path component. Raise Damaged otherwise."""
     if not name or name in (b".", b"..") or b"/" in name:
         raise Damaged("a name in the stream is none")
     return name
 
 
 def _open_below(fd: int, path: bytes) -> int:
-    """Open a file below an open directory to read it, through no link."""
+    """Open a file below an open directory for reading, without following links."""
     holder, _, name = path.rpartition(b"/")
     inner = open_below(fd, holder)
     try:

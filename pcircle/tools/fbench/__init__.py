@@ -1,1 +1,1 @@
-"""fbench: measures a file system through the asynchronous layer, after Snyder 2013, ch. 5."""
+"""fbench: benchmark a file system through the asynchronous layer, after Snyder 2013, chapter 5."""

@@ -1,4 +1,4 @@
-"""The command `fbench`, and `python -m pcircle.tools.fbench`: see `pcircle.cli.startup`."""
+"""The command `fbench`, also available as `python -m pcircle.tools.fbench`."""
 
 from __future__ import annotations
 

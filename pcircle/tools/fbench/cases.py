@@ -1,15 +1,15 @@
-"""The cases, on one client: each makes its files, measures, and removes them.
+"""The benchmark cases on one client. Each case creates its files, measures, and removes them.
 
-After Snyder 2013, chapter 5. *random* is case 1: many threads read and write
-random blocks. *stream* is case 2: sequential, everything submitted at once.
-*overlap* is case 3: what is lost of the throughput when each block is computed
-on, and the computation fits in the time of the I/O. *metadata* is the table of
-operations on names. *blocking* is how long a submission keeps its caller, by
-the size of the block. *continuation* is the throughput by what follows a block.
+The cases follow Snyder 2013, chapter 5. *random* (case 1) reads and writes random blocks with many
+threads. *stream* (case 2) accesses blocks sequentially and submits all of them at once. *overlap*
+(case 3) measures the throughput lost to a computation on each block that is shorter than its I/O.
+*metadata* measures operations on names. *blocking* measures how long a submission blocks its
+caller, by block size. *continuation* measures the throughput by the cost of the computation that
+follows each block.
 
-What is written is flushed within the time that is measured. Before it
-is read the client asks the kernel to forget it; file systems that keep caches
-of their own should be given more than these hold.
+The measured time of a write includes the flush to disk. Before a read, the client evicts the file
+from the cache of the kernel. For file systems with their own caches, the files should be larger
+than these caches.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _SUBMITTED = 32
 _ROUNDS = 3
 _COSTS_US = (0, 20, 100, 500, 2000)
 _NAMES = 512
-_LOOKED_AT = 16  # calls between two looks whether the job is stopping
+_LOOKED_AT = 16  # calls per check for a stop of the job
 _LOOK_S = 0.1
-_CALIBRATIONS = 10  # the fastest counts: others may have had the processor meanwhile
-_FITS = 0.8  # of the time that I/O takes, what the computation of case 3 does
+_CALIBRATIONS = 10  # the fastest counts: other processes may delay the rest
+_FITS = 0.8  # duration of the computation in case 3, as a fraction of the I/O
 
 Case: TypeAlias = Callable[[], Iterator[Figure]]
 T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """The job is stopping: what a case measures is wanted no more."""
+    """Raised within a case when the job stops, as its figures are no longer needed."""
 
 
 class Client:
-    """One client and its own directory."""
+    """A client with its own directory."""
 
     def __init__(self, plan: Plan, number: int) -> None:
         self._plan = plan
@@ -61,7 +61,10 @@ class Client:
         self._stopping: Callable[[], bool] = bool
 
     def measure(self, case: str, stopping: Callable[[], bool]) -> list[Figure]:
-        """The figures of a case. OSError; Stopped if `stopping` says so meanwhile."""
+        """Return the figures of a case.
+
+        Raise OSError if the case fails, and Stopped once `stopping` returns true.
+        """
         self._stopping = stopping
         os.makedirs(self._place, exist_ok=True)
         tidies = True
@@ -74,7 +77,7 @@ class Client:
                 self._tidy()
 
     def _is_continued(self, case: str) -> bool:
-        """Whether the case that comes next needs the files of this one."""
+        """Return whether the next case needs the files of this one."""
         return False
 
     def _cases(self) -> dict[str, Case]:
@@ -98,7 +101,7 @@ class Client:
 
     def _stream(self) -> Iterator[Figure]:
         blocks = self._all_blocks()
-        # In a row in each file; the files in turn, as kernels let one writer into a file.
+        # Sequential in each file, alternating between files: kernels allow one writer per file.
         blocks.sort(key=lambda block: block[::-1])
         yield from self._both_ways("stream", lambda: blocks)
 
@@ -127,12 +130,12 @@ class Client:
         size = self._plan.block_bytes
         if what == "write":
             return ops.pwrite(fd, self._data, block * size)
-        # All threads read into the same memory: nobody looks at it, and it stays in the cache.
+        # All threads read into the same memory: its content is not used, and it stays in the cache.
         return ops.readv(fd, [self._scratch], block * size)
 
     @contextmanager
     def _opened(self, what: str) -> Iterator[list[int]]:
-        """The client's files, to be written, or to be read and out of the cache."""
+        """Open the client's files, empty for writing, or full and uncached for reading."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         names = [b"file-%d" % number for number in range(self._plan.files)]
         fds: list[int] = []
@@ -159,7 +162,10 @@ class Client:
                 write_at(fd, self._data, block * plan.block_bytes)
 
     def _carry_out(self, backend: str, calls: Sequence[Operation[Any]]) -> tuple[int, list[Any]]:
-        """All of them; with how many at once in the end, 0 without, and their values. OSError."""
+        """Run all operations, and return the final number of threads and the results.
+
+        The number is 0 for the blocking backend. Raise OSError if an operation fails.
+        """
         if backend == "blocking":
             return 0, self._in_turn(calls)
         futures: list[Future[Any]] = []
@@ -192,13 +198,16 @@ class Client:
             raise Stopped
 
     def _unless_stopped(self, calls: Sequence[T]) -> Iterator[T]:
-        """All of them; Stopped, which is looked at seldom enough to cost nothing."""
+        """Yield all calls. Raise Stopped when the job stops.
+
+        The job is checked only once per batch of calls, so that the check costs nothing.
+        """
         for at in range(0, len(calls), _LOOKED_AT):
             self._go_on()
             yield from calls[at : at + _LOOKED_AT]
 
     def _wait(self, future: Future[Any]) -> None:
-        """Until it has ended, well or not."""
+        """Wait until the operation has ended, with or without an error."""
         while not future.done:
             self._go_on()
             with suppress(TimeoutError):
@@ -207,7 +216,7 @@ class Client:
     # ---- overlap ---------------------------------------------------------------
 
     def _overlap(self) -> Iterator[Figure]:
-        """Reads, each of whose blocks is hashed: the hash is sized to take most of their time."""
+        """Measure reads with a hash of each block that takes most of the time of its read."""
         blocks = self._all_blocks()
         alone, lost = [], []
         for _ in range(_ROUNDS):
@@ -222,7 +231,10 @@ class Client:
     def _read_and_compute(
         self, blocks: Sequence[tuple[int, int]], compute: Callable[[], None] | None
     ) -> float:
-        """Seconds until the last block was read; computations may go on."""
+        """Return the time until the last block was read.
+
+        Computations may still be running.
+        """
         with self._opened("read") as fds, Files(self._plan.threads) as io:
             begun_s = time.perf_counter()
             reads = self._unless_stopped(blocks)
@@ -245,7 +257,7 @@ class Client:
     # ---- submissions -----------------------------------------------------------
 
     def _blocking(self) -> Iterator[Figure]:
-        """How long the caller is kept, in the middle of some submissions in a row."""
+        """Measure the median time for which calls and submissions block the caller."""
         for size in _BLOCK_SIZES:
             data = bytes(size)
             what = f"{size >> 10} KiB"
@@ -271,9 +283,9 @@ class Client:
                 yield Figure("metadata", what, backend, "op/s", rate)
 
     def _steps(self, fds: list[int], count: int) -> Iterator[tuple[str, list[Operation[Any]]]]:
-        """Kinds of operations, each on as many names, in an order in which they can be done.
+        """Yield kinds of operations with `count` calls each, in an order that is possible.
 
-        `fds` is what those before have opened.
+        `fds` must hold the descriptors that the previous step opened.
         """
         files = [os.path.join(self._place, b"f%d" % number) for number in range(count)]
         folders = [os.path.join(self._place, b"d%d" % number) for number in range(count)]
@@ -290,7 +302,7 @@ class Client:
 
 
 def remove(place: bytes) -> None:
-    """Remove a client's directory, with its files and empty directories. OSError."""
+    """Remove a client's directory with its files and empty directories. Raise OSError."""
     for name in os.listdir(place):
         path = os.path.join(place, name)
         (os.rmdir if os.path.isdir(path) else os.unlink)(path)
@@ -298,13 +310,16 @@ def remove(place: bytes) -> None:
 
 
 def computation(duration_s: float) -> Callable[[], None]:
-    """Something that keeps a processor busy for about so long, and holds no interpreter lock."""
+    """Return a function that keeps a processor busy for about `duration_s`.
+
+    It releases the lock of the interpreter.
+    """
     if duration_s <= 0:
         return lambda: None
     data = bytes(256 << 10)
     spent_s = min(_hashing_s(data) for _ in range(_CALIBRATIONS))
-    rounds, rest = divmod(duration_s / spent_s, 1.0)
-    tail = data[: int(rest * len(data))]
+    rounds, fraction = divmod(duration_s / spent_s, 1.0)
+    tail = data[: int(fraction * len(data))]
 
     def compute() -> None:
         for _ in range(int(rounds)):

@@ -1,4 +1,4 @@
-"""fbench from what was typed to the exit code."""
+"""Run fbench: parsed options to exit code."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pcircle.tools.fbench.report import Console
 from pcircle.tools.fbench.task import BenchTask
 from pcircle.transport.launch import TransportOption
 
-PAPERS = "papers"  # in front of DIR; alone it is a DIR
+PAPERS = "papers"  # a command only before DIR; as the single operand it is DIR itself
 _MOST = 1 << 20
 _MAX_BLOCK_BYTES = 1 << 30
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What is asked for; numbers as in `Plan`."""
+    """The validated options of one fbench run. Numbers are as in `Plan`."""
 
     folder: bytes
     cases: tuple[str, ...] = CASES
@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class BenchProgram(ToolProgram):
-    """fbench, for the runtime."""
+    """The fbench program, as run by the runtime."""
 
     name = "fbench"
 
@@ -86,9 +86,9 @@ class BenchProgram(ToolProgram):
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove the directory that was made, with what a job that stopped early has left in it.
+        """Remove the temporary directory with any files that a stopped job left in it.
 
-        What can't be removed stays.
+        Entries that cannot be removed remain.
         """
         if self._place is None:
             return
@@ -116,7 +116,7 @@ TREES = ("make", "corrupt")
 
 
 def bench_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Run a parsed command line and return its exit code. Raise UsageError if it is invalid."""
     if len(args.operands) == 2 and args.operands[0] in TREES:
         from pcircle.tools.fbench.trees import carry_out
 

@@ -1,8 +1,8 @@
-"""Wrong bytes by seed, in copies of trees that `fbench make` has made: as a disk that rots.
+"""Simulates silent data corruption, by seed, in copies of trees that `fbench make` has created.
 
-Sizes and modification times stay as they were. Only files that the record of a made tree has, with
-the very content that it says, are ever written to, and only if all their names are in this tree: so
-neither a tree of anybody's work nor the tree that this is a copy of by hard links can be damaged.
+Sizes and modification times are preserved. A file is modified only if the record of `fbench make`
+lists it, its content matches the record, and all of its hard links are in this tree. So neither
+unrelated files nor the original of a hard-linked copy can be damaged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pcircle.tools.fbench.making import FORMAT, Header, Made
 
 CORRUPT_FORMAT = "fbench corrupt 1"
 _READ_BYTES = 1 << 20
-_LONGEST_RUN = 512  # wrong bytes, as of a lost sector
+_LONGEST_RUN = 512  # wrong bytes, like a lost sector
 _MAX_LINE_BYTES = 1 << 20
 
 
@@ -39,7 +39,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A line of the record: bytes from `offset` on, in hex, as they were and as they are."""
+    """A line of the record: the bytes from `offset`, in hex, before and after the change."""
 
     path: str
     offset: int
@@ -48,7 +48,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 def read_record(path: str) -> tuple[Header, list[Made]]:
-    """What was made, of a record. UsageError if it is none."""
+    """Return the contents of a record of `fbench make`. Raise UsageError if it is invalid."""
     name = show(os.fsencode(path))
     try:
         with open(reading(os.fsencode(path)), "rb") as stream:
@@ -70,7 +70,10 @@ def corrupt(
     made: tuple[Header, list[Made]],
     record: Callable[[msgspec.Struct], None],
 ) -> int:
-    """Corrupt so many files of a tree, or as many as there are; how many. OSError."""
+    """Corrupt up to `changes` files of a tree, and return how many were corrupted.
+
+    Raise OSError if a file or the record cannot be written.
+    """
     header, lines = made
     dice = random.Random(seed)
     record(Start(CORRUPT_FORMAT, __version__, seed, header.seed))
@@ -94,9 +97,10 @@ def _damaged(
     noise: bytes,
     record: Callable[[msgspec.Struct], None],
 ) -> bool:
-    """Write to a file, if it is the one that was made; whether it is. OSError.
+    """Corrupt a file if it is unchanged since it was made, and return whether it was.
 
-    What is going to be written is recorded first: no damage is unknown because a disk is full.
+    The change is recorded before it is written, so that all damage is known even if the disk is
+    full. Raise OSError if a write fails.
     """
     fd = _opened(root_fd, decode(line.path))
     if fd is None:
@@ -124,7 +128,10 @@ def _digest(file: BinaryIO) -> str:
 
 
 def _opened(root_fd: int, path: bytes) -> int | None:
-    """A file below a directory, along no link; None if there is none that can be written to."""
+    """Open a file below a directory for writing without following links.
+
+    Return None if that is not possible.
+    """
     *folders, name = path.split(b"/")
     if not all((*folders, name)) or b".." in folders or name in (b".", b".."):
         return None

@@ -1,4 +1,4 @@
-"""What is measured: figures, and how those of several clients become one."""
+"""Figures: measured values, and how the values of several clients are combined."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ UNITS: dict[str, How] = {
     "%": "mean",
     "threads": "mean",
 }
-"""Units, and how figures of several clients in them become one.
+"""The units of figures, and how the figures of several clients are combined in each.
 
-Of rates together the slowest one counts for each: all have begun at once, and they are as fast
-together as what they have moved when the last is done.
+All clients start a phase together, so its combined rate is limited by the slowest client.
 """
 
 
 class Figure(msgspec.Struct, frozen=True, array_like=True):
-    """A measured value: of which case, of what in it, by which backend, in a unit of `UNITS`."""
+    """A value measured in a case with a backend, in a unit of `UNITS`."""
 
     case: str
     what: str
@@ -36,18 +35,18 @@ class Figure(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """What some clients have measured: their figures, and what went wrong."""
+    """The figures and failures of one or more clients."""
 
     figures: tuple[Figure, ...] = ()
     trouble: tuple[str, ...] = ()
 
 
 def together(figures: Sequence[Figure]) -> list[Figure]:
-    """The figures of all clients as one for each thing that was measured, in their order."""
+    """Combine the figures of all clients, in the order of their first occurrence."""
     groups: dict[tuple[str, str, str, str], list[float]] = {}
-    for each in figures:
-        key = each.case, each.what, each.backend, each.unit
-        groups.setdefault(key, []).append(each.value)
+    for figure in figures:
+        key = figure.case, figure.what, figure.backend, figure.unit
+        groups.setdefault(key, []).append(figure.value)
     return [Figure(*key, _one(UNITS[key[3]], values)) for key, values in groups.items()]
 
 

@@ -1,8 +1,8 @@
-"""Trees by seed, for trials: a seed and a shape make the same tree, down to each byte and time.
+"""Creates test trees by seed: the same seed and shape make the same tree, with all data and times.
 
-What was made is recorded, an entry a line of JSON, so that anybody can judge by it what a copy, a
-manifest or a comparison says. Nothing is made but in a directory that is new or empty, and nothing
-there is ever replaced.
+A record lists the entries, one line of JSON each, so that the output of a copy, manifest or
+comparison can be checked against it. Trees are created only in new or empty directories, and no
+existing entry is ever replaced.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _MAX_PATH_BYTES = 2048
 _NAMES = ("plain", "odd")
 _ODD = (b" ", b"\n", b"-r", b"\xff\xfe", "ü漢".encode(), b"\x1b[1m", b"'\"$(x)", b"\\", b"*?[a]")
 _LONGEST_NAME = 255
-_FIRST_S, _LAST_S = 1_000_000_000, 1_700_000_000  # of modification times
+_FIRST_S, _LAST_S = 1_000_000_000, 1_700_000_000  # range of modification times
 _MODES = (0o644, 0o600, 0o640, 0o755)
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How many entries of each kind there are, how deep, how large, and how they are named.
+    """The number of entries of each kind, their depth and size, and the style of their names.
 
-    Files have up to `size` bytes, small ones more often; `hardlinks` are further names of some of
-    them, `sparse` are among them.
+    Files have up to `size` bytes, with small sizes more often. `hardlinks` is the number of further
+    names of these files, and `sparse` of them have holes.
     """
 
     files: int = 1000
@@ -58,8 +58,8 @@ class Shape(msgspec.Struct, frozen=True):
 class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of the record. `path` is percent-encoded, as in error logs.
 
-    Of a file: `size`, `sha256`, and how many `names` it has; of a further name the first one is
-    `same_as`.
+    A file has a `size`, a `sha256` and the number of its `names`. A further hard link has the first
+    name in `same_as`.
     """
 
     path: str
@@ -82,7 +82,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def shape_of(text: str | None) -> Shape:
-    """The value of --shape: files=1000,size=1M. UsageError."""
+    """Parse the value of --shape, such as files=1000,size=1M. Raise UsageError if invalid."""
     given: dict[str, Any] = {}
     for word in text.split(",") if text else ():
         name, equals, value = word.partition("=")
@@ -106,7 +106,7 @@ def shape_of(text: str | None) -> Shape:
 
 
 def prepare(folder: bytes) -> int:
-    """A directory to make a tree in, open. UsageError if there is something in it."""
+    """Create and open a directory for a tree. Raise UsageError if it is not empty."""
     try:
         make_directory(folder)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -119,7 +119,7 @@ def prepare(folder: bytes) -> int:
 
 
 def make(root_fd: int, seed: int, shape: Shape, record: Callable[[msgspec.Struct], None]) -> int:
-    """Make a tree in an open directory; how many entries. OSError if something can't be made."""
+    """Make a tree in an open directory, and return the number of entries. Raise OSError."""
     record(Header(FORMAT, __version__, seed, shape))
     tree = _Tree(root_fd, random.Random(seed), shape)
     count = 0
@@ -130,7 +130,7 @@ def make(root_fd: int, seed: int, shape: Shape, record: Callable[[msgspec.Struct
 
 
 class _Tree:
-    """A tree that is being made. All of its choices come from one generator, in a fixed order."""
+    """A tree under construction. All choices come from one generator, in a fixed order."""
 
     def __init__(self, root_fd: int, dice: random.Random, shape: Shape) -> None:
         self._root_fd = root_fd
@@ -140,7 +140,7 @@ class _Tree:
         self._number = 0
 
     def made(self) -> Iterator[Made]:
-        """Make it, entry by entry."""
+        """Create the entries one by one, and yield their lines of the record."""
         shape, dice = self._shape, self._dice
         for _ in range(shape.directories):
             yield self._folder()
@@ -161,7 +161,7 @@ class _Tree:
             self._date(path)
 
     def _path(self, letter: str) -> bytes:
-        """A path that is free."""
+        """Return an unused path."""
         dice = self._dice
         folder = dice.choice(self._folders)
         name = f"{letter}{self._number}".encode()
@@ -192,7 +192,7 @@ class _Tree:
             for begin in range(0, size, _PIECE_BYTES):
                 piece = dice.randbytes(min(_PIECE_BYTES, size - begin))
                 if holes and begin // _PIECE_BYTES % 2 == 0:
-                    piece = bytes(len(piece))  # as a hole has
+                    piece = bytes(len(piece))  # as read from a hole
                     file.seek(len(piece), os.SEEK_CUR)
                 else:
                     file.write(piece)
@@ -230,14 +230,17 @@ class _Tree:
 
 
 def _make_socket(path: bytes, root_fd: int) -> None:
-    """Leave the name of a socket. By its directory, since such names are short."""
+    """Create the name of a socket.
+
+    A socket is bound through a path in /proc, since names of sockets must be short.
+    """
     holder, _, name = path.rpartition(b"/")
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(holder or b".", flags, dir_fd=root_fd)
     try:
         try:
             os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=fd)
-        except PermissionError:  # where that is root's
+        except PermissionError:  # where only root may call it
             with socket.socket(socket.AF_UNIX) as made:
                 made.bind(b"/proc/self/fd/%d/%b" % (fd, name))
     finally:
@@ -245,7 +248,7 @@ def _make_socket(path: bytes, root_fd: int) -> None:
 
 
 def text_of(path: bytes) -> str:
-    """A path as a record has it: percent-encoded as in error logs."""
+    """Return a path percent-encoded, as in error logs."""
     from pcircle.jobs.error_log import encode
 
     return encode(path)

@@ -1,20 +1,24 @@
-"""The cases of the papers on PXFS: `fbench papers`.
+"""The benchmark cases of the papers on PXFS: `fbench papers`.
 
-Snyder 2013, chapter 5 (one client): *case1*, threads that read and write random blocks of 512 KiB,
-each waiting for its own; *case2*, one thread, one file, all blocks submitted at once, by the size
-of the block; *case3*, one thread that submits a block, computes for 5 ms (about what the thesis
-did, by its figures for synchronous calls) and then waits for it; *sweep*, the same with
-computations of other lengths: how long the thread waited; *latency*, the table of operations on
-names, one after the other; *submission*, how long a submission keeps its caller, by size and
-threads. The cost of continuations is the case *continuation* of `pcircle.tools.fbench.cases`.
+The cases of Snyder 2013, chapter 5, run on one client:
 
-Yang et al. 2013 (many clients, which are ranks): *small* and *large*, their workloads of blocks of
-64 KiB and 1 MiB, five files of a hundred blocks each by default, read and written by one thread
-and by more; each of these is a phase, which all clients begin at once.
+- *case1*: threads read and write random blocks of 512 KiB; each thread waits for its own blocks.
+- *case2*: one thread submits all blocks of one file at once, by block size.
+- *case3*: one thread submits a block, computes for 5 ms, and then waits for the block. The figures
+  of the thesis for synchronous calls imply about this duration.
+- *sweep*: how long the thread of case 3 waits, by the length of the computation.
+- *latency*: operations on names, one after the other.
+- *submission*: how long a submission blocks its caller, by size and number of threads.
 
-Blocking calls are the papers' synchronous ones. Case 2 has as many bytes at each size, those of
-`Plan.blocks` MiB; the thesis had 1 GB. A file that is to be read was written before, by the same
-case.
+The cost of continuations is the case *continuation* of `pcircle.tools.fbench.cases`.
+
+The workloads of Yang et al. 2013 run on many clients, which are the ranks. *small* and *large* use
+blocks of 64 KiB and 1 MiB, in five files of a hundred blocks each by default, with one or more
+threads. Each combination is a phase, which all clients begin at once.
+
+Blocking calls correspond to the synchronous calls of the papers. In case 2 the file has
+`Plan.blocks` MiB at each block size; the thesis used 1 GB. A file to read was written before by the
+same case.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ Batch = Sequence[Operation[Any]]
 
 
 class Papers(Client):
-    """One client, with the cases of the papers besides those of fbench."""
+    """A client with the cases of the papers, in addition to the cases of fbench."""
 
     def _cases(self) -> dict[str, Case]:
         return {
@@ -76,14 +80,14 @@ class Papers(Client):
 
     @contextmanager
     def _made(self, what: str, files: int, size_bytes: int) -> Iterator[list[int]]:
-        """Files to be written, holes of their size, or to be read, full and out of the cache."""
+        """Open files with only a hole for writing, or full and uncached files for reading."""
         fds: list[int] = []
         try:
             for number in range(files):
                 path = os.path.join(self._place, b"paper-%d" % number)
                 fds.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
                 if what == "write":
-                    # Some file systems let writes overlap only if they don't extend the file.
+                    # Some file systems serialize writes that extend the file.
                     os.ftruncate(fds[-1], 0)
                     os.ftruncate(fds[-1], size_bytes)
                 else:
@@ -94,7 +98,7 @@ class Papers(Client):
                 os.close(fd)
 
     def _fill_up(self, fd: int, size_bytes: int) -> None:
-        """Have a file of a size, which nothing keeps in memory."""
+        """Extend a file to `size_bytes`, and drop it from the cache."""
         data = os.urandom(min(_FILL_BYTES, size_bytes))
         for offset in range(os.fstat(fd).st_size, size_bytes, len(data)):
             self._go_on()
@@ -103,9 +107,10 @@ class Papers(Client):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _calls(self, what: str, places: Sequence[tuple[int, int]], size_bytes: int) -> Batch:
-        """Read or write blocks, each given by its descriptor and number."""
+        """Return operations that read or write blocks, given as (descriptor, number)."""
         if what == "write":
-            data = aligned(size_bytes)  # else it lies in one page more, and may be sent in two
+            # Unaligned data covers one more page, and may be sent in two requests.
+            data = aligned(size_bytes)
             data[:] = os.urandom(size_bytes)
             return [ops.pwrite(fd, data, block * size_bytes) for fd, block in places]
         scratch = aligned(size_bytes)
@@ -114,10 +119,10 @@ class Papers(Client):
     # ---- threads ---------------------------------------------------------------
 
     def _elapsed_s(self, backend: str, batches: Sequence[Batch], at_once: bool) -> float:
-        """Seconds until all batches are done, each by a thread of its own.
+        """Return the time that all batches take, with one thread for each batch.
 
-        Blocking, a thread does its operations itself. Else it submits them, all *at_once* or
-        each when the one before it has ended.
+        With the blocking backend a thread runs its operations itself. Otherwise it submits them,
+        either all `at_once` or each after the previous one has ended.
         """
         if backend == "blocking":
             return _on_threads([partial(self._in_turn, batch) for batch in batches])
@@ -162,7 +167,7 @@ class Papers(Client):
 
     @contextmanager
     def _one_file(self, what: str, size_bytes: int) -> Iterator[Batch]:
-        """All blocks of one file, in a row."""
+        """Yield the operations on all blocks of one file, in sequence."""
         count = max(1, self._plan.blocks * _MIB // size_bytes)
         with self._made(what, 1, count * size_bytes) as (fd,):
             yield self._calls(what, [(fd, block) for block in range(count)], size_bytes)
@@ -190,10 +195,11 @@ class Papers(Client):
     def _computing(
         self, backend: str, batch: Batch, compute: Callable[[], None]
     ) -> tuple[float, float]:
-        """Do a batch with a computation for each: seconds for all; us that a block took of them.
+        """Run a batch with a computation for each block.
 
-        Blocking, the computation follows the call. Else it lies between the submission and the
-        wait for it.
+        Return the total time in seconds, and the mean time that a block keeps the caller, in
+        microseconds. With the blocking backend the computation follows the call. Otherwise it runs
+        between the submission and the wait.
         """
         waited: list[float] = []
         begun_s = time.perf_counter()
@@ -228,7 +234,7 @@ class Papers(Client):
                 yield Figure("latency", what, backend, "us", each_s * 1e6)
 
     def _one_by_one(self, calls: Batch) -> list[Any]:
-        """Submit each when the one before it has ended."""
+        """Submit each operation after the previous one has ended, and return the results."""
         values: list[Any] = []
         try:
             with Files(self._plan.threads) as io:
@@ -250,7 +256,10 @@ class Papers(Client):
                     yield Figure("submission", what, backend, "us", kept_us)
 
     def _kept_us(self, backend: str, fds: Sequence[int], data: bytes) -> float:
-        """How long a call or a submission takes in the middle, by as many threads as files."""
+        """Return the median time of a call or a submission, in microseconds.
+
+        There is one thread for each file.
+        """
         times: list[float] = []
 
         def keep(call: Callable[[], object]) -> None:
@@ -273,8 +282,8 @@ class Papers(Client):
         plan, size, threads = self._plan, WORKLOADS[phase.workload], phase.threads
         places = [(file, block) for block in range(plan.blocks) for file in range(plan.files)]
         with self._made(phase.what, plan.files, plan.blocks * size) as fds:
-            some = [(fds[file], block) for file, block in places]
-            parts = [some[number::threads] for number in range(threads)]
+            blocks = [(fds[file], block) for file, block in places]
+            parts = [blocks[number::threads] for number in range(threads)]
             batches = [self._calls(phase.what, part, size) for part in parts]
             elapsed_s = self._elapsed_s(phase.backend, batches, at_once=True)
         rate = len(places) * size / elapsed_s
@@ -286,11 +295,14 @@ def _counted(what: str, threads: int) -> str:
 
 
 def _nothing() -> None:
-    """No computation."""
+    """Compute nothing."""
 
 
 def _on_threads(work: Sequence[Callable[[], object]]) -> float:
-    """Seconds until all is done, each on a thread of its own; the first failure is raised."""
+    """Run each function on its own thread, and return the time until all have ended.
+
+    Raise the first exception of the functions.
+    """
     if len(work) == 1:
         begun_s = time.perf_counter()
         work[0]()

@@ -1,4 +1,4 @@
-"""What is to be measured, decided once on rank 0 and then the same on every rank."""
+"""The plan of a benchmark, which rank 0 decides for all ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAPER_CASES = (
 BACKENDS = ("blocking", "threads")
 
 WORKLOADS = {"small": 64 << 10, "large": 1 << 20}
-"""The cases that many clients do together, and their blocks in bytes."""
+"""The cases that involve many clients, with their block sizes in bytes."""
 _WORKLOAD_THREADS = (1, 2, 4)
 
 
@@ -35,12 +35,12 @@ class Phase(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What it is called among a plan's cases."""
+        """The name of the phase among the cases of a plan."""
         return f"{self.workload}/{self.threads}/{self.backend}/{self.what}"
 
 
 def phases(workload: str, backends: Sequence[str]) -> list[Phase]:
-    """The parts of a workload: what is written is read next."""
+    """Return the phases of a workload. Each write phase is followed by the read of its files."""
     return [
         Phase(workload, threads, backend, what)
         for threads in _WORKLOAD_THREADS
@@ -50,7 +50,7 @@ def phases(workload: str, backends: Sequence[str]) -> list[Phase]:
 
 
 def in_phases(cases: Sequence[str], backends: Sequence[str]) -> tuple[str, ...]:
-    """The cases, with each workload as its phases."""
+    """Return the cases, with each workload replaced by its phases."""
     return tuple(
         name
         for case in cases
@@ -61,12 +61,12 @@ def in_phases(cases: Sequence[str], backends: Sequence[str]) -> tuple[str, ...]:
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The parameters, as the thesis names them.
+    """The parameters of a benchmark, with their names in the thesis in parentheses.
 
-    `clients` (nc) are the ranks, `threads` (nt) of each, None to adapt; each
-    client has `files` (nf) of `blocks` (nb) of `block_bytes` (sb). `place` is
-    an absolute path to a directory that is fbench's own. Of a workload `cases`
-    has the phases.
+    There are `clients` (nc), which are the ranks, each with `threads` (nt), or None for an adaptive
+    number. Each client has `files` (nf) of `blocks` (nb) of `block_bytes` (sb). `place` is the
+    absolute path of fbench's temporary directory. In `cases`, workloads are replaced by their
+    phases.
     """
 
     place: bytes
@@ -80,5 +80,5 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def client_bytes(self) -> int:
-        """How much each client writes and reads in a case on data."""
+        """The number of bytes that a client writes and reads in a case on data."""
         return self.files * self.blocks * self.block_bytes

@@ -1,4 +1,4 @@
-"""What fbench says: tables with the backends side by side, a document, a picture."""
+"""The report of a benchmark: tables with a column for each backend, JSON, and a chart."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TITLES = {
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The JSON document; figures of several clients are their sum or their mean, by unit."""
+    """The JSON document. Figures of several clients are combined by unit, see `UNITS`."""
 
     schema: int
     version: str
@@ -59,7 +59,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Console(Observer[Measured]):
-    """Tells the figures when all are known."""
+    """Prints the figures when the benchmark is over."""
 
     def __init__(
         self, plan: Plan, *, shown: str, quiet: bool, json: str | None, plot: str | None
@@ -82,12 +82,12 @@ class Console(Observer[Measured]):
         code = super().conclude(outcome)
         measured = outcome.result or Measured()
         figures = together(measured.figures)
-        said = Output(sys.stderr)
+        output = Output(sys.stderr)
         for trouble in sorted(set(measured.trouble)):
-            said.line(f"fbench: {trouble}")
+            output.line(f"fbench: {trouble}")
         if measured.trouble:
             code = worst((code, EntriesFailed.exit_code))
-        results = Results("fbench", self._json, said.line)
+        results = Results("fbench", self._json, output.line)
         if not self._quiet:
             results.text([describe(figures).encode()])
         results.document(self._document(code, figures, measured.trouble))
@@ -113,14 +113,14 @@ class Console(Observer[Measured]):
 
 
 def describe(figures: Sequence[Figure]) -> str:
-    """The figures as text: a table for each case, a column for each backend."""
+    """Return the figures as text: a table for each case, a column for each backend."""
     parts = []
     for case in dict.fromkeys(figure.case for figure in figures):
-        some = [figure for figure in figures if figure.case == case]
-        backends = list(dict.fromkeys(figure.backend for figure in some))
+        of_case = [figure for figure in figures if figure.case == case]
+        backends = list(dict.fromkeys(figure.backend for figure in of_case))
         rows = []
-        for what, unit in dict.fromkeys((figure.what, figure.unit) for figure in some):
-            values = {f.backend: f.value for f in some if (f.what, f.unit) == (what, unit)}
+        for what, unit in dict.fromkeys((figure.what, figure.unit) for figure in of_case):
+            values = {f.backend: f.value for f in of_case if (f.what, f.unit) == (what, unit)}
             cells = [_cell(values[b], unit) if b in values else "" for b in backends]
             rows.append([what if unit != "threads" else f"{what}, at once", *cells])
         table = render(rows, align="l" + "r" * len(backends), header=["", *backends])
@@ -139,18 +139,18 @@ def _cell(value: float, unit: str) -> str:
 
 
 def draw(figures: Sequence[Figure], path: str) -> None:
-    """Draw the figures, a chart for each case. OSError."""
+    """Draw a chart for each case and unit. Raise OSError if it cannot be written."""
     shown = [figure for figure in figures if figure.unit != "threads"]
     charts = list(dict.fromkeys((figure.case, figure.unit) for figure in shown))
     picture = pictures.new_figure((8, 2.6 * max(1, len(charts))))
     for number, (case, unit) in enumerate(charts, 1):
         axes = picture.add_subplot(len(charts), 1, number)
-        some = [figure for figure in shown if (figure.case, figure.unit) == (case, unit)]
-        names = list(dict.fromkeys(figure.what for figure in some))
-        backends = list(dict.fromkeys(figure.backend for figure in some))
+        in_panel = [figure for figure in shown if (figure.case, figure.unit) == (case, unit)]
+        names = list(dict.fromkeys(figure.what for figure in in_panel))
+        backends = list(dict.fromkeys(figure.backend for figure in in_panel))
         wide = 1 / (len(backends) + 1)
         for place, backend in enumerate(backends):
-            values = {figure.what: figure.value for figure in some if figure.backend == backend}
+            values = {figure.what: figure.value for figure in in_panel if figure.backend == backend}
             left = [at + place * wide for at in range(len(names))]
             axes.bar(left, [values.get(name, 0) for name in names], wide, label=backend)
         axes.set_xticks([at + (1 - 2 * wide) / 2 for at in range(len(names))], names)

@@ -1,4 +1,8 @@
-"""The task: every rank is a client, and all begin a case at the same moment."""
+"""The task of a benchmark: every rank is a client, and all clients begin a case together.
+
+The runtime shares out work by stealing, which a benchmark must not use: the items are posted to
+fixed ranks.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +22,20 @@ _AHEAD_S = 0.1
 
 
 class Case(msgspec.Struct, frozen=True, array_like=True, tag="c"):
-    """All clients are to measure the case of this number in the plan, then those after it."""
+    """Starts the case with this number in the plan on all clients. Later cases follow it."""
 
     number: int
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True, tag="t"):
-    """One client's part of a case, begun at a time of the clock."""
+    """One client's part of a case, which begins at a given wall-clock time."""
 
     number: int
     begin_s: float
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag="e"):
-    """For rank 0: one more client has ended a case."""
+    """A note to rank 0 that another client has finished a case."""
 
     number: int
 
@@ -40,7 +44,7 @@ Item: TypeAlias = Case | Turn | Ended
 
 
 class BenchTask(Task[Item, Measured]):
-    """Case after case, on all ranks at once."""
+    """Runs the cases in order, each on all ranks at once."""
 
     def __init__(self, plan: Plan, rank: int, size: int) -> None:
         self._plan = plan

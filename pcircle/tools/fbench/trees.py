@@ -1,4 +1,4 @@
-"""`fbench make` and `fbench corrupt`: what was typed, decided and carried out. One process does."""
+"""Runs `fbench make` and `fbench corrupt`, in a single process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _DIGITS = 18
 
 
 def carry_out(word: str, args: argparse.Namespace) -> int:
-    """Make or corrupt a tree; the exit code. UsageError. Of a launcher's ranks the first does."""
+    """Make or corrupt a tree, and return the exit code. Raise UsageError for invalid options.
+
+    If a launcher started several ranks, only the first does the work.
+    """
     _refuse_others(word, args)
     folder = os.fsencode(args.operands[1])
     seed = _seed(args.seed)
@@ -65,17 +68,17 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
 
 
 def _refuse_others(word: str, args: argparse.Namespace) -> None:
-    """UsageError for options that mean nothing here, or are missing."""
+    """Raise UsageError for options that do not apply, or that are missing."""
     given = {name for name, value in vars(args).items() if value not in (None, False, [])}
     given -= {*_OWN, *("transport",) * (args.transport == "auto")}
     given -= {*("block_size",) * (args.block_size == "1M")}
-    others = sorted(given)
+    unused = sorted(given)
     if word == "make":
-        others += [name for name in ("made", "changes") if getattr(args, name) is not None]
+        unused += [name for name in ("made", "changes") if getattr(args, name) is not None]
     elif args.shape is not None:
-        others.append("shape")
-    if others:
-        raise UsageError(f"fbench {word} does not take --{others[0].replace('_', '-')}")
+        unused.append("shape")
+    if unused:
+        raise UsageError(f"fbench {word} does not take --{unused[0].replace('_', '-')}")
     if word == "corrupt" and args.made is None:
         raise UsageError("fbench corrupt requires --made, the record of fbench make")
 
@@ -96,7 +99,7 @@ def _opened(folder: bytes) -> int:
 
 
 class _Record:
-    """Where lines of the record go: FILE, or standard output."""
+    """The output of the record: FILE, or standard output."""
 
     def __init__(self, name: str | None, folder: bytes, out: Output) -> None:
         self._results = Results("fbench", None, out.line)

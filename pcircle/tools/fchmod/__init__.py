@@ -1,13 +1,13 @@
-"""fchmod, fchown, fchgrp: change modes and owners in parallel. `change` is for programs.
+"""fchmod, fchown, fchgrp: change modes and owners in parallel. Programs call `change`.
 
 The new state of an entry (owner, mode, access control lists) is computed from its present state
 without any call. `state` then brings the entry from one state to the other with the fewest calls,
 and writes the present state as text for `--undo`. The names of a hard-linked file go to one rank,
 where the first name decides.
 
-Entries are changed by name in batches only where no decision depends on their present state.
-Set-id bits and `--from` go through open descriptors, and so does everything in a directory in which
-other users may exchange names.
+Entries are changed by name in batches only if no decision depends on their present state. Set-id
+bits and `--from` require open descriptors, and so do all entries of a directory in which other
+users may exchange names.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def change(*paths: str | bytes, **options: object) -> TreeReport | None:
-    """Change entries as the commands do, and print nothing; what `--json` would write.
+    """Change entries without printing; return the report that `--json` would write.
 
     `options` are the options of fchmod's command line, by name: ``change("/data", mode="g+rwX",
-    group="users", recursive=True, jobs=4)``. Entries that could not be changed are in the result.
-    Under MPI all ranks call it, and only the first has a result.
+    group="users", recursive=True, jobs=4)``. The result contains the entries that could not be
+    changed. Under MPI all ranks must call this function, and only the first rank receives a result.
 
-    UsageError if it is refused.
+    Raise UsageError if the arguments are invalid.
     """
     from pcircle.cli.shell import words_of
     from pcircle.core.encoding import text_of
@@ -41,7 +41,7 @@ def change(*paths: str | bytes, **options: object) -> TreeReport | None:
 
 
 def _says_what(options: dict[str, object]) -> bool:
-    """Return whether an option names a change; without one the first PATH would be a MODE."""
+    """Return whether an option names a change; otherwise the first PATH would be a MODE."""
     asked = {"mode", "files", "dirs", "owner", "group", "reference", "usermap", "groupmap"}
     asked |= {"acl", "acl_remove", "default_acl", "apply"}
     return any(options.get(name) not in (None, False) for name in asked)

@@ -109,7 +109,7 @@ class Changing(EntryVisitor):
             with held(name, fd) as (target, now):
                 if stat.S_ISLNK(now.st_mode):
                     raise Changed("it is a symbolic link now")
-                # Somebody may have put another file there since it was looked at.
+                # Another process may have replaced the file since the look-up.
                 old = state_of(now)
                 new = self._wisher.of(stat.S_IFMT(now.st_mode), old)
                 self._bring(root, path, now, target, old, new)
@@ -170,7 +170,7 @@ class Changing(EntryVisitor):
         status: os.stat_result | None,
         context: Any,
     ) -> None:
-        """Report an entry that could not be changed; other users' entries are counted by user."""
+        """Report an entry that could not be changed; count entries of other users by user."""
         if error.errno == errno.EPERM and status is not None:
             self._denied[status.st_uid] = self._denied.get(status.st_uid, 0) + 1
             if self._plan.silent > 1:
@@ -196,13 +196,13 @@ class Changing(EntryVisitor):
     def end(self, context: Any, opens: Sequence[Open[int]]) -> None:
         if self._acts is not None:
             self._acts.tell(context)
-        told: list[Any] = [Denied(uid, count) for uid, count in self._denied.items()]
+        notices: list[Any] = [Denied(uid, count) for uid, count in self._denied.items()]
         self._denied.clear()
         for is_group, ids in ((False, self._wisher.users), (True, self._wisher.groups)):
-            told += [Unmapped(is_group, *each) for each in ids.unmapped.items()]
+            notices += [Unmapped(is_group, *item) for item in ids.unmapped.items()]
             ids.unmapped.clear()
-        if told:
-            context.note(told)
+        if notices:
+            context.note(notices)
 
 
 def wisher_of(plan: ModePlan) -> Wisher:
@@ -211,7 +211,7 @@ def wisher_of(plan: ModePlan) -> Wisher:
 
 
 def restored(mark: bytes, status: os.stat_result, old: State) -> State:
-    """Return the state that a plan has for an entry. Changed if it is another entry."""
+    """Return the state that a plan records for an entry. Raise Changed if it was replaced."""
     try:
         planned = read_mark(mark)
     except ValueError:

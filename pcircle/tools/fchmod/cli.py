@@ -1,4 +1,4 @@
-"""The command lines of fchmod, fchown and fchgrp, which are one tool by three names."""
+"""The command lines of fchmod, fchown and fchgrp, which are one tool with three names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pcircle.cli.arguments import POLITE, Bare, Parser, add_actions, add_filters
 from pcircle.cli.shell import Shell
 
 BARE = {"--acl-remove": "--acl-remove=all", **POLITE}
-_OWNER_OPTIONS = ("--of-owner", "--of-group")  # the filters: what is set has the usual names
+_OWNER_OPTIONS = ("--of-owner", "--of-group")  # filters by owner; the usual names set the owner
 _CODES = """\
 Exit codes: 0 success; 1 some entries could not be changed, each one named;
 2 refused; 4 stopped early (--stop-after, a lost rank); 70 internal error;
@@ -60,7 +60,7 @@ _EXAMPLES = {
 def _add(p: Parser) -> None:
     """Add the options of all three commands."""
     _free_h(p)
-    p.takes_only_paths = False  # the first one may be OWNER:GROUP
+    p.takes_only_paths = False  # the first operand may be OWNER:GROUP
     add = p.add_argument_group("Change").add_argument
     add("-R", "--recursive", action="store_true", help="change what is in directories, too")
     if p.prog == "fchmod":
@@ -117,7 +117,7 @@ def _add_ways(add: Callable[..., object]) -> None:
 
 
 def _free_h(p: Parser) -> None:
-    """Remove -h, which is an option of chown; help is `--help`."""
+    """Remove -h for help, because chown has an option -h."""
     p._actions[0].option_strings = ["--help"]
     del p._option_string_actions["-h"]
 

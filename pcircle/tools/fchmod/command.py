@@ -1,4 +1,4 @@
-"""The meaning of the options of fchmod, fchown and fchgrp, and the run with them."""
+"""The program of fchmod, fchown and fchgrp: interprets the options and runs the change."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Console(ChangeConsole):
     def summary(self, total: Counters) -> str:
         dry = "would be " * self._program.args.dry_run
         parts = [f"{plural(total.changed, 'entry', 'entries')} {dry}changed"]
-        rest = total.completed - total.changed
-        others = {
-            "unchanged": max(0, rest),
+        unchanged = total.completed - total.changed
+        remaining = {
+            "unchanged": max(0, unchanged),
             "kept": total.kept + total.left_out,
             "further names": total.linked,
             "vanished": total.vanished,
         }
-        parts += [f"{count:,} {what}" for what, count in others.items() if count]
+        parts += [f"{count:,} {what}" for what, count in remaining.items() if count]
         return ", ".join(parts)
 
     def remarks(self, total: Counters, code: int) -> Iterable[str]:
@@ -73,7 +73,7 @@ class Console(ChangeConsole):
                 yield f"{what} that are not mapped: {_listed(counts, str)}"
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        """End the console; changes can be undone, however the job ended."""
+        """End the console, and complete the undo file, however the job ended."""
         if self._program.args.undo is not None and outcome.code:
             outcome = self.with_plan_ended(outcome, self.planned)
         code, reasons = super().end(outcome)
@@ -86,9 +86,9 @@ class Console(ChangeConsole):
 
 
 def _listed(counts: Counter[int], name_of: Any) -> str:
-    told = [f"{count:,} of {name_of(number)}" for number, count in counts.most_common(_SHOWN)]
-    more = len(counts) - len(told)
-    return ", ".join(told + ([f"{more:,} more"] if more else []))
+    shown = [f"{count:,} of {name_of(number)}" for number, count in counts.most_common(_SHOWN)]
+    more = len(counts) - len(shown)
+    return ", ".join(shown + ([f"{more:,} more"] if more else []))
 
 
 class ModeProgram(ChangeProgram):
@@ -102,16 +102,16 @@ class ModeProgram(ChangeProgram):
         self.name = tool
         super().__init__(args, paths, tool=tool, **more)
         if args.undo is not None:
-            others = (args.list_out, args.json_lines, args.error_log, args.files_from)
+            used_files = (args.list_out, args.json_lines, args.error_log, args.files_from)
             shown = show(os.fsencode(args.undo))
-            if args.undo in others:
+            if args.undo in used_files:
                 raise UsageError(f"'{shown}' is used by two options")
             if _holds_something(args.undo):
                 reason = "may hold what an earlier run has changed; name another file"
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
     def read_plan(self) -> Planned:
-        """Read the plan; each of the three tools undoes changes of all three."""
+        """Read the plan; each of the three tools can undo changes of the other tools."""
         self.applied = read_plan(self.args.apply, "fchmod", check_mark, may_be_cut=True)
         return self.applied
 
@@ -125,7 +125,7 @@ class ModeProgram(ChangeProgram):
 
     def _root(self, path: bytes) -> Root:
         args = self.args
-        # As chmod, and as chown, which follows no link with -R unless -H is there.
+        # Like chmod and chown: with -R, chown follows links only with -H.
         follow = not (args.no_dereference or args.never)
         if self.name != "fchmod" and args.recursive:
             follow = bool(args.operand_links or args.all_links)
@@ -151,7 +151,7 @@ class ModeProgram(ChangeProgram):
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
         if self.args.undo is not None:
-            from pcircle.jobs.plan_output import PlanFile  # few runs have one
+            from pcircle.jobs.plan_output import PlanFile  # few runs write a plan
 
             self.planned = PlanFile(self.args.undo, "--undo", "undo file")
             self.planned.append(head("fchmod", roots, self.directory()))

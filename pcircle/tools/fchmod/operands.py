@@ -1,4 +1,4 @@
-"""The root of each PATH: the entry itself, or the target of a link that is followed."""
+"""The root of each PATH: the entry itself, or the target of a followed link."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pcircle.walk.roots import Root
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DOTS = (b"", b".", b"..")
-_MAX_LINKS = 40  # as the kernel
+_MAX_LINKS = 40  # the limit of the kernel
 
 
 def root_of(path: bytes, *, recursive: bool, follow: bool, keeps_root: bool) -> Root:
-    """Return the root of a PATH. With `recursive` a directory is entered. UsageError, OSError.
+    """Return the root of a PATH. With `recursive`, a directory is entered. UsageError, OSError.
 
-    A link that another user could have created is not followed.
+    A link is not followed if another user could have created it.
     """
     holder, name, status = _found(path, follow=follow)
     if keeps_root and recursive and stat.S_ISDIR(status.st_mode):
@@ -54,7 +54,7 @@ def _found(path: bytes, *, follow: bool) -> tuple[bytes, bytes, os.stat_result]:
                 os.close(fd)
         finally:
             os.close(above)
-        with place_of(path.rstrip(b"/")) as place:  # it follows what may be trusted
+        with place_of(path.rstrip(b"/")) as place:  # follows only trusted links
             if place.status is None:
                 raise FileNotFoundError(2, os.strerror(2))
             path = place.path

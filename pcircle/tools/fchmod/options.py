@@ -19,7 +19,7 @@ from pcircle.tools.fchmod.state.lists import Edit, read_edits
 from pcircle.tools.fchmod.state.request import Wish
 
 _PREFIXES = ("f:", "d:")
-# With one of these the first operand is no MODE.
+# With one of these options the first operand is not a MODE.
 _INSTEAD = ("mode", "files", "dirs", "new_owner", "new_group", "reference", "usermap", "groupmap",
             "acl", "acl_remove", "default_acl")  # fmt: skip
 
@@ -63,8 +63,8 @@ def asked_of(tool: str, args: argparse.Namespace) -> Asked:
 
 def _refuse_with_apply(args: argparse.Namespace) -> None:
     modes = ("files", "dirs", "mode", "new_owner", "new_group", "reference", "from_owner")
-    others = ("usermap", "groupmap", "acl", "acl_remove", "default_acl", "undo")
-    given = [name for name in (*modes, *others) if getattr(args, name, None) is not None]
+    exclusive = ("usermap", "groupmap", "acl", "acl_remove", "default_acl", "undo")
+    given = [name for name in (*modes, *exclusive) if getattr(args, name, None) is not None]
     if given or args.keep_setid or args.no_setid:
         raise UsageError("--apply cannot be combined with what else is to be changed")
 

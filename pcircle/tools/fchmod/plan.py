@@ -8,11 +8,11 @@ from pcircle.tools.fchmod.state.request import Wish
 
 
 class ModePlan(ChangePlan, frozen=True, kw_only=True):
-    """The plan of the `tool` of this name. With `recursive` directories include their contents.
+    """The plan of the `tool` of this name. With `recursive`, directories include their contents.
 
     With `listed` only paths of a list are changed. With `force` calls are made even if nothing
-    changes. `silent` is the number of `-f` options, and `says` selects entries to print: 1 for
-    changed ones, 2 for all. With `undo` old states are recorded.
+    changes. `silent` is the number of `-f` options. `says` selects entries to print: 1 for changed
+    entries, 2 for all. With `undo` old states are recorded.
     """
 
     tool: str = "fchmod"
@@ -26,7 +26,7 @@ class ModePlan(ChangePlan, frozen=True, kw_only=True):
 
 
 class Counters(ChangeCounters):
-    """Of the completed entries, some have `changed`.
+    """The counters of a change. `changed` counts the completed entries that were changed.
 
     Other entries have `vanished`, or are further names of completed files, `linked`. Entries of
     other users that were `denied` are failures, except with `-f -f`.
@@ -44,14 +44,14 @@ class Counters(ChangeCounters):
 
 
 class Denied(msgspec.Struct, frozen=True, array_like=True, tag="x"):
-    """The number of entries of a user that could not be changed without permission."""
+    """The number of entries of a user that could not be changed for lack of permission."""
 
     uid: int
     count: int
 
 
 class Unmapped(msgspec.Struct, frozen=True, array_like=True, tag="u"):
-    """An id of a user or group without a rule in the map, and its number of entries."""
+    """A user or group id that the map does not contain, and its number of entries."""
 
     is_group: bool
     number: int

@@ -1,8 +1,8 @@
 """Undo records, on disk at rank 0 before entries are changed (`--undo`).
 
-A rank waits for that, so the records of many entries are sent together: before a block of names is
-changed, all of it is recorded as far as it is known. A different state, such as that of an
-exchanged file, is recorded separately.
+A rank waits until its records are on disk, so it sends the records of many entries together. Before
+a block of names is changed, the known states of all its entries are recorded. A state that differs
+later, for example of an exchanged file, is recorded separately.
 """
 
 from __future__ import annotations

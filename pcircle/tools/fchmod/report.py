@@ -1,4 +1,4 @@
-"""Lines about an entry, in the words of `chmod` and `chown`; users and groups by name."""
+"""Lines about an entry, worded as in `chmod` and `chown`, with names of users and groups."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _USERS, _GROUPS = users(), groups()
 
 
 def user(uid: int) -> str:
-    """Return the name of a user, or the number."""
+    """Return the name of a user, or the number if the user has no name."""
     return show(_USERS[uid])
 
 
 def group(gid: int) -> str:
-    """Return the name of a group, or the number."""
+    """Return the name of a group, or the number if the group has no name."""
     return show(_GROUPS[gid])
 
 

@@ -1,4 +1,4 @@
-"""The part of a rank, or of a thread, in a change of modes, owners and lists."""
+"""The task of one rank or thread that changes modes, owners and lists."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
 from pcircle.tools.fchmod.visitor import Changer
 from pcircle.walk.roots import open_roots
 
-_MAX_AT_HAND = 100_000  # inodes of several names, some 20 MB
+_MAX_AT_HAND = 100_000  # hard-linked inodes, some 20 MB
 
 
 class ModeTask(ChangeTask):
-    """A `ChangeTask` whose `unlock` is the visitor's, and whose `firsts` all threads share."""
+    """A `ChangeTask` with the `unlock` of its visitor; all threads share `firsts`."""
 
     notice_type = Failure | Lines | Denied | Unmapped
     counters_type, visitor_type = Counters, Changer
@@ -39,14 +39,14 @@ class ModeTask(ChangeTask):
         self.firsts.close()
 
     def never(self) -> bool:
-        """Return False: a wait is not cut short."""
+        """Return False: waiting is never interrupted."""
         return False
 
     def key_of(self, status: os.stat_result) -> Key:
         """Return the identity of a file.
 
-        Nodes number file systems differently; on several nodes a time of the file takes the place
-        of the device.
+        Nodes number file systems differently, so on several nodes a time of the file replaces the
+        device.
         """
         apart = status.st_dev if self.plan.one_node else status.st_mtime_ns
         return apart, status.st_ino

@@ -1,11 +1,11 @@
 """The visitor of a change of modes, owners and lists.
 
-A name is looked up, and changed only if its state differs. If the new state depends on the old one
-(`--from`, maps, lists, a plan), or if other users may exchange names, the entry is first opened for
-its path alone. A directory is changed when the walk enters it or, if the change would deny this
+A name is looked up, and changed only if its state differs. If the new state depends on the old
+state (`--from`, maps, lists, a plan), or if other users may exchange names, the entry is first
+opened with O_PATH. A directory is changed when the walk enters it or, if the change would deny this
 process access, when the walk leaves it. A directory that cannot be entered before it is changed is
-changed as soon as that is detected (`Changer.unlock`). A file with several names goes to one rank,
-found by hashing, where its first name decides.
+changed as soon as that is detected (`Changer.unlock`). A hard-linked file goes to one rank, found
+by hashing, where its first name decides.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 from pcircle.walk.walker import batches
 
-_FEW = 4  # names between two looks at the clock, more if they take no longer than
+_FEW = 4  # names between two readings of the clock, more if they take less than
 _QUICK_S = 0.002
-_SMALL = 256  # files in a directory that is done at once
-_PARTS = 4  # that what is left of a slow directory is handed back in
-_ENTER = 5  # to list and to search a directory
+_SMALL = 256  # files in a directory that is processed as a whole
+_PARTS = 4  # parts in which the remaining names of a slow directory are handed back
+_ENTER = 5  # the rights to list and to search a directory
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _OTHERS_EXCHANGE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -62,8 +62,8 @@ _OTHERS_EXCHANGE = stat.S_IWGRP | stat.S_IWOTH
 class _Due:
     """A directory between its entry and its exit.
 
-    `new` is None if it is not selected, `done` means that it is changed, `error` is the reason why
-    not.
+    `new` is None if the directory is not selected. `done` means that it was changed, and `error` is
+    the reason if the change failed.
     """
 
     __slots__ = ("done", "error", "new", "old", "status")
@@ -89,24 +89,26 @@ class Changer(Changing):
         self._lists = plan.wish.lists
         self._depends = self._wisher.depends or plan.applies or plan.follow
         self._enters_all = ignores_modes()
-        # In their directories nobody else exchanges names; where all get one mode, anybody may.
+        # Only these users can exchange names in their directories. If all entries get the same
+        # mode, exchanged names do not matter.
         self._trusted = 0, os.geteuid()
         self._is_one = self._wisher.is_one and not self._depends
-        # Counts no ids: what is recorded is looked at once more when it is changed.
+        # This resolver does not count ids: recorded entries are resolved again when they are
+        # changed.
         self._foreseer = wisher_of(plan) if plan.undo else None
         self._entering: Open[int] | None = None
         self._unlocked: tuple[tuple[int, int], _Due] | None = None
         wish = plan.wish
         self._gives = wish.sets_owner_alone and not plan.applies
         self._quick = Quick(self._wisher.mode, (wish.uid, wish.gid) if self._gives else None)
-        others = (
+        options = (
             (self._owns and not self._gives)
             or plan.dry
             or self._depends
             or plan.force
             or plan.acts.any
         )
-        self._fast = self._quick.is_able and not others and plan.operations_per_s is None
+        self._fast = self._quick.is_able and not options and plan.operations_per_s is None
         if self._fast and plan.recursive and not plan.listed:
             self.scan = DirectoryScan(_SMALL, CAPACITY, look_up=True, keep_open=True)
         self._some = _FEW if self._records is None else CAPACITY
@@ -121,9 +123,9 @@ class Changer(Changing):
         return None
 
     def unlock(self, path_fd: int) -> bool:
-        """Change a directory that is not accessible, and return whether it is accessible then.
+        """Change a directory that cannot be entered; return whether that made it accessible.
 
-        It is open for its path alone.
+        The directory is open with O_PATH.
         """
         opened = self._entering
         if opened is None or self._plan.dry:
@@ -135,7 +137,7 @@ class Changer(Changing):
                 return False
             self._bring(opened.root, opened.path, status, target, due.old, due.new)
         except OSError:
-            return False  # and that is why it can't be entered
+            return False  # the failure explains why it cannot be entered
         due.done = True
         self._unlocked = (status.st_dev, status.st_ino), due
         return True
@@ -171,7 +173,7 @@ class Changer(Changing):
     def _is_meant(self, opened: Open[int], status: os.stat_result, fd: int) -> bool:
         kinds = self._plan.wanted.kinds
         if opened.only is not None:
-            from pcircle.fs.lists import names_itself  # few runs have a list
+            from pcircle.fs.lists import names_itself  # few runs read a list
 
             if not (opened.path or opened.only.is_range):
                 return False  # the list is empty
@@ -186,7 +188,7 @@ class Changer(Changing):
         return access_of(state.uid, state.gid, state.mode)
 
     def _takes(self, due: _Due) -> bool:
-        """Return whether a change takes rights from this process that it needs in the directory."""
+        """Return whether a change removes rights that this process needs in the directory."""
         if self._enters_all:
             return False
         return self._access(due.old) & ~self._access(require(due.new)) & _ENTER != 0
@@ -202,7 +204,7 @@ class Changer(Changing):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
     ) -> list[bytes]:
-        """See `Visitor`."""
+        """Change small directories and their files; return the names of unchanged directories."""
         count, ranges = len(batch.names), batch.ranges()
         columns = [batch.own.column(name, 0, count) for name in ("uid", "gid", "mode")]
         owners = list(zip(*columns, strict=True))
@@ -210,7 +212,7 @@ class Changer(Changing):
         lost = {kind for kind in kinds if not self._keeps_access(*kind)}
         held = {kind for kind in kinds - lost if self._exchangeable(kind[0], kind[2])}
         changed, apart = 0, set[int]()
-        left: dict[int, list[bytes]] = {}  # by directory
+        left: dict[int, list[bytes]] = {}  # keyed by the place of the directory
         for place, kind in enumerate(owners) if held or lost else ():
             if kind in held or kind in lost:
                 apart.update(range(*ranges[place]))
@@ -225,12 +227,13 @@ class Changer(Changing):
                 left.setdefault(bisect(ends, place), []).append(batch.inside[place])
         self.counters.changed += changed
         done = [place for place, kind in enumerate(owners) if kind not in lost]
-        undone = sum(map(len, left.values()))  # `_each` counts these
+        undone = sum(map(len, left.values()))  # `_each` counts these files
         self.counters.files -= undone
         self.counters.sized -= undone
         for place, names in left.items():
             path = joined(above.path, batch.names[place])
-            where: Open[int] = Open(above.root, path, above.slot, None, 0)  # for which that waits
+            # The parent directory waits for its items.
+            where: Open[int] = Open(above.root, path, above.slot, None, 0)
             where.place = Place(self.task.identify(os.fstat(batch.fds[place])))
             self._each(where, names, batch.fds[place], context)
         changes = {kind: self._change_of(State(*kind)) for kind in kinds - lost}
@@ -248,13 +251,13 @@ class Changer(Changing):
         return [name for name, kind in zip(batch.names, owners, strict=True) if kind in lost]
 
     def _change_held(
-        self, some: DirectoryBatch, place: int, begin: int, end: int
+        self, batch: DirectoryBatch, place: int, begin: int, end: int
     ) -> tuple[int, list[bytes]]:
         """Change the files of a directory in which other users may exchange names."""
-        names, table = some.inside[begin:end], Table(some.table)
+        names, table = batch.inside[begin:end], Table(batch.table)
         if not table.has_single_names(begin, end):
             return 0, names
-        return self._quick.change_held(some.fds[place], names, table.column("mode", begin, end))
+        return self._quick.change_held(batch.fds[place], names, table.column("mode", begin, end))
 
     def _keeps_access(self, uid: int, gid: int, mode: int) -> bool:
         """Return whether a directory can be changed after all of its entries."""
@@ -265,7 +268,7 @@ class Changer(Changing):
         return access_of(uid, gid, mode) == access_of(uid, gid, self._wisher.mode(mode))
 
     def _change_of(self, old: State) -> Callable[[int], None] | None:
-        """Return the function that changes a directory of this mode; None if it stays."""
+        """Return the function that changes a directory of this mode; None if it does not change."""
         if self._gives:
             old = old._replace(mode=stat.S_IMODE(old.mode))
             new = self._wisher.of(stat.S_IFDIR, old)
@@ -303,7 +306,7 @@ class Changer(Changing):
             opened.own.error = error
 
     def failed(self, opened: Open[int], error: OSError, context: Any) -> None:
-        """Report a directory; one that cannot be listed is changed nonetheless."""
+        """Report a directory; a directory that cannot be listed is changed nonetheless."""
         if opened.place is None:
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -353,19 +356,19 @@ class Changer(Changing):
             do = self._carefully if self._may_exchange(where, fd) else self._quickly
         begun_s = last_s = time.monotonic()
         while at < len(every) and not (at and context.stopping):
-            some = every[at : at + self._some]
-            do(where, some, fd, context)
-            at += len(some)
+            batch = every[at : at + self._some]
+            do(where, batch, fd, context)
+            at += len(batch)
             now_s = time.monotonic()
             if where.place is not None and context.is_time_up(now_s - begun_s):
-                rest = Names([], [], every[at:])
-                context.spawn(list(batches(where, rest, -(-len(rest) // _PARTS) or 1)))
+                remaining = Names([], [], every[at:])
+                context.spawn(list(batches(where, remaining, -(-len(remaining) // _PARTS) or 1)))
                 return
             if self._records is not None:
-                pass  # to wait for records costs the more, the fewer names have them together
+                pass  # large batches share the wait for undo records
             elif now_s - last_s > _QUICK_S:
                 self._some = max(_FEW, self._some // 2)
-            elif len(some) == self._some:
+            elif len(batch) == self._some:
                 self._some = min(2 * self._some, CAPACITY)
             last_s = now_s
 
@@ -375,7 +378,8 @@ class Changer(Changing):
             return names if self._plan.marks[where.root] else Names([], [], [])
         block, every = Block(), names.all()
         block.files, block.links, block.specials = (
-            list(map(text_of, some)) for some in (names.files, names.links, names.specials)
+            list(map(text_of, encoded_names))
+            for encoded_names in (names.files, names.links, names.specials)
         )
         self._choose(block, HOLDER, fd)
         chosen = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
@@ -389,21 +393,21 @@ class Changer(Changing):
             status = os.fstat(fd)
             return self._exchangeable(status.st_uid, status.st_mode)
         except OSError:
-            return True  # then each name has this failure, or a good end
+            return True  # then each name fails or succeeds on its own
 
     def _exchangeable(self, uid: int, mode: int) -> bool:
-        # Where a sticky bit keeps others off a file, its own owner may still put another one there.
-        others = mode & _OTHERS_EXCHANGE or uid not in self._trusted
-        return bool(others) and not self._is_one
+        # A sticky bit does not prevent the owner of a file from replacing it.
+        exchangeable = mode & _OTHERS_EXCHANGE or uid not in self._trusted
+        return bool(exchangeable) and not self._is_one
 
     def _quickly(
         self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]
     ) -> None:
         """Change the modes of names that cannot be exchanged, without output."""
-        several, others = self._quick.odd(fd, names)
-        odd = {*several, *others}
+        several, special = self._quick.odd(fd, names)
+        odd = {*several, *special}
         changed, failed = self._quick.change(fd, names, odd)
-        left = [names[place] for place in (*several, *others, *failed)]
+        left = [names[place] for place in (*several, *special, *failed)]
         self._count(where, names, changed, left, fd, context)
 
     def _carefully(
@@ -466,8 +470,8 @@ class Changer(Changing):
                 self._refused(where.root, path, error, status, context)
                 if isinstance(error, Changed):
                     self._take_back(key)
-        for home, some in elsewhere.items():
-            packed = b"\0".join(some)
+        for home, batch_names in elsewhere.items():
+            packed = b"\0".join(batch_names)
             weight, place, slot = where.weight, where.place, where.slot
             context.wait(slot)
             batch = Batch(where.root, where.path, packed, b"", weight, place, b"", slot)
@@ -476,7 +480,7 @@ class Changer(Changing):
     def _foreseen(
         self, where: Where, names: Sequence[bytes], fd: int, *, careful: bool
     ) -> Iterator[bytes]:
-        """Return undo records of names that will change; failures show again at the change."""
+        """Yield undo records of names that will change; the change itself reports failures."""
         for name in names:
             with suppress(OSError):
                 bare, mark = parted(name) if self._plan.applies else (name, b"")
@@ -490,23 +494,24 @@ class Changer(Changing):
                 new = self._wanted(where, mark, status, old, self._foreseer)
                 if new is None or (new == old and not self._plan.force):
                     continue
-                if status.st_nlink == 1 or self._is_first(status):  # asked last: what it was then
+                # Checked after the look-up, so that the recorded state precedes any change.
+                if status.st_nlink == 1 or self._is_first(status):
                     yield self._record_of(where.root, joined(where.path, bare), status, old)
 
     def _is_first(self, status: os.stat_result) -> bool:
-        """Return whether a hard-linked file would be changed here, and was not changed yet."""
+        """Return whether this rank changes a hard-linked file and has not changed it yet."""
         key = self.task.key_of(status)
         is_here = home_of(key, self._plan.ranks) == self.task.rank
         return is_here and not self.task.firsts.is_known(key)
 
     def _refuse_devices(self, name: bytes, fd: int, status: os.stat_result) -> None:
-        """Raise Untrusted if a link leads to a device, or to a pseudo file of the kernel."""
+        """Raise Untrusted if a link leads to a device or to a pseudo file of the kernel."""
         self._pseudo.refuse(status)
         if stat.S_IFMT(status.st_mode) in (stat.S_IFCHR, stat.S_IFBLK) and is_link(name, fd):
             raise Untrusted("the link leads to a device")
 
     def _take_back(self, key: Key | None) -> None:
-        """Let another name of a file be tried, because this one failed."""
+        """Permit another name of a file to be tried, because this name failed."""
         if key is not None:
             self.task.firsts.take_back(key)
 
@@ -528,7 +533,7 @@ class Changer(Changing):
         careful: bool,
         context: Gathering[int],
     ) -> None:
-        """Change one entry in any way. OSError."""
+        """Change one entry with any request. OSError."""
         if stat.S_ISDIR(status.st_mode) and where.path != HOLDER:
             raise Changed("it is a directory now")
         if careful:
@@ -562,5 +567,5 @@ class Changer(Changing):
         if not wisher.is_meant(status.st_uid, status.st_gid):
             return None
         if stat.S_ISLNK(status.st_mode) and not self._owns:
-            return None  # a link has no mode, and what it leads to is not meant
+            return None  # a link has no mode, and its target is not selected
         return wisher.of(stat.S_IFMT(status.st_mode), old)

@@ -1,1 +1,1 @@
-"""fcp: copies files and whole trees, on as many ranks as there are."""
+"""fcp: copy files and trees in parallel."""

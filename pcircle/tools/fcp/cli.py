@@ -49,7 +49,7 @@ Examples:
 )
 
 
-# Who types one of these wants a mirror.
+# Options of mirroring tools, for which the hint names fmirror.
 _OF_MIRRORS = (
     "--backup-dir",
     "--compare-dest",
@@ -76,7 +76,7 @@ _ELSEWHERE = {
     "--partial": "--resume continues after an interruption",
     "--bufsize": "as of dcp: --chunksize is how much is copied at once",
 }
-"""What those type who come from cp, rsync and dcp."""
+"""Hints for options of cp, rsync and dcp that fcp does not have."""
 
 
 def _add(p: Parser) -> None:

@@ -1,4 +1,4 @@
-"""What the options of fcp mean, and running a copy with them."""
+"""The program of fcp: interprets the options and runs the copy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pcircle.tools.common.copy_program import Options, run_copy
 
 
 def copy_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Carry out a parsed command line and return the exit code. UsageError."""
     return run_copy(_options(args))
 
 
@@ -87,11 +87,10 @@ def _existing(args: argparse.Namespace) -> OverwriteOptions:
 
 
 def copy(sources: Sequence[str | bytes], target: str | bytes, **choices: Any) -> int:
-    """Copy as the command does, from a program; returns the exit code.
+    """Copy as the command does, from a program, and return the exit code.
 
-    `choices` are fields of `Options`. Without `into` or `exact` the target
-    follows cp's rules. UsageError for what would be refused before it began
-    on this rank.
+    `choices` are fields of `Options`. Without `into` or `exact` the target follows the rules of cp.
+    Raise UsageError if this rank refuses the copy before it begins.
     """
     options = Options(
         tool="fcp", sources=tuple(map(os.fsencode, sources)), target=os.fsencode(target), **choices

@@ -1,4 +1,4 @@
-"""The meaning of the options of fdiff, and the run with them."""
+"""The program of fdiff: interprets the options and runs the comparison."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class DiffProgram(TreeProgram):
         self._window_ns = _window_ns(args.modify_window)
 
     def roots(self) -> tuple[Root, ...]:
-        """Return the roots; `PAIRS` assigns their numbers."""
+        """Return the roots, whose numbers are defined by `PAIRS`."""
         a, b = resolve(self.paths)
         are = tuple(map(is_manifest, self.paths))
         if any(are) and (all(are) or not (a, b)[are.index(False)].name):

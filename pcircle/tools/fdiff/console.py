@@ -1,4 +1,4 @@
-"""The console of a comparison: prints differences, some of which are known only at the end."""
+"""The console of a comparison: prints differences, including those known only at the end."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ class Console(TreeConsole):
         self._telling = Telling(self._plan, self._own, 0)
         self._groups = Groups()
         self._moves = Moves(by_content=self._plan.by_content)
-        self._missing = 0  # entries, in lists
-        self._no_space: OSError | None = None  # of the temporary directory
+        self._missing = 0  # entries missing from lists
+        self._no_space: OSError | None = None  # an error of the temporary directory
         self._broken: set[int] = set()
 
-    # ---- what comes ------------------------------------------------------------
+    # ---- notices ---------------------------------------------------------------
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        others: list[Any] = []
+        unhandled: list[Any] = []
         for value in values:
             if isinstance(value, Linked | Alone):
                 self._defer(value)
             elif isinstance(value, Matched):
                 self._list(value)
             else:
-                others.append(value)
-        if others:
-            super().notice(source, others)
+                unhandled.append(value)
+        if unhandled:
+            super().notice(source, unhandled)
 
     def _defer(self, value: Linked | Alone) -> None:
-        """Keep entries that are decided at the end, while there is space."""
+        """Store entries that are decided at the end, while there is disk space."""
         if self._no_space is None:
             try:
                 if isinstance(value, Linked):
@@ -84,7 +84,7 @@ class Console(TreeConsole):
         name = self._program.outputs[number][1]
         self.note(f"{self.tool}: cannot write '{name}': {error.strerror}")
 
-    # ---- the end ---------------------------------------------------------------
+    # ---- end of the job --------------------------------------------------------
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         reasons: list[str] = []
@@ -138,17 +138,17 @@ class Console(TreeConsole):
         return 0
 
     def _check_time(self) -> None:
-        """Raise StoppedEarly after the time limit, which no rank supervises at the end."""
+        """Raise StoppedEarly after the time limit, because no rank supervises the end of a job."""
         limit = self._program.limit
         if limit is not None and time.monotonic() >= limit.at_s:
             raise StoppedEarly(limit.reason)
 
     def total(self, outcome: Outcome[dict[int, int]]) -> Any:
-        """Return the totals, including the findings of rank 0 at the end."""
+        """Return the totals, including the results that rank 0 finds at the end."""
         return self.counters_type.total([*outcome.counts, self._own.row()])
 
     def _print_table(self, total: Counters) -> None:
-        """Print the table of dcmp."""
+        """Print the table in the format of dcmp."""
         pairs = total.completed - total.only_a - total.only_b - total.moved * 2 - total.beside
         counts = {
             "common": pairs,
@@ -156,7 +156,7 @@ class Console(TreeConsole):
             "only_b": total.only_b + total.moved,
             "same_kind": pairs - total.different_kind,
             "different_kind": total.different_kind,
-            # What is of two kinds has no content in common.
+            # Entries of different kinds have different content.
             "unlike": total.different_content + total.different_kind,
             "same_content": pairs - total.different_content - total.different_kind,
         }
@@ -178,7 +178,7 @@ class Console(TreeConsole):
 
 
 class _Direct:
-    """A context for reports that rank 0 makes itself."""
+    """A context for reports of rank 0 itself."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

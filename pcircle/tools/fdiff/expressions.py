@@ -1,8 +1,8 @@
-"""dcmp's expressions, `-o EXPR:FILE`, which select the entries of a list.
+"""Expressions of dcmp, `-o EXPR:FILE`, which select the entries of a list.
 
 Conditions `FIELD=STATE` are joined by `@` (and) and `,` (or); `@` binds closer. An expression is a
-tuple of alternatives, each a tuple of conditions. An entry of one side only has a state for EXIST
-alone. If types differ, no other field is compared, so all fields differ.
+tuple of alternatives, each a tuple of conditions. An entry that only one side has matches only
+conditions on EXIST. If types differ, no other field is compared, and all fields count as different.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def fields_in(expressions: Sequence[Expression]) -> int:
 
 def matches(expression: Expression, exist: str, different: int) -> bool:
     """Return whether an entry with this existence and these differences matches."""
-    return any(all(_holds(*each, exist, different) for each in part) for part in expression)
+    return any(
+        all(_holds(*condition, exist, different) for condition in part) for part in expression
+    )
 
 
 def _holds(field: str, state: str, exist: str, different: int) -> bool:

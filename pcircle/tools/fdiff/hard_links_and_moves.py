@@ -19,28 +19,28 @@ _TOLD_AT_ONCE = 256
 
 
 class Groups:
-    """Hard-linked names of one side: whether A's names of a file name one file of B.
+    """Hard-linked names of one side, grouped to find differences in hard links.
 
-    The first name of each file, by its path, is the reference: other names differ if they are
-    another file on the other side.
+    The first name of each file, by path, is the reference. Other names differ if they are another
+    file on the other side.
     """
 
     def __init__(self) -> None:
         self._by_a = Sorter()
 
     def add(self, pair: Linked) -> None:
-        """Add a name. OSError without space."""
-        rest = b"%x:%x %d %d %d" % (*pair.b, pair.different, pair.mode, pair.size)
-        self._by_a.add(pack_candidate(b"%020x:%020x" % pair.a, pair.path, rest))
+        """Add a name. Raise OSError if the disk is full."""
+        payload = b"%x:%x %d %d %d" % (*pair.b, pair.different, pair.mode, pair.size)
+        self._by_a.add(pack_candidate(b"%020x:%020x" % pair.a, pair.path, payload))
 
     def pairs(self) -> Iterator[tuple[bytes, int, int, int]]:
-        """Return all names with their differences, and A's mode and size. OSError."""
+        """Yield all names with their differences, and A's mode and size. OSError."""
         by_b = Sorter()
         try:
             first = b"", b""
             for record in self._by_a.sorted():
-                a, path, rest = unpack_candidate(record)
-                b, different, mode, size = rest.split(b" ")
+                a, path, payload = unpack_candidate(record)
+                b, different, mode, size = payload.split(b" ")
                 first = (a, b) if a != first[0] else first
                 bits = int(different) | LINKS * (b != first[1])
                 device, _, inode = b.partition(b":")
@@ -48,15 +48,15 @@ class Groups:
                 by_b.add(pack_candidate(key, path, b"%b %d %b %b" % (a, bits, mode, size)))
             first = b"", b""
             for record in by_b.sorted():
-                b, path, rest = unpack_candidate(record)
-                a, different, mode, size = rest.split(b" ")
+                b, path, payload = unpack_candidate(record)
+                a, different, mode, size = payload.split(b" ")
                 first = (b, a) if b != first[0] else first
                 yield path, int(different) | LINKS * (a != first[1]), int(mode), int(size)
         finally:
             by_b.close()
 
     def close(self) -> None:
-        """Release the space."""
+        """Delete the temporary files."""
         self._by_a.close()
 
 
@@ -72,34 +72,34 @@ class Moves:
         self._pairing = MoveMatcher()
 
     def add(self, file: Alone) -> None:
-        """Add a file. OSError without space."""
+        """Add a file. Raise OSError if the disk is full."""
         what = file.digest.hex().encode() if self._by_content else b"%021d" % file.mtime.ns
         size = b"%20d" % file.size if not file.size else b"%020d" % file.size
-        rest = b"%d %d %d" % (file.mode, file.size, file.told)
-        self._pairing.add(file.side, size + b" " + what, file.path, rest)
+        payload = b"%d %d %d" % (file.mode, file.size, file.told)
+        self._pairing.add(file.side, size + b" " + what, file.path, payload)
 
     def tell(self, telling: Telling, context: Any) -> None:
         """Report all files as moved or as missing on one side. OSError."""
-        for told, (a, b) in enumerate(self._pairing.pairs(), 1):
+        for count, (a, b) in enumerate(self._pairing.pairs(), 1):
             if a is not None and b is not None:
                 mode, size, _ = map(int, a.extra.split(b" "))
                 telling.moved(a.path, b.path, mode, size)
             for side, one in enumerate((a, b)):
                 if one is not None and (a is None or b is None):
                     mode, size, said = map(int, one.extra.split(b" "))
-                    telling.alone(side, one.path, mode, size, told=bool(said))
-            if not told % _TOLD_AT_ONCE:
+                    telling.alone(side, one.path, mode, size, reported=bool(said))
+            if not count % _TOLD_AT_ONCE:
                 telling.tell(context)
 
     def close(self) -> None:
-        """Release the space."""
+        """Delete the temporary files."""
         self._pairing.close()
 
 
 def tell_groups(groups: Groups, telling: Telling, context: Any) -> None:
-    """Report all names of hard-linked files. OSError without space."""
-    for told, pair in enumerate(groups.pairs(), 1):
+    """Report all names of hard-linked files. Raise OSError if the disk is full."""
+    for count, pair in enumerate(groups.pairs(), 1):
         path, different, mode, size = pair
         telling.pair(path, mode, size, different)
-        if not told % _TOLD_AT_ONCE:
+        if not count % _TOLD_AT_ONCE:
             telling.tell(context)

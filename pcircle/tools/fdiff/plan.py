@@ -12,14 +12,14 @@ from pcircle.ops.compare.fields import CONTENT, NAMES
 from pcircle.walk.items import Place
 
 PAIRS, ONLY_A, ONLY_B = 0, 1, 2
-"""The walks by numbers of roots: of both sides, and of one side."""
+"""The numbers of the roots: one walk of both sides, and a walk of each single side."""
 
 
 class DiffPlan(TreePlan, frozen=True, kw_only=True):
-    """The `roots` are A, A and B; see `PAIRS`.
+    """The plan of a comparison. The `roots` are A, A and B; see `PAIRS`.
 
-    With `each` every entry of a directory of one side is reported, not just the directory; with
-    `enters` such directories are walked. `quiet` prints no entries. `moves` pairs files of one
+    With `each`, entries below a directory of one side are reported, not just the directory. With
+    `enters` these directories are walked. `quiet` prints no entries. `moves` pairs files of one
     side, with `by_content` by digest. `matches` has the expressions of -o, and `end` terminates
     paths in their lists. With a `manifest`, a tree is compared with it: the tree, side number
     `tree_side`, is then the first root. Two manifests need no walk.
@@ -52,9 +52,9 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
 class Counters(TreeCounters):
     """Entries that differ, entries of one side, and differences by field.
 
-    `files` and the other kinds count entries of both sides, a pair once. `beside` counts
-    directories that are half of a pair of different kinds; `recalled` counts offline files that
-    were read.
+    `files` and the counters of other kinds include both sides, and count a pair once. `beside`
+    counts directories whose counterpart is another kind. `recalled` counts offline files that were
+    read.
     """
 
     recalled: int
@@ -87,7 +87,7 @@ DIFFERENT: Final = tuple(f"different_{name}" for name in NAMES)
 
 
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Compare the content of a pair of large files; `different` is known already."""
+    """Compare the content of a pair of large files; `different` has the differences so far."""
 
     path: bytes
     name: bytes
@@ -97,7 +97,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Compare a range of two files. `sparse` means that both have holes."""
+    """Compare a range of two files. `sparse` means that both files have holes."""
 
     path: bytes
     name: bytes
@@ -125,7 +125,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
 
 
 class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """A pair in which one side has several names: its files, and the differences so far."""
+    """A pair with several names on one side: its files, and the differences so far."""
 
     path: bytes
     a: tuple[int, int]
@@ -136,7 +136,7 @@ class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
 
 
 class Alone(msgspec.Struct, frozen=True, array_like=True, tag="o"):
-    """A file of one side, which may have moved; with `told` it is reported otherwise."""
+    """A file that one side lacks and that may have moved; `told` reports it if it has not moved."""
 
     side: int
     path: bytes
@@ -148,7 +148,7 @@ class Alone(msgspec.Struct, frozen=True, array_like=True, tag="o"):
 
 
 class Matched(msgspec.Struct, frozen=True, array_like=True, tag="m"):
-    """Paths for the list of an -o; `unlisted` counts paths that contain the terminator."""
+    """Paths for the list of an -o option; `unlisted` counts paths that contain the terminator."""
 
     number: int
     paths: bytes

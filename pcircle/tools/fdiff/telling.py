@@ -1,6 +1,6 @@
 """Reports of an entry: its line, its action, its counts, and its lists.
 
-Each thread reports its findings; rank 0 also reports results that are known only at the end.
+Each thread reports its own results. Rank 0 also reports results that are known only at the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KINDS = {
     stat.S_IFIFO: "p",
     stat.S_IFSOCK: "s",
 }
-# What would make B like A: the first of these that is needed.
+# The action that would make B like A: the first whose fields differ.
 _ACTIONS = (
     (KIND | TARGET | RDEV, "replace"),
     (SIZE | CONTENT, "update"),
@@ -53,11 +53,11 @@ _MOVED = "+Mf++++++++"
 
 
 class FirstFound(IntegrityError):
-    """The comparison ends at the first difference, on request."""
+    """Raised to end the comparison at the first difference, on request."""
 
 
 class Telling:
-    """The reports of one thread. `first` belongs to the rank's first thread."""
+    """The reports of one thread. `first` is the object of the rank's first thread."""
 
     def __init__(
         self, plan: DiffPlan, counters: Counters, rank: int, first: Actions | None = None
@@ -67,7 +67,7 @@ class Telling:
         self.actions = Actions("fdiff", plan.acts, rank, first, planned=True)
         self._lists: dict[int, list[bytes]] = {}
         self._found = False
-        self.matches_equal = any(matches(each, BOTH, 0) for each in plan.matches)
+        self.matches_equal = any(matches(expression, BOTH, 0) for expression in plan.matches)
 
     def pair(self, path: bytes, mode: int, size: int, different: int) -> None:
         """Report a pair with A's mode and size; equal pairs only go into lists."""
@@ -85,15 +85,17 @@ class Telling:
             action = "touch" if self._plan.reads else "update"
         self._tell(action, path, mode, size, itemize(different, mode), field_names(different))
 
-    def alone(self, side: int, path: bytes, mode: int, size: int = 0, *, told: bool = True) -> None:
-        """Count an entry of one side, and report it with `told`."""
+    def alone(
+        self, side: int, path: bytes, mode: int, size: int = 0, *, reported: bool = True
+    ) -> None:
+        """Count an entry of one side, and report it if `reported`."""
         self._found = True
         self._match((ONLY_SRC, ONLY_DEST)[side], path, 0)
         if side:
             self._counters.only_b += 1
         else:
             self._counters.only_a += 1
-        if told:
+        if reported:
             action, why = ("copy", "delete")[side], ("only_a", "only_b")[side]
             self._tell(action, path, mode, size, itemize_one_sided(side, mode), (why,))
 
@@ -132,7 +134,7 @@ class Telling:
         return Matched(number, b"".join(listed), len(paths) - len(listed))
 
     def tell(self, context: Context[Any]) -> None:
-        """Send all reports to rank 0, at the end of an item. FirstFound if one is enough."""
+        """Send all reports to rank 0 at the end of an item. Raise FirstFound if one is enough."""
         self.actions.tell(context)
         lists, self._lists = self._lists, {}
         for number, paths in lists.items():

@@ -1,14 +1,13 @@
-"""ffind: find entries of trees in parallel. `find` is the command, for programs.
+"""ffind: find entries of trees in parallel. Programs call `find`.
 
-`language` parses the expression on every rank without touching any file. Rank 0 resolves files,
-users and dates that the expression names. `eval` compiles the expression once for each kind of
-entry, so that `-type f` costs nothing for a regular file. Tests of names select from all names of a
-directory at once, then tests of status select rows of the status table; only the rows that remain
-become entries.
+`language` parses the expression on every rank without access to files. Rank 0 resolves files, users
+and dates in the expression. `eval` compiles the expression once for each kind of entry, so that
+`-type f` costs nothing for a regular file. Tests of names select from all names of a directory at
+once, then tests of status select rows of the status table. Only the remaining rows become entries.
 
 Output goes to rank 0 together with the events of `-limit` and `-quit`, in the order in which they
 happened, so a limit is exact on any number of ranks. `--sort` is an external sort on rank 0. A
-parallel sort would pay only where sorting, not searching, takes the time.
+parallel sort would pay only if sorting, not searching, took most of the time.
 
 `--in` evaluates the same expression over the sections of an index (`index_search.py`).
 """
@@ -25,15 +24,16 @@ if TYPE_CHECKING:
 def find(
     *words: str | bytes, output: Callable[[bytes], object] | None = None, **options: object
 ) -> Found | None:
-    """Search as the command does, and print nothing.
+    """Search without printing, and return the output and the report.
 
-    `words` are paths and the words of an expression; `options` are the options of the command line,
-    by name: ``find("/data", "-name", "*.h5", "-print0", jobs=4).paths``. The result holds the bytes
-    that the command would write to standard output, or `output` receives them in pieces. Entries
-    with which something failed are in the result's report. Under MPI all ranks call it, and only
-    the first has a result.
+    `words` are paths and the words of an expression. `options` are the options of the command line,
+    by name: ``find("/data", "-name", "*.h5", "-print0", jobs=4).paths``. The result contains the
+    bytes that the command would write to standard output, unless `output` receives them in pieces.
+    The report of the result contains failed entries. Under MPI all ranks must call this function,
+    and only the first rank receives a result.
 
-    UsageError if it is refused. With `max_delete` see `pcircle.tools.frm.remove`.
+    Raise UsageError if the arguments are invalid. With `max_delete`, see
+    `pcircle.tools.frm.remove`.
     """
     from pcircle.cli.shell import words_of
     from pcircle.core.encoding import text_of

@@ -1,4 +1,4 @@
-"""Carrying out a plan of `-delete`: removing the entries of the plan, and no others."""
+"""Execution of a plan of `-delete`: only entries of the plan are removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pcircle.walk.roots import Root
 
 
 class ApplyTask(RemoveTask):
-    """The part of a rank or of a thread in a removal."""
+    """The removal task of one rank or thread."""
 
     tool = "ffind"
 
@@ -26,20 +26,20 @@ class ApplyConsole(ChangeConsole):
     _program: ApplyProgram
 
     def summary(self, total: RemovalCounters) -> str:
-        """See `TreeConsole`."""
         done = "would be removed" if self._program.args.dry_run else "removed"
         parts = [f"{plural(total.completed, 'entry', 'entries')} {done}"]
-        others = {"kept": total.kept + total.left_out, "vanished": total.vanished}
-        parts += [f"{count:,} {what}" for what, count in others.items() if count]
+        remaining = {"kept": total.kept + total.left_out, "vanished": total.vanished}
+        parts += [f"{count:,} {what}" for what, count in remaining.items() if count]
         return ", ".join(parts)
 
 
 class ApplyProgram(ChangeProgram):
-    """`ffind --apply`, for the runtime. A search enters mounts, so entries may lie in mounts."""
+    """The program of `ffind --apply`. Like the search, it enters mount points."""
 
     name, said = "ffind", "deleted"
     plan_type, task_type, console_type = RemovalPlan, ApplyTask, ApplyConsole
-    sink: Callable[[bytes], object] | None = None  # there is nothing to print
+    # set as for a search, but a removal prints nothing
+    sink: Callable[[bytes], object] | None = None
 
     def __init__(self, args: argparse.Namespace) -> None:
         if args.tokens:

@@ -55,10 +55,10 @@ _BARE = {"--sort": "--sort=path", **POLITE}
 
 
 class FindParser(Parser):
-    """Options, PATHs and the expression, in any order."""
+    """Parses options, PATHs and the expression, in any order."""
 
     def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
-        """Parse the options; `tokens` has the expression."""
+        """Parse the options; `tokens` of the result contains the expression."""
         found = split(arguments, self._takes_value)
         args = super().parse(found.suite, {**_BARE, **bare})
         args.operands = found.paths
@@ -67,7 +67,7 @@ class FindParser(Parser):
         return args
 
     def hint(self, unknown: str) -> str:
-        """Return a hint; primaries are not options."""
+        """Return a hint for an unknown option, which may be a primary."""
         name = unknown.removeprefix("--")
         if name in (TESTS | ACTIONS | dict.fromkeys(COMMANDS, 0)):
             return f"primaries have one dash: -{name}"
@@ -131,7 +131,7 @@ def _carry_out(args: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return the exit code; only the first rank speaks."""
+    """Run the command and return the exit code; only the first rank prints errors."""
     speaks = not launched().rank
     carry_out = logging("ffind", _carry_out, speaks=speaks)
     return run(parser, arguments, _BARE, carry_out, speaks=speaks)

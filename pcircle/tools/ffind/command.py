@@ -1,4 +1,4 @@
-"""The meaning of a command line of ffind, and the run with it."""
+"""The program of ffind: interprets the command line and runs the search."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ class FindProgram(ChangeProgram):
         self.order = order_of(args.sort, args.top, args.by)
         _refuse(args, parsed, self.names)
         self.said = "deleted" if "delete" in self.names else "listed"
-        # What is found is all that is said, unless more is asked for.
+        # Only matching entries are printed by default.
         args.quiet = args.quiet or (not args.verbose and args.progress != "always")
         super().__init__(args, paths)
         self.files: list[LogFile] = []
         self.sink: Callable[[bytes], object] | None = None
-        self.first_task: Any = None  # of this process
-        self.has_head = False  # what is above lines of CSV is written
+        self.first_task: Any = None  # the first task of this process
+        self.has_head = False  # the CSV header is written
         self.ends: dict[int, bytes] | None = None
-        self.kept: Kept | None = None  # on rank 0
+        self.kept: Kept | None = None  # on rank 0 only
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are fresh interpreters: only what is not local."""
+        """Return the state for ranks in fresh interpreters, without local objects."""
         return {**vars(self), "sink": None, "first_task": None}
 
     def roots(self) -> tuple[Root, ...]:
@@ -94,7 +94,7 @@ class FindProgram(ChangeProgram):
         return not self.names.isdisjoint(_CHANGING)
 
     def outlives(self) -> bool:
-        """Return whether nothing is changed, and all output consists of records."""
+        """Return whether the search changes nothing and all output consists of records."""
         args = self.args
         dry = args.dry_run or args.plan is not None
         acts = set(_RUNNING if dry else _CHANGING)
@@ -144,7 +144,7 @@ class FindProgram(ChangeProgram):
 
 
 def _around(path: bytes) -> tuple[tuple[int, int], ...]:
-    """Return device and inode of the directories above a file."""
+    """Return the device and inode of each directory above a file."""
     found = []
     while path != b"/":
         path = os.path.dirname(path)
@@ -154,7 +154,7 @@ def _around(path: bytes) -> tuple[tuple[int, int], ...]:
 
 
 def _midnight_ns(now: int) -> int:
-    """Return the start of the present day in local time."""
+    """Return the start of the current day in local time."""
     second = now // _NS
     today = time.localtime(second)
     return (second - today.tm_sec - today.tm_min * 60 - today.tm_hour * 3600) * _NS
@@ -176,7 +176,7 @@ def _is_terminal() -> bool:
 
 
 def _refuse(args: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
-    """Raise UsageError for combinations that are not permitted."""
+    """Raise UsageError for combinations of options that are not permitted."""
     if args.within is not None:
         _refuse_with_index(args, parsed)
     for option in ("max_delete", "plan"):
@@ -193,7 +193,8 @@ def _refuse(args: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
     if ordered and not names.isdisjoint(_CUTTING):
         raise UsageError("--sort and --top cannot be combined with -quit, -limit and -exists")
     if "delete" in names and args.op_timeout is not None:
-        # A removal that was given up would be a failure, and might come about all the same.
+        # A removal that timed out would count as a failure, although the kernel might still
+        # complete it.
         raise UsageError("-delete cannot be combined with --op-timeout")
     if "delete" in names and parsed.settings.follow == "L":
         raise UsageError("-delete cannot be combined with -L: links would be followed")
@@ -208,7 +209,7 @@ def _refuse(args: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
 
 
 def _refuse_with_index(args: argparse.Namespace, parsed: Parsed) -> None:
-    """Raise UsageError for primaries that an index cannot answer, or that would do nothing."""
+    """Raise UsageError for primaries that an index cannot answer, or that would have no effect."""
     from pcircle.tools.ffind.index_check import is_live
 
     if parsed.settings.follow != "P":
@@ -226,9 +227,9 @@ def _refuse_with_index(args: argparse.Namespace, parsed: Parsed) -> None:
 
 
 def needs_order(args: argparse.Namespace) -> bool:
-    """Return whether the order uses more than names."""
+    """Return whether the sort order needs more than names."""
     text = args.by or "size" if args.top is not None else args.sort
-    return any(each.lstrip("-") not in ("path", "name", "ext", "depth") for each in text.split(","))
+    return any(key.lstrip("-") not in ("path", "name", "ext", "depth") for key in text.split(","))
 
 
 def _said(words: Sequence[str], node: Node) -> str:

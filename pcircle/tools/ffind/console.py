@@ -1,4 +1,4 @@
-"""The console of a search: writes the findings of all ranks, sorted on request."""
+"""The console of a search: writes the results of all ranks, sorted on request."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class FindConsole(ChangeConsole):
             self._emit(CSV_HEAD)
         find.has_head = True
 
-    # ---- what comes ------------------------------------------------------------
+    # ---- notices ---------------------------------------------------------------
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         texts: list[bytes] = []
-        others: list[Any] = []
+        unhandled: list[Any] = []
         if self._ended:
             self._halt()
         for value in values:
@@ -69,11 +69,11 @@ class FindConsole(ChangeConsole):
             elif isinstance(value, Links):
                 self._linked(value.files)
             else:
-                others.append(value)
+                unhandled.append(value)
         if text := self._unsaid(0, b"".join(texts)):
             self._emit(text)
-        if others:
-            super().notice(source, others)
+        if unhandled:
+            super().notice(source, unhandled)
 
     def _unsaid(self, stream: int, text: bytes) -> bytes:
         """Return the part of a text that no earlier run has written to the stream."""
@@ -86,7 +86,7 @@ class FindConsole(ChangeConsole):
         elif not self._find.options.silent:
             self.results.text([text])
             if self.results.is_broken:
-                self._halt()  # nobody reads what is found
+                self._halt()  # the reader of the output has exited
 
     def _halt(self) -> None:
         self._ended = True
@@ -94,7 +94,7 @@ class FindConsole(ChangeConsole):
             self._find.first_task.halted = True
 
     def _happened(self, event: int) -> None:
-        """Handle an event: the search ends, or continues until a limit is reached."""
+        """Handle an event: end the search, or count it towards a limit."""
         if event == QUIT:
             self._ended = True
         else:
@@ -104,7 +104,7 @@ class FindConsole(ChangeConsole):
             self._halt()
 
     def _elsewhere(self, stream: int, text: bytes) -> None:
-        """Write to standard error or to a file of -fprint."""
+        """Write to standard error, or to a file of -fprint."""
         if stream < 0:
             if not self._find.options.silent and sys.stderr is not None:
                 with suppress(OSError, ValueError):
@@ -137,7 +137,7 @@ class FindConsole(ChangeConsole):
         for device, inode, blocks in files:
             self._links.add(b"%020d %020d %d" % (device, inode, blocks))
 
-    # ---- the end ---------------------------------------------------------------
+    # ---- end of the job --------------------------------------------------------
 
     def summary(self, total: Counters) -> str:
         parts = [f"{plural(total.found, 'entry', 'entries')} searched"]
@@ -166,7 +166,7 @@ class FindConsole(ChangeConsole):
         return code, reasons
 
     def _last(self, total: Counters) -> None:
-        """Write the output that is known only at the end."""
+        """Write output that is known only at the end."""
         for _, text in self._top:
             self._emit(text)
         if self._sorter is not None:
@@ -179,7 +179,7 @@ class FindConsole(ChangeConsole):
             self._emit(b"%d\n" % (blocks * _BLOCK_BYTES))
 
     def _linked_blocks(self) -> Iterator[int]:
-        """Return the blocks of hard-linked files, each file once."""
+        """Yield the blocks of hard-linked files, once for each file."""
         last = b""
         for record in self._links.sorted() if self._links is not None else ():
             name, _, blocks = record.rpartition(b" ")

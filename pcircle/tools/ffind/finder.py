@@ -1,9 +1,9 @@
 """The visitor of ffind: evaluates the expression for each entry that the walk finds.
 
-Names are evaluated by the item that reads their directory if no look-ups are needed; otherwise they
-may be handed out. A directory is evaluated by its name before it is opened, so that -prune leaves
-it closed. If it must be looked up, opening it is the look-up (`_enters`). With -depth it is
-evaluated when the walk leaves it.
+Names that need no look-ups are evaluated by the item that reads their directory. Other names may be
+handed to other ranks. A directory is evaluated by its name before it is opened, so a pruned
+directory is never opened. If a directory must be looked up, opening it is the look-up (`_enters`).
+With -depth it is evaluated when the walk leaves it.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ class Finder(SmallDirectories):
         done = self._do(where, names.links, "l", fds[0])
         counters.links += done
         counters.special += self._do(where, names.specials, "", fds[0])
-        files, some = names.files, self._some
+        files, batch_size = names.files, self._some
         begun_s = time.monotonic()
-        for at in range(0, len(files), some):
-            counters.files += self._do(where, files[at : at + some], "f", fds[0])
+        for at in range(0, len(files), batch_size):
+            counters.files += self._do(where, files[at : at + batch_size], "f", fds[0])
             enough = context.is_time_up(time.monotonic() - begun_s)
-            if (enough or context.stopping) and at + some < len(files):
-                rest = files[at + some :]
-                count -= len(rest)
-                context.spawn(list(handed_back(where, rest)))
+            if (enough or context.stopping) and at + batch_size < len(files):
+                remaining = files[at + batch_size :]
+                count -= len(remaining)
+                context.spawn(list(handed_back(where, remaining)))
                 break
         counters.weight += where.weight * count
         counters.sized += count
@@ -99,7 +99,7 @@ class Finder(SmallDirectories):
     # ---- directories -----------------------------------------------------------
 
     def known(self, opened: Open[int], context: Context[Any]) -> int | None:
-        """Return a result if the search has ended: no directory is entered."""
+        """Return a result if the search has ended, so that no directory is entered."""
         if not self._halted():
             return None
         self.counters.scans_done += 1
@@ -156,7 +156,7 @@ class Finder(SmallDirectories):
     def _of_opened(
         self, opened: Open[int], own: _Own, source: Lease | None, holder: Open[int] | None
     ) -> Entry:
-        """Return the entry of an open directory, while its parent is held."""
+        """Return the entry of an open directory, while its parent is open."""
         if not opened.path:
             fd = (source or require(opened.leases)[0]).fd
             entry = self._start_entry(opened.root, fd, _HERE, "d")
@@ -200,10 +200,10 @@ class Finder(SmallDirectories):
         block.files, block.links, block.specials = [], [], []
 
     def _directories(self, opened: Open[int], block: Block, fd: int, *, at_bottom: bool) -> None:
-        """Evaluate subdirectories, and complete those that are not entered."""
+        """Evaluate subdirectories, and complete directories that are not entered."""
         names = encoded(block.directories)
         plan = self._of_kind["d"]
-        kept: list[bytes] = []
+        entered: list[bytes] = []
         depth = depth_of(opened.path) + 1
         late = self._deep and not at_bottom
         if late and self._excludes is None:
@@ -215,16 +215,16 @@ class Finder(SmallDirectories):
                 return
         elif late:
             entry = self._entry_in(opened, fd, "d")
-            kept = [name for name in names if not self._is_excluded(entry, name)]
+            entered = [name for name in names if not self._is_excluded(entry, name)]
         else:
-            kept = self._pruning(opened, plan, names, fd)
+            entered = self._pruning(opened, plan, names, fd)
         if at_bottom:
-            kept = []
-        done = len(names) - len(kept)
+            entered = []
+        done = len(names) - len(entered)
         self.counters.found += done
         self.counters.sized += done
         self.counters.directories += done
-        block.directories = list(map(text_of, kept))
+        block.directories = list(map(text_of, entered))
 
     def _is_excluded(self, entry: Entry, name: bytes) -> bool:
         entry.begin(name)
@@ -233,7 +233,7 @@ class Finder(SmallDirectories):
     def _pruning(
         self, opened: Open[int], plan: Compiled, names: list[bytes], fd: int
     ) -> list[bytes]:
-        """Evaluate directories; return the ones that are not pruned."""
+        """Evaluate directories; return directories that are not pruned."""
         chosen, prefix = names, self._prefix(opened.root, opened.path)
         for choose in plan.filters:
             chosen = choose(chosen, prefix)
@@ -291,7 +291,7 @@ class Finder(SmallDirectories):
         return 0
 
     def _after(self, opened: Open[int], own: _Own | None) -> Entry | None:
-        """Evaluate a completed directory; None without -depth."""
+        """Evaluate a completed directory; return None above the minimal depth."""
         if depth_of(opened.path) < self._min:
             return None
         directories = self.task.directories
@@ -323,7 +323,7 @@ class Finder(SmallDirectories):
         return entry
 
     def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
-        """Evaluate an unreadable directory all the same, and report it."""
+        """Evaluate an unreadable directory nonetheless, and report it."""
         if opened.place is None:
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -384,6 +384,6 @@ class Finder(SmallDirectories):
 
 
 def _emptied(block: Block) -> Block:
-    """Return a block without its entries."""
+    """Remove all entries from a block, and return it."""
     block.files, block.links, block.specials, block.directories = [], [], [], []
     return block

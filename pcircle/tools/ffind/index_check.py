@@ -1,4 +1,4 @@
-"""`--in`: the index to search, and the position of each PATH in it."""
+"""The index of `--in`, and the position of each PATH in it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LIVE_LETTERS = frozenset("YZFB")
 def is_live(node: Node) -> bool:
     """Return whether a primary needs data that an index does not have."""
     if node.name in ("exec", "execplus"):
-        return bool(node.args[0])  # in the directory of the entry
+        return bool(node.args[0])  # -execdir needs the directory of the entry
     if node.name in ("newer_than_file", "newer_than_date"):
         return bool(node.args[0] == "B")
     if node.name == "printf":
@@ -49,9 +49,9 @@ def is_live(node: Node) -> bool:
 
 
 def kept(name: str, paths: Sequence[bytes], *, in_order: bool) -> tuple[Kept, tuple[Root, ...]]:
-    """Return an index, and the roots of PATHs in it; all roots of the index without PATHs.
+    """Return an index, and the roots of PATHs in it; without PATHs, all roots of the index.
 
-    With `in_order` one rank reads it sequentially. UsageError.
+    With `in_order`, one rank reads the index sequentially. UsageError.
     """
     named = path = os.path.abspath(os.fsencode(name))
     shown = show(os.fsencode(name))
@@ -83,26 +83,26 @@ def _found(
         starts.append(start)
         roots.append(Root(b".", start.name, path))
     for number, start in enumerate(starts):
-        some = _about(ranges, start.root, start.path)
-        if in_order and some:
-            portions.append((number, some[0].begin, some[-1].end))
+        matching = _about(ranges, start.root, start.path)
+        if in_order and matching:
+            portions.append((number, matching[0].begin, matching[-1].end))
         else:
-            portions += [(number, each.begin, each.end) for each in some]
+            portions += [(number, portion.begin, portion.end) for portion in matching]
     weight = 1.0 / max(1, len(portions))
-    items = tuple(Sections(*each, weight) for each in portions)
+    items = tuple(Sections(*portion, weight) for portion in portions)
     return Kept(index.path, index.digest, tuple(starts), items), tuple(roots)
 
 
 def _about(ranges: Sequence[Range], root: int, path: bytes) -> list[Range]:
-    """Return the ranges that may have sections of a directory and of everything below it."""
+    """Return the ranges that may contain sections of a directory and its subdirectories."""
     wanted = key(root, path)
     depth = len(wanted[1])
     found = []
-    for number, each in enumerate(ranges):
-        first = each.key[0], each.key[1][:depth]
+    for number, portion in enumerate(ranges):
+        first = portion.key[0], portion.key[1][:depth]
         is_last = number + 1 == len(ranges)
         if first <= wanted and (is_last or ranges[number + 1].key >= wanted):
-            found.append(each)
+            found.append(portion)
     return found
 
 
@@ -134,7 +134,7 @@ def _start(index: Index, ranges: Sequence[Range], path: bytes) -> Start:
 
 
 def _sections(index: Index, ranges: Sequence[Range], root: int, path: bytes) -> Iterator[Section]:
-    for each in _about(ranges, root, path):
-        for section, _ in index.sections(each.begin, each.end):
+    for portion in _about(ranges, root, path):
+        for section, _ in index.sections(portion.begin, portion.end):
             if section.root == root and is_below(section.path, path):
                 yield section

@@ -1,7 +1,7 @@
 """A search of an index: the expression is evaluated for its sections, without a walk.
 
-Entries are looked up in the current section, and status columns are those of the index. A directory
-precedes its contents, so a pruned directory is one path at a time.
+Entries are looked up in the current section, and status columns come from the index. A directory
+precedes its contents, so the search remembers only one pruned directory at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pcircle.walk.index import (
     is_below,
 )
 
-_NOTHING = -1  # the descriptor of a directory that is not open
+_NOTHING = -1  # stands for the descriptor of a directory, which a search of an index does not open
 _HERE = b"."
 _NS = 1_000_000_000
 
@@ -48,14 +48,14 @@ class _Where(msgspec.Struct, frozen=True):
 
 
 class _KnownColumns:
-    """The columns of names in the current section, in the form of `Stats`."""
+    """The columns of names in the current section, with the interface of `Stats`."""
 
     def __init__(self) -> None:
         self.section: Any = None
         self._places: Sequence[int] = ()
 
     def look(self, directory_fd: int, names: Sequence[bytes]) -> None:
-        """Select the names of the next columns."""
+        """Select the names for the next columns."""
         section = self.section
         is_all = len(names) == len(section.names)
         self._places = range(len(names)) if is_all else list(map(section.place, names))
@@ -67,15 +67,15 @@ class _KnownColumns:
 
     def times_ns(self, name: str, start: int, stop: int) -> list[int]:
         """Return times of the selected names in nanoseconds."""
-        seconds, rest = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
-        return [_NS * second + ns for second, ns in zip(seconds, rest, strict=True)]
+        seconds, fractions = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
+        return [_NS * second + ns for second, ns in zip(seconds, fractions, strict=True)]
 
     def close(self) -> None:
-        """Release nothing."""
+        """Do nothing: no resources are held."""
 
 
 class _KnownRows:
-    """The rows of names in the current section, in the form of `Ahead`."""
+    """The rows of names in the current section, with the interface of `Ahead`."""
 
     is_known = True
 
@@ -88,10 +88,10 @@ class _KnownRows:
         return rows
 
     def done(self, count: int) -> None:
-        """Ignore the time of look-ups."""
+        """Do nothing: rows of an index need no timing."""
 
     def close(self) -> None:
-        """Release nothing."""
+        """Do nothing: no resources are held."""
 
 
 class _KnownEntry(Entry):
@@ -135,7 +135,7 @@ class Searcher(Evaluator):
             self._index = None
 
     def portion(self, item: Sections, context: Context[Any]) -> None:
-        """Search a range of sections. StoppedEarly if they cannot be read."""
+        """Search a range of sections. Raise StoppedEarly if they cannot be read."""
         self.begin(item, context)
         self._closed = None
         try:
@@ -236,22 +236,22 @@ class Searcher(Evaluator):
         counters, count = self.counters, len(columns.names)
         counters.found += count
         counters.sized += count
-        files, links, others = columns.names, [], []
+        files, links, specials = columns.names, [], []
         modes = columns.column("mode")
         if not all(map(S_ISREG, modes)):
             pairs = list(zip(columns.names, modes, strict=True))
             files = [name for name, mode in pairs if S_ISREG(mode)]
             links = [name for name, mode in pairs if S_ISLNK(mode)]
-            others = [n for n, mode in pairs if not (S_ISREG(mode) or S_ISLNK(mode))]
+            specials = [n for n, mode in pairs if not (S_ISREG(mode) or S_ISLNK(mode))]
         if files:
             counters.files += self._do(where, files, "f", _NOTHING)
         if links:
             counters.links += self._do(where, links, "l", _NOTHING)
-        if others:
-            counters.special += self._do(where, others, "", _NOTHING)
+        if specials:
+            counters.special += self._do(where, specials, "", _NOTHING)
 
     def _failure(self, number: int, path: bytes, section: Section) -> None:
-        """Report entries of the tree that the index lacks."""
+        """Report entries of the tree that the index does not contain."""
         name, doing, errno_ = section.failure()
         error = OSError(errno_, os.strerror(errno_))
         depth = depth_of(path) + 1

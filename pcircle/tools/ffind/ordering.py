@@ -1,7 +1,7 @@
 """Sort keys of entries: bytes whose order is the requested order.
 
-Paths are compared byte by byte, like ``sort -z`` in the C locale. All keys end with the path, so no
-two are equal.
+Paths are compared byte by byte, like ``sort -z`` in the C locale. All keys end with the path, so
+keys are unique.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def order_of(sort: str | None, top: str | None, by: str | None) -> Order | None:
         raise UsageError("--top cannot be combined with --sort; it takes --by")
     if not (top.isascii() and top.isdecimal() and 0 < int(top) <= 1_000_000):
         raise UsageError(f"--top: invalid value '{top}': must be 1 to 1,000,000")
-    # The largest and newest come first; a dash turns that round.
+    # The largest and newest entries come first unless a dash reverses the order.
     fields = _fields("--by", by or "size")
-    turned = tuple(each[1:] if each.startswith("-") else f"-{each}" for each in fields)
+    turned = tuple(key[1:] if key.startswith("-") else f"-{key}" for key in fields)
     return Order(turned, int(top))
 
 
@@ -70,7 +70,7 @@ def _fields(option: str, text: str) -> tuple[str, ...]:
 
 
 def ordered(order: Order, now_ns: int) -> Ordered:
-    """Return the maker of keys."""
+    """Return the object that computes keys."""
     parts = [_part(field) for field in (*order.fields, "path")]
     return Ordered(lambda entry: b"".join([part(entry) for part in parts]), order.top)
 
@@ -85,7 +85,8 @@ def _part(field: str) -> Callable[[Entry], bytes]:
         return lambda entry: (_OFFSET + number(entry)).to_bytes(_WIDTH, "big")
     text = _text(name)
     if is_down:
-        # Behind it all that is longer; no name has a NUL, so none inverted has this.
+        # Longer texts with this prefix sort before it. The terminator is unique because no name
+        # contains NUL.
         return lambda entry: text(entry).translate(_INVERTED) + b"\xff"
     return lambda entry: text(entry) + b"\0"
 

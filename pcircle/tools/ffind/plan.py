@@ -25,7 +25,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The index that is searched instead of the file system, by its path and digest."""
+    """The index to search instead of the file system, identified by its path and digest."""
 
     path: bytes
     digest: bytes
@@ -34,7 +34,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):
-    """The sort fields, with a leading `-` for descending order; with `top` only the first ones."""
+    """The sort fields; a leading `-` means descending order, and `top` limits the output."""
 
     fields: tuple[str, ...]
     top: int | None = None
@@ -43,11 +43,11 @@ class Order(msgspec.Struct, frozen=True, array_like=True):
 class FindPlan(ChangePlan, frozen=True, kw_only=True):
     """The expression, with all files and users resolved.
 
-    `exclude` is as in `Parsed`. `midnight_ns` is the start of today; `wide` is as in
-    `Surroundings`, `quoted` as in `Actions`. With `alone` one thread of rank 0 does everything in
-    order. `removes` means that entries may be removed, `runs` that commands are run. `around_plan`
-    has device and inode of the directories above the plan file, which is not removed. With `kept`
-    an index is searched, not a tree.
+    `exclude` is as in `Parsed`, `wide` as in `Surroundings`, and `quoted` as in `Actions`.
+    `midnight_ns` is the start of today. With `alone` one thread of rank 0 evaluates everything in
+    order. `removes` means that entries may be removed, and `runs` that commands are run.
+    `around_plan` has the device and inode of the directories above the plan file, which are not
+    removed. With `kept` an index is searched instead of a tree.
     """
 
     expression: Node
@@ -67,10 +67,10 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
 class Counters(ChangeCounters):
     """The counters of a search.
 
-    `matched` counts the entries of -count and -exists, `blocks` those of -du, and `vanished`
-    entries that were gone before they were looked up. `complaints` are errors on directories that
-    are also counted otherwise; `commands_failed` counts ranks on which a command of ``-exec … +``
-    failed; `kept` counts entries after the end of the search.
+    `matched` counts the entries of -count and -exists, `blocks` the blocks of -du, and `vanished`
+    entries that vanished before they were looked up. `complaints` are errors on directories that
+    are also counted in another way. `commands_failed` counts threads on which a command ``-exec …
+    +`` failed. `kept` counts entries that were found after the end of the search.
     """
 
     matched: int

@@ -1,4 +1,4 @@
-"""The result of a search from a program."""
+"""The result of a search by a program."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ class Found(NamedTuple):
 
     @property
     def paths(self) -> list[bytes]:
-        """Return the paths that -print0 has written, or -print if no name has a newline."""
+        """Return the paths printed by -print0, or by -print if no name contains a newline."""
         end = b"\0" if b"\0" in self.text else b"\n"
         return self.text.split(end)[:-1]

@@ -16,7 +16,7 @@ _NAMELESS = (b"", b".", b"..")
 
 
 def start_of(path: bytes, follow: str, *, removes: bool) -> Root:
-    """Return the root of a PATH. With `removes` it is reached through its parent directory."""
+    """Return the root of a PATH. With `removes`, the PATH is opened from its parent directory."""
     if not path:
         raise UsageError("empty file name")
     try:
@@ -32,7 +32,7 @@ def start_of(path: bytes, follow: str, *, removes: bool) -> Root:
     if path.startswith(b"/") and not holder:
         holder = b"/"
     if status is None or not stat.S_ISDIR(status.st_mode):
-        # A slash behind a file makes it none; to look it up will say so.
+        # The slash after a file is kept, so that the look-up fails with the right error.
         name += path[len(path.rstrip(b"/")) :]
         return Root(holder or b".", name or b"/", path)
     if removes and name not in _NAMELESS and not _is_link(path.rstrip(b"/")):
@@ -48,9 +48,9 @@ def _is_link(path: bytes) -> bool:
 
 
 def listed_starts(name: str, *, complete: bool) -> Iterator[bytes]:
-    """Return the PATHs in a file of -files0-from; `-` is standard input. UsageError.
+    """Yield the PATHs in a file of -files0-from; `-` is standard input. UsageError.
 
-    With `complete` the last PATH must end with NUL, or it may be truncated.
+    With `complete` the last PATH must end with NUL, because the file could be truncated.
     """
     shown = show(os.fsencode(name))
     try:

@@ -1,7 +1,7 @@
-"""A rank's part of a search: its setup, and its end.
+"""The task of a rank in a search: its setup and its end.
 
-The walk is one item, which waits for all others. When it is complete, every rank receives an item:
-it runs the commands that it has gathered and sends its remaining output. So nothing is left when
+The walk is one item, whose join waits for all other items. Every rank then receives an item. The
+rank runs the commands that it has gathered and sends its remaining output, so no work is left when
 the job ends.
 """
 
@@ -43,20 +43,20 @@ from pcircle.tools.ffind.ordering import ordered
 from pcircle.tools.ffind.plan import Counters, FindPlan, Sections
 from pcircle.walk.items import Accesses, Batch, Portion, Tree
 
-_HELPERS, _FEW_HELPERS = 16, 4  # of each of the first threads, and of later ones
+_HELPERS, _FEW_HELPERS = 16, 4  # helpers of each of the first threads, and of each later thread
 _WITH_HELPERS = 4
 
 
 class Whole(msgspec.Struct, frozen=True, array_like=True, tag="w"):
-    """The whole search."""
+    """Search all roots."""
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, tag="e"):
-    """The search is complete: finish the work of a rank."""
+    """Finish the work of a rank, because the search is complete."""
 
 
 class Halt(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """The search has ended early: skip the remaining work."""
+    """Skip the remaining work, because the search has ended early."""
 
 
 class _Ending(msgspec.Struct):
@@ -71,7 +71,7 @@ class FindTask(
         Tree | Batch | Portion | Phase | Accesses | Sections | Whole | End | Halt, dict[int, int]
     ],
 ):
-    """The part of a rank, or of a thread, in a search."""
+    """The search task of one rank or thread."""
 
     tool = "ffind"
     doing = "look up"
@@ -94,12 +94,12 @@ class FindTask(
             self.max_threads = 1
         self.around = Surroundings(plan.now_ns, plan.midnight_ns, plan.wide, plan.settings.follow)
         self.context: Context[Any] | None = None
-        # One thread's look-ups overlap; where that is not enough, there are more threads.
+        # Helpers overlap the look-ups of one thread. If that is too slow, further threads start.
         number = 0 if self.first is None else len(self.first.parts)
         helpers = _HELPERS if number < _WITH_HELPERS else _FEW_HELPERS
         if plan.threads is not None:
             helpers = max(1, min(helpers, plan.threads))
-        if self.turns is not None:  # each thread has one look-up under way
+        if self.turns is not None:  # each thread has one look-up in progress
             helpers = 1
         self.stats = Stats(helpers)
         self.ahead = Ahead(helpers, follow=plan.settings.follow == "L")
@@ -119,7 +119,7 @@ class FindTask(
 
     @property
     def rank_part(self) -> FindTask:
-        """Return the part of the rank's first thread."""
+        """Return the task of the rank's first thread."""
         return self if self.first is None else self.first
 
     def reach(self, *, is_first: bool) -> Directories:
@@ -161,8 +161,10 @@ class FindTask(
     @property
     def updates_links(self) -> bool:
         """Return whether tests use access times of links, which other tests may update."""
-        some = self._expressions
-        return any(tests_access_time(node, "l") for node in some) and any(map(reads_links, some))
+        expressions = self._expressions
+        return any(tests_access_time(node, "l") for node in expressions) and any(
+            map(reads_links, expressions)
+        )
 
     @property
     def _expressions(self) -> list[Node]:
@@ -175,7 +177,7 @@ class FindTask(
             for notice in self.output.take(all_=all_):
                 self.context.note([notice])
 
-    # ---- of actions ------------------------------------------------------------
+    # ---- callbacks of actions --------------------------------------------------
 
     def removed(self, counters: Any) -> int:
         return int(counters.matched)
@@ -186,14 +188,14 @@ class FindTask(
         self.due(1, (lambda: False) if context is None else context.is_stopping)
 
     def deleted(self, entry: Entry) -> None:
-        """Record a removal."""
+        """Record the removal of an entry."""
         if entry.kind == "d":
             self.directories.forget(entry.root, entry.below)
         if self.acts is not None:
             self.acts.done("delete", entry.root, entry.below, entry.kind)
 
     def planned(self, entry: Entry) -> bool:
-        """Plan a removal; return False for the plan file and its parents. OSError."""
+        """Plan a removal; return False for the plan file and its parent directories. OSError."""
         status = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=False)
         if self._of_plan and self._identify(status) in self._of_plan:
             return False
@@ -204,15 +206,15 @@ class FindTask(
         return True
 
     def listed(self, entry: Entry) -> None:
-        """Add an entry to the list."""
+        """Add an entry to the output of --list-out."""
         if self.acts is not None:
             self.acts.done("find", entry.root, entry.below, entry.letter())
 
     # ---- items -----------------------------------------------------------------
 
     def seed(self) -> Iterable[Any]:
-        kept = self.plan.kept
-        self._first_items = list(super().seed() if kept is None else kept.portions)
+        index = self.plan.kept
+        self._first_items = list(super().seed() if index is None else index.portions)
         return [Whole()]
 
     def process(self, item: Any, context: Context[Any]) -> Any:
@@ -244,7 +246,7 @@ class FindTask(
         return _Ending(merged)
 
     def halt(self, context: Context[Any]) -> None:
-        """If the search has ended here, notify all other ranks."""
+        """Notify all other ranks if the search has ended on this rank."""
         first = self.rank_part
         if first.halted and not first.told:
             first.told = True

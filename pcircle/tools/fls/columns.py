@@ -1,4 +1,4 @@
-"""The layout of names on a terminal, in columns as by ls."""
+"""The layout of names on a terminal, in columns as in ls."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ def width_of(line: bytes) -> int:
         return len(line)
     text = line.decode(errors="replace")
     return sum(
-        0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF")
-        for each in text
+        0
+        if unicodedata.combining(character)
+        else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
     )
 
 

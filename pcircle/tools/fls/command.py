@@ -1,4 +1,4 @@
-"""The meaning of the options of fls, and the run with them."""
+"""The program of fls: interprets the options and runs the listing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TIME_WORDS = {"modification": "mtime", "access": "atime", "use": "atime", "stat
 
 
 class Console(TreeConsole):
-    """Prints entries, as they are found or after the last one is known."""
+    """Prints entries as they are found, or sorted at the end of the walk."""
 
     has_bytes = False
     _program: ListProgram
@@ -81,7 +81,7 @@ class Console(TreeConsole):
 
 
 class ListProgram(TreeProgram):
-    """The program of fls. With `collects` rows are kept in `entries`, for a caller."""
+    """The program of fls. With `collects`, rows are stored in `entries` for a caller."""
 
     name = "fls"
     plan_type, task_type, console_type = ListPlan, ListTask, Console
@@ -98,7 +98,7 @@ class ListProgram(TreeProgram):
         self._known: dict[Root, os.stat_result] = {}
         self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
         self._rate = rate_of(args.ops_limit)
-        Times(args.time_style or FULL_ISO, 0)  # UsageError if it is none
+        Times(args.time_style or FULL_ISO, 0)  # raises UsageError for an invalid style
         for name in _FILES:
             where = getattr(args, name)
             if where is not None:
@@ -109,7 +109,7 @@ class ListProgram(TreeProgram):
         return bool(self.args.recursive)
 
     def outlives(self) -> bool:
-        """Return whether no output precedes the end of the walk."""
+        """Return whether all output follows the end of the walk."""
         return bool(self._keys) or self.is_rows
 
     def roots(self) -> tuple[Root, ...]:
@@ -119,14 +119,14 @@ class ListProgram(TreeProgram):
         if self.args.parquet is not None:
             export.check_arrow()
         keys = Keys(self._keys, directories_first=False)
-        given = tuple(map(self._root, self.paths))  # one that is given twice is listed twice
+        given = tuple(map(self._root, self.paths))  # a PATH given twice is listed twice
         if not self._keys:
             return given
         found = sorted(given, key=lambda root: keys.of_directory(root.shown, self._known[root]))
         return tuple(found)
 
     def _root(self, path: bytes) -> Root:
-        """Return the root of a PATH; a link to a directory is followed as by ls. UsageError."""
+        """Return the root of a PATH; as in ls, a link to a directory is followed. UsageError."""
         args = self.args
         is_itself = args.directory or args.classify or _is_long(args) or self.is_rows
         try:
@@ -145,7 +145,7 @@ class ListProgram(TreeProgram):
 
     @property
     def is_rows(self) -> bool:
-        """Return whether each entry is a row."""
+        """Return whether each entry is printed as a row of JSON or CSV."""
         return self.rows is not None or self.collects
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class ListProgram(TreeProgram):
         return super().observer(plan)
 
     def collected(self) -> export.ListReport | None:
-        """Run the tool and return the report with the entries, unless a file has them."""
+        """Run the tool and return the report, with the entries unless they are in a file."""
         report: TreeReport | None = self.call()
         if report is None:
             return None
@@ -237,9 +237,9 @@ def _time_of(args: argparse.Namespace) -> str:
 
 
 def _keys_of(args: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
-    """Return the sort fields, each with whether it descends. UsageError."""
+    """Return the sort fields; each has a flag for descending order. UsageError."""
     time = _time_of(args)
-    # As with ls, a time that is asked for and not shown is for the order.
+    # As in ls, a requested time that is not displayed selects the sort order.
     by = args.by or ("-time" if args.time is not None and not _is_long(args) else "name")
     if by == "none":
         return ()
@@ -257,7 +257,7 @@ def _keys_of(args: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
 
 
 def program_of(args: argparse.Namespace, *, collects: bool = False) -> ListProgram:
-    """Return the program of a parsed command line, or of a call that `collects`. UsageError."""
+    """Return the program of a command line, or of a call that `collects` rows. UsageError."""
     given = [f"--{name}" for name in _FILES if getattr(args, name) is not None]
     given += ["--total"] * args.total
     if len(given) > 1:
@@ -282,7 +282,7 @@ def program_of(args: argparse.Namespace, *, collects: bool = False) -> ListProgr
         if args.directory and getattr(args, option):
             raise UsageError(f"-d cannot be combined with --{option.replace('_', '-')}")
     program = ListProgram(args)
-    program.collects = collects and not given  # else they are in a file, in constant memory
+    program.collects = collects and not given  # rows that go to a file use constant memory
     return program
 
 

@@ -49,7 +49,7 @@ class Decor:
         return [show(name).encode() for name in names] if self._form.escaped else list(names)
 
     def extra(self, looked: Looked, modes: list[int]) -> Extra:
-        """Return properties that need further calls, by the places of entries."""
+        """Return properties that need further calls, keyed by the places of entries."""
         found: Extra = {}
         has_links = self._links and any(map(stat.S_ISLNK, set(modes)))
 
@@ -173,7 +173,7 @@ def _is_color(code: bytes | None) -> bool:
 
 
 def _linked(name: bytes, host: str, path: bytes) -> bytes:
-    from urllib.parse import quote_from_bytes  # few want it
+    from urllib.parse import quote_from_bytes  # few listings contain links to files
 
     address = f"file://{host}{quote_from_bytes(path)}".encode()
     return b"\x1b]8;;%b\x07%b\x1b]8;;\x07" % (address, name)

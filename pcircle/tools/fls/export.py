@@ -1,4 +1,4 @@
-"""Rows in a file, written completely or not at all: JSON, CSV and Parquet, in pieces."""
+"""Rows in a file, as JSON, CSV or Parquet; the file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ListReport(TreeReport, frozen=True):
 
 
 class RowResults(Results):
-    """Writes rows when the job has ended; `rows` yields them."""
+    """Writes the rows that `rows` yields, after the job has ended."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ def as_csv(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
 
 
 def of_rows(rows: Iterable[bytes]) -> tuple[Row, ...]:
-    """Return rows for programs."""
+    """Return rows as objects for programs."""
     decode = msgspec.json.Decoder(Row).decode
     return tuple(decode(line) for text in rows for line in text.splitlines())
 
 
 class _Pieces:
-    """A file object that collects what the Parquet writer writes."""
+    """A file object that collects the output of the Parquet writer."""
 
     closed = False
 
@@ -89,7 +89,7 @@ class _Pieces:
         return len(data)
 
     def tell(self) -> int:
-        """Return the number of bytes so far."""
+        """Return the number of bytes written so far."""
         return self._at
 
     def flush(self) -> None:
@@ -99,9 +99,9 @@ class _Pieces:
         """Do nothing: the caller takes the data."""
 
     def taken(self) -> bytes:
-        """Return the data since the last call."""
-        some, self._some = self._some, []
-        return b"".join(some)
+        """Return the data written since the last call."""
+        pieces, self._some = self._some, []
+        return b"".join(pieces)
 
 
 def check_arrow() -> None:
@@ -116,7 +116,7 @@ _LARGE_TIME = re.compile(rb'("[acm]time_ns":)(-?(?:9\d{18}|\d{20,}))')
 
 
 def _without_large_times(text: bytes) -> bytes:
-    """Replace times in JSON rows that 64 bits of nanoseconds cannot hold with null."""
+    """Replace times in JSON rows by null if 64 bits of nanoseconds cannot hold them."""
 
     def shorten(found: re.Match[bytes]) -> bytes:
         fits = -(1 << 63) <= int(found[2]) < 1 << 63
@@ -126,7 +126,7 @@ def _without_large_times(text: bytes) -> bytes:
 
 
 def as_parquet(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
-    """Return Parquet: a column for each field, in groups of some thousand rows."""
+    """Yield a Parquet file, with a column for each field and thousands of rows in a group."""
     arrow, json, parquet = map(import_module, ("pyarrow", "pyarrow.json", "pyarrow.parquet"))
     schema = _schema(arrow)
     options = json.ParseOptions(
@@ -159,14 +159,14 @@ def _schema(arrow: Any) -> Any:
 
 
 def together(texts: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Join texts to pieces of about this size."""
-    some: list[bytes] = []
+    """Yield texts joined into pieces of about this size."""
+    batch: list[bytes] = []
     held = 0
     for text in texts:
-        some.append(text)
+        batch.append(text)
         held += len(text)
         if held >= size:
-            yield b"".join(some)
-            some, held = [], 0
+            yield b"".join(batch)
+            batch, held = [], 0
     if held:
-        yield b"".join(some)
+        yield b"".join(batch)

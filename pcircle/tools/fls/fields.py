@@ -1,6 +1,6 @@
 """The columns of a listing, in the format of ls, and their widths.
 
-One native call formats the listings of several directories. Of a very large directory the columns
+One native call formats the listings of several directories. The columns of a very large directory
 travel to rank 0, which formats the lines, because the widths are known only after the last look-up.
 """
 
@@ -30,8 +30,8 @@ _BLOCKS = PLACE_OF["blocks"]
 class Widths(msgspec.Struct, array_like=True):
     """The widths of columns.
 
-    They include the widths of the two numbers of devices, and the columns of names that also
-    contain numbers, which are right-aligned. `blocks` are those of all entries; `heading` is the
+    They include the widths of the two numbers of devices, and the columns of names that contain
+    numbers, which are right-aligned. `blocks` is the total of all entries, and `heading` is the
     line above them.
     """
 
@@ -43,7 +43,7 @@ class Widths(msgspec.Struct, array_like=True):
     heading: bytes = b""
 
     def add(self, other: Widths) -> None:
-        """Extend the widths by other widths."""
+        """Increase the widths to include other widths."""
         if not self.columns or not other.columns:
             self.columns = self.columns or other.columns
         self.columns = list(map(max, self.columns, other.columns or self.columns))
@@ -57,7 +57,7 @@ Rows = Iterable[Sequence[bytes]]
 
 
 class Fields:
-    """Makes columns and lines of one form."""
+    """Formats columns and lines of one form."""
 
     def __init__(self, form: Form, now_ns: int) -> None:
         self._form = form
@@ -97,7 +97,7 @@ class Fields:
     # ---- columns ---------------------------------------------------------------
 
     def of(self, looked: Looked) -> tuple[list[tuple[bytes, ...]], Widths]:
-        """Return the columns of entries as rows, with the name last, and the other widths."""
+        """Return the columns of entries as rows that end with the name, and the other widths."""
         if looked.stats is None:
             return [(name,) for name in self._decor.plain(looked.printed)], Widths([])
         modes = looked.column("mode")
@@ -121,7 +121,8 @@ class Fields:
         """Return the text of several listings, with `counts` entries each.
 
         `order` has the places of the entries. The text of a directory that is listed `whole` begins
-        with its blocks. `names` has all names, NUL-terminated, if they are at hand and `are_plain`.
+        with its total blocks. `names` has all names, NUL-terminated, if they are known and
+        `are_plain`.
         """
         form, fields, table = self._form, list[Any](), b""
         if looked.stats is None:
@@ -144,7 +145,7 @@ class Fields:
         return [self._in_columns(text, total >= 0) for text in found] if form.columns else found
 
     def _adjusted(self, looked: Looked, modes: list[int], extra: Extra) -> list[list[bytes]]:
-        """Return the columns of entries, some of which are not formatted from their status."""
+        """Return the columns of entries that need more than their status for the format."""
         made, widths = self._made(looked, modes, extra)
         if widths.minor:
             rows = self._with_devices(zip(*made, strict=True), widths.minor)
@@ -160,7 +161,7 @@ class Fields:
     def _made(
         self, looked: Looked, modes: list[int], extra: Extra
     ) -> tuple[list[list[bytes]], Widths]:
-        """Return the columns of entries, and widths other than of the columns."""
+        """Return the columns of entries, and the widths that the columns do not determine."""
         widths = Widths([])
         made = [self._column(name, looked, extra) for name in self._columns]
         for number, (name, column) in enumerate(zip(self._columns, made, strict=True)):
@@ -205,7 +206,7 @@ class Fields:
         if len(self._columns) == 0:
             return [row[-1] for row in rows]
         wide = list(widths.columns)
-        if not wide:  # there are no entries
+        if not wide:  # without entries there are no widths
             return []
         if widths.minor:
             rows = self._with_devices(rows, widths.minor)
@@ -240,13 +241,13 @@ class Fields:
             yield changed
 
     def text(self, lines: Sequence[bytes]) -> bytes:
-        """Return lines for output, in columns on request."""
+        """Return lines for output, side by side on request."""
         if self._form.columns and lines:
             return in_columns(lines, self._form.columns)
         return self._form.end.join([*lines, b""])
 
     def total(self, blocks: int) -> bytes:
-        """Return the line of a directory's blocks, if there is one."""
+        """Return the line with a directory's total blocks, if the form has one."""
         form = self._form
         return b"total %b%b" % (self.space(blocks), form.end) if form.has_total else b""
 
@@ -262,12 +263,12 @@ class Fields:
 
 
 def _part(align: int, width: int) -> bytes:
-    """Return a column of a template."""
+    """Return a column of a format template."""
     return b"%b" if align == AS_IS else b"%%%b%db" % (b"" if align == RIGHT else b"-", width)
 
 
 def _are_special(modes: list[int], extra: Extra) -> bool:
-    """Return whether some entries need more than their status."""
+    """Return whether an entry needs more than its status."""
     if any("mark" in more for more in extra.values()):
         return True
     return any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes))

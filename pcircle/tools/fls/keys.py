@@ -1,8 +1,8 @@
 """Sort keys of entries: bytes whose order is the order of the listing.
 
 A key contains neither NUL nor slash, which separate the keys of all parent directories. For
-descending text the bytes are complemented; its terminator must then be the largest of all, so the
-two smallest bytes share their first byte.
+descending text the bytes are complemented. The terminator must then be the largest byte, so the two
+smallest bytes share their first byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEYS = ("name", "size", *TIMES, "owner", "group", "kind")
 _LETTERS = bytes(byte for byte in range(1, 256) if byte != ord("/"))
 _TURNED = _LETTERS[1:-1][::-1]
 _TURN = bytes.maketrans(_LETTERS, _TURNED + b"/\0")
-_MIDDLE = 1 << 95  # times are before the epoch as well
+_MIDDLE = 1 << 95  # times may precede the epoch
 _KINDS = {
     stat.S_IFBLK: b"b",
     stat.S_IFCHR: b"c",
@@ -39,12 +39,12 @@ def kind_of(mode: int) -> bytes:
 
 
 def turned(text: bytes) -> bytes:
-    """Return a text with the opposite order, also for its prefixes."""
+    """Return a text with the opposite order, which also reverses the order of prefixes."""
     return text.translate(_TURN).replace(b"\0", b"\1\1").replace(b"/", b"\1\2") + b"\xff"
 
 
 class Keys:
-    """Makes keys from sort fields; keys that include the name are never equal."""
+    """Computes keys from sort fields; keys that include the name are unique."""
 
     def __init__(self, keys: Sequence[tuple[str, bool]], *, directories_first: bool) -> None:
         self._first = directories_first
@@ -57,7 +57,7 @@ class Keys:
     def of(
         self, names: Sequence[bytes], stats: Stats | None, led: Mapping[int, int]
     ) -> Sequence[bytes]:
-        """Return the keys of names, which must be looked up unless only names count.
+        """Return the keys of names, which must be looked up unless the keys need only names.
 
         `led` has the modes of link targets: a link to a directory counts as a directory.
         """
@@ -75,7 +75,7 @@ class Keys:
         return list(map(b"".join, zip(*parts, last, strict=True)))
 
     def of_directory(self, name: bytes, status: os.stat_result | None) -> bytes:
-        """Return the key of a directory whose status is known, or not needed."""
+        """Return the key of a directory; its status may be missing if the key does not need it."""
         last = turned(name) if self.turns else name
         if self.of_names_alone:
             return last

@@ -11,9 +11,9 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """The contents and the format of entries.
 
     `shape` is ``lines``, ``json`` (rows), ``csv`` or ``total``. `hidden` includes dot files with 1,
-    and ``.`` and ``..`` with 2. `columns` is the width of lines with several names, 0 for one name
-    per line; names are `escaped` for people. `colors` is as in LS_COLORS, `host` the host of links
-    to files; both may be empty.
+    and ``.`` and ``..`` with 2. `columns` is the width of lines with several names, or 0 for one
+    name per line. Names are `escaped` for terminals. `colors` is as in LS_COLORS, and `host` the
+    host of links to files; both may be empty.
     """
 
     shape: str = "lines"
@@ -45,7 +45,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def follows(self) -> bool:
-        """Return whether link targets are looked up, for colours."""
+        """Return whether link targets are looked up for their colours."""
         words = self.colors.split(":")
         return (
             self.classify
@@ -67,10 +67,11 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 class ListPlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a listing.
 
-    `keys` are the sort fields, each with whether it descends; without any, entries are in the order
-    in which they are found. Directories are `headed` by their paths. With `deep`, totals include
-    subdirectories of PATHs. `directories` are PATHs next to PATHs of other kinds. `acts` is the
-    requested output of actions, and the `ranks` have equal shares of `operations_per_s`.
+    `keys` are the sort fields, each with a flag for descending order. Without keys, entries are
+    printed in the order in which they are found. Directories are `headed` by their paths. With
+    `deep`, totals include subdirectories of PATHs. `directories` are PATHs that are listed together
+    with files. `acts` is the requested output of actions, and the `ranks` have equal shares of
+    `operations_per_s`.
     """
 
     form: Form
@@ -89,7 +90,7 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
         """Return whether entries must be looked up."""
         form = self.form
         asked = form.has_total or form.inode or form.classify or form.colors or form.acl
-        others = (
+        options = (
             form.host
             or form.xattr
             or form.context
@@ -97,11 +98,11 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
             or self.acts.lines
             or self.directories_first
         )
-        return bool(asked or others) or any(key != "name" for key, _ in self.keys)
+        return bool(asked or options) or any(key != "name" for key, _ in self.keys)
 
 
 class Records(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """Records for rank 0, see `pcircle.tools.fls.records`."""
+    """Records for rank 0; see `pcircle.tools.fls.records`."""
 
     packed: tuple[bytes, ...]
 

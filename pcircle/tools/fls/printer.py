@@ -1,4 +1,4 @@
-"""The printer of rank 0: sorts records, on disk if there are many, and formats them."""
+"""The printer of rank 0: sorts records, on disk if necessary, and formats them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ from pcircle.tools.fls.records import (
     tag_of,
 )
 
-_AT_ONCE = 64  # directories, perhaps some ten kilobytes each
+_AT_ONCE = 64  # directories, each with up to some ten kilobytes of text
 _TOGETHER = 4096
-"""The number of lines that are formatted together; larger directories are not printed in columns.
-"""
+"""The number of lines formatted together; larger directories have one name per line."""
 
 
 class _Sums(msgspec.Struct, frozen=True):
-    """The sums of a directory, with subdirectories as far as known."""
+    """The sums of a directory, including the subdirectories added so far."""
 
     place: bytes
     shown: bytes
@@ -46,7 +45,7 @@ class _Sums(msgspec.Struct, frozen=True):
 
 
 class Printer:
-    """Receives records; unsorted output is printed at once."""
+    """Receives records, and prints unsorted output at once."""
 
     def __init__(self, plan: ListPlan) -> None:
         self._plan, self._form = plan, plan.form
@@ -56,7 +55,7 @@ class Printer:
         self._is_first = True
 
     def add(self, packed: Sequence[bytes]) -> bytes:
-        """Keep records; return the text to print now. StoppedEarly without space."""
+        """Store records; return text to print now. Raise StoppedEarly if the disk is full."""
         if self._sorter is None:
             return self._apart(packed)
         try:
@@ -66,7 +65,7 @@ class Printer:
         return b""
 
     def rest(self) -> Iterator[bytes]:
-        """Return the text of all kept records in order. StoppedEarly."""
+        """Yield the text of all stored records in order. StoppedEarly."""
         if self._sorter is None:
             return
         try:
@@ -81,13 +80,13 @@ class Printer:
             raise unsorted(error) from error
 
     def close(self) -> None:
-        """Release the space."""
+        """Delete the temporary files."""
         if self._sorter is not None:
             self._sorter.close()
 
     def _apart(self, packed: Sequence[bytes]) -> bytes:
         """Return the text of directories with separating lines."""
-        return b"".join([self._gap(each) + read_directories([each]) for each in packed])
+        return b"".join([self._gap(record) + read_directories([record]) for record in packed])
 
     def _gap(self, packed: bytes) -> bytes:
         """Return the empty line above a directory, except above the first one."""
@@ -95,18 +94,18 @@ class Printer:
         return b"\n" * (self._plan.headed and not is_first and not packed.startswith(OPERANDS))
 
     def _directories(self, records: Iterator[bytes]) -> Iterator[bytes]:
-        """Return the text of all directories except PATHs themselves."""
+        """Yield the text of all directories and PATHs."""
         between = b"\n" * self._plan.headed
         for tag, group in groupby(records, tag_of):
             if tag == DIRECTORY:
-                while some := list(islice(group, _AT_ONCE)):
-                    yield self._gap(some[0]) + read_directories(some, between)
+                while batch := list(islice(group, _AT_ONCE)):
+                    yield self._gap(batch[0]) + read_directories(batch, between)
             else:
                 for place, entries in groupby(group, place_of):
                     yield from self._wide(place, entries)
 
     def _wide(self, place: bytes, entries: Iterator[bytes]) -> Iterator[bytes]:
-        """Return the text of a directory that consists of many records, or of PATHs."""
+        """Yield the text of a directory that consists of many records, or of PATHs."""
         widths = Widths([])
         for packed in entries:
             found = read(packed)
@@ -115,12 +114,12 @@ class Printer:
                 break
             widths.add(msgspec.msgpack.decode(found.text, type=Widths))
         rows = (read(packed).text.split(b"\0") for packed in entries)
-        some = list(islice(rows, _TOGETHER))
-        lines = self._fields.lines(some, widths)
+        batch = list(islice(rows, _TOGETHER))
+        lines = self._fields.lines(batch, widths)
         above = self._gap(place) + widths.heading
         if place != OPERANDS:
             above += self._fields.total(widths.blocks)
-        if len(some) < _TOGETHER:
+        if len(batch) < _TOGETHER:
             yield above + self._fields.text(lines)
             return
         yield above
@@ -131,7 +130,7 @@ class Printer:
     # ---- sums ------------------------------------------------------------------
 
     def _totals(self, records: Iterable[Record]) -> Iterator[bytes]:
-        """Return a line for each directory, after the lines of its subdirectories, as by du."""
+        """Yield a line for each directory, after the lines of its subdirectories, as in du."""
         above: list[_Sums] = []
         for found in records:
             numbers, shown = found.text.split(b" ", 4)[:4], found.text.split(b" ", 4)[4]

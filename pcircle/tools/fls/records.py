@@ -1,7 +1,7 @@
-"""The findings of ranks as records that sort as bytes: a place, text and a letter.
+"""The results of ranks as records that sort as bytes: a place, a text and a letter.
 
-A place consists of the keys of all parent directories, and of the key of the entry, or nothing for
-a record about the directory as a whole, which comes first. NULs separate the keys. The letter marks
+A place consists of the keys of all parent directories and the key of the entry. A record about the
+directory as a whole has no entry key, so it comes first. NULs separate the keys. The letter marks
 complete directories.
 """
 
@@ -15,7 +15,7 @@ OPERANDS = b"0"
 """The place of PATHs that are not directories, which precedes all directories."""
 DIRECTORY = ord("d")
 tag_of: Callable[[bytes], int] = itemgetter(-1)
-"""Return the letter of a record: `DIRECTORY` or another one."""
+"""Return the letter of a record; `DIRECTORY` marks a complete directory."""
 _DIRECTORY = b"%b\0\0\0%b%bd"
 
 
@@ -52,13 +52,13 @@ def read(packed: bytes) -> Record:
 def directories(
     places: Iterable[bytes], headings: Iterable[bytes], texts: Iterable[bytes]
 ) -> list[bytes]:
-    """Return the records of directories, or of parts of them: headings and texts."""
+    """Return the records of directories, or of parts of them, with headings and texts."""
     return list(map(_DIRECTORY.__mod__, zip(places, headings, texts, strict=True)))
 
 
 def read_directories(packed: Iterable[bytes], between: bytes = b"") -> bytes:
     """Return the text of directory records, with `between` as separator."""
-    return between.join([each[each.index(b"\0\0\0") + 3 : -1] for each in packed])
+    return between.join([record[record.index(b"\0\0\0") + 3 : -1] for record in packed])
 
 
 def place_of(packed: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Entries for programs: one row each, as a line of JSON or CSV."""
+"""Entries for programs: each is one row, as a line of JSON or CSV."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _LUSTRE = b"lustre"
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entry. A name that is not UTF-8 is in `path_b64`, and so is such a link target.
+    """An entry. Names and link targets that are not UTF-8 are in base64.
 
-    `kind` is a letter of ``find -type``, times are nanoseconds since the epoch, `blocks` have 512
-    bytes. `acl`, `context` and `signature` are present on request, `stripe_count`, `stripe_bytes`
-    and `pool` on Lustre.
+    `kind` is a letter of ``find -type``. Times are nanoseconds since the epoch, and `blocks` have
+    512 bytes. `acl`, `context` and `signature` are present on request, and `stripe_count`,
+    `stripe_bytes` and `pool` on Lustre.
     """
 
     path: str | None
@@ -89,7 +89,7 @@ class _Texts(dict[int, str]):
 
 
 class Rows:
-    """Makes rows with terminators. An entry that cannot be read is `failed`."""
+    """Formats rows with terminators; entries that cannot be read are in `failed`."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -101,7 +101,7 @@ class Rows:
         self._signer: Any = None
 
     def of(self, looked: Looked) -> list[bytes]:
-        """Return the rows of looked up entries in order, without failed ones."""
+        """Return the rows of looked up entries in order, except failed entries."""
         stats, count = require(looked.stats), len(looked.names)
         columns = [
             looked.column(name)
@@ -122,7 +122,7 @@ class Rows:
                         self.failed.append((place, error))
 
         if self._form.digest:
-            ask(0, count)  # one file after the other
+            ask(0, count)  # files are read one after the other
         else:
             stats.beside(ask, 0, count)
         above = os.path.join(looked.shown, b"")
@@ -157,7 +157,7 @@ class Rows:
             more["target"], more["target_b64"] = coded(os.readlink(name, dir_fd=looked.fd))
         try:
             names = attributes(path, follow=False)
-        except OSError:  # there are none here
+        except OSError:  # the file system has no extended attributes
             names = []
         if names:
             more["xattrs"] = tuple(sorted(map(_text, names)))
@@ -176,8 +176,8 @@ class Rows:
         return more
 
     def _signature(self, name: bytes, directory_fd: int) -> str:
-        """Return the signature of a file, as by fsum. OSError, also if the job ends."""
-        from pcircle.ops.digest import Signer, format_signature  # few want it
+        """Return the signature of a file, as in fsum. Raise OSError also if the job ends."""
+        from pcircle.ops.digest import Signer, format_signature  # few listings contain signatures
         from pcircle.ops.digest.algorithms import DEFAULT
 
         signer = self._signer = self._signer or Signer(DEFAULT, b"")
@@ -201,8 +201,8 @@ def _text(name: str) -> str:
 
 
 def layout_of(path: bytes) -> dict[str, Any]:
-    """Return the Lustre layout of a file: of its last component with data."""
-    with suppress(OSError, ValueError, IndexError):  # it tells of none, or of none known
+    """Return the Lustre layout of the last component of a file that has stripes."""
+    with suppress(OSError, ValueError, IndexError):  # no layout, or a layout of unknown format
         value = lustre.read_layout(path)
         if value is not None:
             layout = lustre.parse(value)
@@ -221,16 +221,16 @@ _NUMBERS = ",".join(["%d"] * 4 + ["%s"] * 2 + ["%d"] * 9)
 
 
 def csv_line(row: Row) -> bytes:
-    """Return a row as CSV; attributes are separated by spaces, with spaces escaped."""
+    """Return a row as CSV; spaces separate attributes, and spaces in them are escaped."""
     numbers = _NUMBERS % (
         *(row.mode, row.links, row.uid, row.gid, _quoted(row.owner), _quoted(row.group)),
         *(row.size, row.blocks, row.block_size, row.inode, row.device, row.rdev),
         *(row.atime_ns, row.mtime_ns, row.ctime_ns),
     )
-    xattrs = " ".join(each.replace("\\", r"\\").replace(" ", r"\x20") for each in row.xattrs)
-    rest = (row.path_b64, row.target, row.target_b64, xattrs or None, row.acl, row.context)
+    xattrs = " ".join(xattr.replace("\\", r"\\").replace(" ", r"\x20") for xattr in row.xattrs)
+    texts = (row.path_b64, row.target, row.target_b64, xattrs or None, row.acl, row.context)
     layout = (row.stripe_count, row.stripe_bytes, row.pool, row.signature)
-    more = ",".join(["" if value is None else _quoted(str(value)) for value in (*rest, *layout)])
+    more = ",".join(["" if value is None else _quoted(str(value)) for value in (*texts, *layout)])
     return f"{_quoted(row.path or '')},{row.kind},{numbers},{more}".encode()
 
 

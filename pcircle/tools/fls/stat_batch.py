@@ -11,11 +11,12 @@ from pcircle.fs.stats import Stats
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """Names of a directory, with columns of `stats` if they were looked up, except `failed` ones.
+    """Names of a directory, with columns of `stats` if they were looked up.
 
-    `printed` are the printed names, `kinds` letters of ls for names that failed, `shown` is the
-    path of the directory, empty for PATHs. The first names are the directory `itself`: ``.`` and
-    ``..``. `led` has the modes of link targets, on request.
+    `failed` has the errors of failed look-ups, and `kinds` the letters of ls for these names.
+    `printed` are the printed names, and `shown` is the path of the directory, empty for PATHs. The
+    first names are the directory `itself`: ``.`` and ``..``. `led` has the modes of link targets,
+    on request.
     """
 
     names: Sequence[bytes]

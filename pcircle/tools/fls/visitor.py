@@ -1,8 +1,8 @@
-"""The visitor of fls: looks up names and makes records of them.
+"""The visitor of fls: looks up names and creates records of them.
 
-A directory with few names is processed by the item that reads it, and is one record: its text, in
-order. The names of a larger directory are looked up in batches by any rank, and each name is a
-record.
+A directory with few names is processed by the item that reads it, and becomes one record: its text,
+in order. The names of a larger directory are looked up in batches by any rank, and each name
+becomes a record.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class ListVisitor(EntryVisitor):
         self._kept_bytes = 0
         more = self._follows or self._rows or self._acts or plan.form.shape == "total"
         is_plain = self._keys.of_names_alone and not more
-        # Of a file nothing is asked but with all others, of whatever directories.
+        # A batch may span directories if the format needs only names and statuses of files.
         is_plain = is_plain and plan.form.is_alike
         if is_plain and plan.recursive and plan.form.hidden < len(_ITSELF):
             looks, sorts = self._looks_up, bool(plan.keys)
             self.scan = DirectoryScan(_FEW, 2 * CAPACITY, looks, sort=sorts, any_device=not looks)
 
     def _shown(self, where: Where) -> bytes:
-        """Return the printed path of a directory; empty for the place of PATHs."""
+        """Return the printed path of a directory; empty for the directory of PATHs."""
         if where.path == HOLDER:
             return b""
         shown = self._plan.roots[where.root].shown
@@ -90,7 +90,7 @@ class ListVisitor(EntryVisitor):
         self._context = context
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """Open a directory; its contents are sorted by its place."""
+        """Enter a directory, and record the place that sorts its contents."""
         super().enter(opened, source, holder)
         status = source.opened.status
         if holder is None:
@@ -104,7 +104,7 @@ class ListVisitor(EntryVisitor):
         return None
 
     def scan_of(self, above: Open[int]) -> DirectoryScan | None:
-        """See `Visitor`. Where look-ups are slow, those of a batch overlap."""
+        """Return the scan of small directories; slow look-ups of a batch overlap."""
         if self.scan is None or not (self._looks_up and self._stats.is_slow):
             return self.scan
         return self.scan._replace(max_batch_entries=CAPACITY, look_up=False, keep_open=True)
@@ -112,7 +112,7 @@ class ListVisitor(EntryVisitor):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
     ) -> list[bytes]:
-        """See `Visitor`."""
+        """List small directories of files; return the names of the remaining directories."""
         shown = self._shown(above).rstrip(b"/") + b"/"
         listed, undone = batch.names, list[bytes]()
         bodies = self._bodies(batch, require(above.leases)[0].fd, shown)
@@ -131,32 +131,34 @@ class ListVisitor(EntryVisitor):
         self._keep(*directories(places, headings, bodies))
         return undone
 
-    def _bodies(self, some: DirectoryBatch, fd: int, shown: bytes) -> list[bytes] | None:
+    def _bodies(self, batch: DirectoryBatch, fd: int, shown: bytes) -> list[bytes] | None:
         """Return the text of several directories of files; None if an entry has failed.
 
         The format needs only the status of these files.
         """
-        names, counts = some.inside, some.counts
+        names, counts = batch.inside, batch.counts
         stats = self._stats if self._looks_up and names else None
-        if stats is not None and some.fds:
+        if stats is not None and batch.fds:
             try:
-                stats.look(some.entry_fds(), names)
+                stats.look(batch.entry_fds(), names)
             except Failed:
                 return None
             if not all(map(stat.S_ISREG, set(stats.column("mode", 0, len(names))))):
-                return None  # it was another one when the directory was read
+                return None  # an entry was replaced after the directory was read
         elif stats is not None:
-            stats.put(some.table, some.each_s)
+            stats.put(batch.table, batch.each_s)
         order = None
         if self._keys.turns:
-            order = [place for begin, end in some.ranges() for place in reversed(range(begin, end))]
+            order = [
+                place for begin, end in batch.ranges() for place in reversed(range(begin, end))
+            ]
         looked = Looked(names, names, stats, {}, {}, fd, shown, 0, {})
-        return self._fields.bodies(looked, counts, order, some.text * self._fields.are_plain)
+        return self._fields.bodies(looked, counts, order, batch.text * self._fields.are_plain)
 
     def read_directory(
         self, opened: Open[int], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
-        """See `Visitor`: a directory of few names, of which one record is made."""
+        """List a directory of few names as one record; return its subdirectories."""
         found = self._few(source)
         if found is None:
             return None
@@ -180,7 +182,7 @@ class ListVisitor(EntryVisitor):
     def _few(self, source: Lease) -> tuple[list[bytes], list[bytes]] | None:
         """Return the names of a directory and, without look-ups, its subdirectories.
 
-        None if there are many names.
+        Return None if the directory has many names.
         """
         found = names_and_kinds(source.fd, MAX_WHOLE, asks=not self._looks_up)
         if found is None or (not self._looks_up and 0 in found[1]):
@@ -195,7 +197,7 @@ class ListVisitor(EntryVisitor):
         return names if self._form.hidden else [name for name in names if name[:1] != b"."]
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """Look up directories that are not entered, of a large or filtered directory."""
+        """Look up subdirectories of a large or filtered directory that are not entered."""
         itself = _ITSELF if self._form.hidden > 1 and opened.only is None else ()
         if opened.only is None:
             self._keep_widths(opened.ancestors, Widths([], heading=self._heading(opened)))
@@ -209,8 +211,8 @@ class ListVisitor(EntryVisitor):
                 block.directories = []
             entered = [*itself, *encoded(block.directories)]
             for at in range(0, len(entered), CAPACITY):
-                some = entered[at : at + CAPACITY]
-                self._keep_entries(opened, self._looked(opened, some, source.fd, None, 0), None)
+                batch = entered[at : at + CAPACITY]
+                self._keep_entries(opened, self._looked(opened, batch, source.fd, None, 0), None)
             itself = ()
             self._flush_much()
             yield block
@@ -226,17 +228,17 @@ class ListVisitor(EntryVisitor):
             if at and context.is_stopping():
                 context.spawn(list(handed_back(where, every[at:])))
                 break
-            some = every[at : at + CAPACITY]
-            self.counters.weight += where.weight * len(some)
-            looked = self._looked(where, some, fds[0], context, 0)
+            batch = every[at : at + CAPACITY]
+            self.counters.weight += where.weight * len(batch)
+            looked = self._looked(where, batch, fds[0], context, 0)
             self.counters.directories += len(self._count(looked))
             self._keep_entries(where, looked, context)
 
     def operands(self) -> None:
         """Widen the columns of PATHs for directories among them, as ls does."""
-        some = self._plan.directories
-        for at in range(0, len(some), CAPACITY):
-            names = some[at : at + CAPACITY]
+        directories = self._plan.directories
+        for at in range(0, len(directories), CAPACITY):
+            names = directories[at : at + CAPACITY]
             looked = self._looked(None, names, _HERE, None, 0)
             widths = self._fields.of(looked)[1]
             widths.blocks = 0
@@ -250,7 +252,7 @@ class ListVisitor(EntryVisitor):
         context: Context[Any] | None,
         itself: int,
     ) -> Looked:
-        """Look up names if necessary; with a context, report failures."""
+        """Look up names if necessary, and report failures if a context is given."""
         shown, args, failed = b"", names, dict[int, OSError]()
         if where is not None:
             shown = self._shown(where)
@@ -263,8 +265,8 @@ class ListVisitor(EntryVisitor):
                 self._stats.look_at_paths(names)
             else:
                 self._stats.look_many(fd, names)
-        except Failed as some:
-            failed = some.errors
+        except Failed as failure:
+            failed = failure.errors
             if where is not None and context is not None:
                 for place, error in failed.items():
                     if place >= itself:
@@ -275,7 +277,7 @@ class ListVisitor(EntryVisitor):
         if self._follows:
             for place, mode in enumerate(looked.column("mode")):
                 if stat.S_ISLNK(mode) and place not in failed:
-                    with suppress(OSError):  # it leads nowhere
+                    with suppress(OSError):  # a dangling link has no target mode
                         looked.led[place] = os.stat(names[place], dir_fd=fd).st_mode
         return looked
 
@@ -284,7 +286,7 @@ class ListVisitor(EntryVisitor):
         counters, count = self.counters, len(looked.names) - looked.itself
         counters.sized += count
         if looked.stats is None:
-            counters.files += count  # what else they are nobody asked
+            counters.files += count  # without look-ups, the kinds are unknown
             return []
         if not looked.itself and not looked.failed:
             mode = looked.stats.common("mode", count) or 0
@@ -338,7 +340,7 @@ class ListVisitor(EntryVisitor):
         *,
         whole: bool = False,
     ) -> None:
-        """Keep entries: all of a directory with `whole`, else some."""
+        """Record entries: with `whole` all entries of a directory, otherwise a part of them."""
         if self._acts is not None:
             self._tell(where, looked)
         if self._form.shape == "total":
@@ -373,7 +375,7 @@ class ListVisitor(EntryVisitor):
             made.is_stopping = context.is_stopping
         rows = made.of(looked)
         for place, error in made.failed:
-            # It was counted as what it is.
+            # The entry was already counted by its kind.
             self._recount(where, looked, place, error, context)
         return rows
 
@@ -430,7 +432,7 @@ class ListVisitor(EntryVisitor):
         self._kept_bytes += sum(map(len, packed))
 
     def _flush_much(self) -> None:
-        """Send records if there are many: a directory may hold any number of directories."""
+        """Send records if there are many, because the number of subdirectories is unlimited."""
         if self._kept_bytes > _MUCH_BYTES and self._context is not None:
             self._flush(self._context)
 
@@ -442,23 +444,20 @@ class ListVisitor(EntryVisitor):
         self._context = None
 
     def _flush(self, context: Context[Any]) -> None:
-        kept, self._kept, self._kept_bytes = self._kept, [], 0
-        some, size = [], 0
-        for packed in kept:
-            some.append(packed)
+        records, self._kept, self._kept_bytes = self._kept, [], 0
+        batch, size = [], 0
+        for packed in records:
+            batch.append(packed)
             size += len(packed)
             if size > _FLUSH_BYTES:
-                context.note([Records(tuple(some))])
-                some, size = [], 0
-        if some:
-            context.note([Records(tuple(some))])
+                context.note([Records(tuple(batch))])
+                batch, size = [], 0
+        if batch:
+            context.note([Records(tuple(batch))])
 
 
 def _kinds(fd: int) -> dict[bytes, bytes]:
-    """Return letters for the names of a directory, as ls prints them without look-ups.
-
-    None for unknown kinds.
-    """
+    """Return letters for the names of a directory, as ls prints them without look-ups."""
     kinds = {}
     with suppress(OSError), os.scandir(to_scan(rewound(fd))) as entries:
         for entry in entries:
@@ -469,7 +468,7 @@ def _kinds(fd: int) -> dict[bytes, bytes]:
 
 
 class ListTask(TreeTask):
-    """The part of a rank, or of a thread. Slow look-ups of a thread overlap."""
+    """The listing task of one rank or thread. A thread overlaps slow look-ups."""
 
     notice_type = Failure | Lines | Records
     counters_type, visitor_type = Counters, ListVisitor
@@ -484,7 +483,7 @@ class ListTask(TreeTask):
         if plan.operations_per_s is not None:
             rate = plan.operations_per_s / plan.ranks
             self._throttle = Throttle(rate, BURST_S) if first is None else first._throttle
-        if self.turns is not None:  # each thread has one look-up under way
+        if self.turns is not None:  # each thread has one look-up in progress
             self.stats = Stats(1)
             return
         division = divide(self.plan.threads)
@@ -497,7 +496,7 @@ class ListTask(TreeTask):
         return self._throttle is None and super().is_at_will
 
     def pace(self, count: int, stop: Callable[[], bool]) -> None:
-        """Wait for the rate limit: an entry is an operation."""
+        """Wait for the rate limit; each entry counts as one operation."""
         if self._throttle is not None:
             self._throttle.take(count, stop)
 

@@ -1,4 +1,4 @@
-"""The command `fprof`, and `python -m pcircle.tools.fprof`: see `pcircle.cli.startup`."""
+"""The command `fprof`, also available as `python -m pcircle.tools.fprof`."""
 
 from __future__ import annotations
 

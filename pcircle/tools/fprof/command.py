@@ -1,4 +1,4 @@
-"""The meaning of the options of fprof, and the run with them."""
+"""Run fprof: parsed options to exit code."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from pcircle.walk.attributes import ANY
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
 
-# What only some runs need is imported where they need it: the start is a part of every run.
+# Modules that only some runs need are imported late, because every run pays for its start.
 
 _MAX_TOP = 10_000
 _MAX_PIECES = 1_000_000
-_PIECES = "1024"  # as of --compress alone
+_PIECES = "1024"  # value of --compress without an argument
 _DEPTH_DIGITS = 9
 KEPT_TOP = 100
 """The length of top lists in a saved profile."""
 
 
 class ProfileProgram(ToolProgram):
-    """The program of fprof, for the runtime."""
+    """The fprof program, as run by the runtime."""
 
     name = "fprof"
     reads_only, plan_type = True, Plan
@@ -53,7 +53,7 @@ class ProfileProgram(ToolProgram):
         super().__init__()
         self._options = options
         self._lists: Lists | None = None  # on rank 0
-        self._parts: bytes | None = None  # the file that an index grows from
+        self._parts: bytes | None = None  # path prefix of the parts of an index
         self._listed: dict[str, LogFile] = {}  # by kind, on rank 0
 
     def withdraw(self) -> None:
@@ -100,15 +100,18 @@ class ProfileProgram(ToolProgram):
         return msgspec.msgpack.encode(plan)
 
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
-        """Return the plan without the parts of an index that earlier ranks have written."""
+        """Return the plan for a job with other ranks.
+
+        Parts of an index that the earlier ranks wrote are removed.
+        """
         if self._parts is not None:
-            from pcircle.walk.sink import remove  # only where ranks were lost
+            from pcircle.walk.sink import remove  # needed only if ranks were lost
 
             remove(self._parts, msgspec.msgpack.decode(plan, type=Plan).ranks)
         return super().prepare_again(plan, ranks)
 
     def _begin_lists(self, end: bytes) -> None:
-        """Open the lists of files. UsageError."""
+        """Open the lists of files. Raise UsageError if that fails."""
         from pcircle.tools.fprof.filelists import heading
 
         for kind, name in self._options.lists:
@@ -139,7 +142,7 @@ class ProfileProgram(ToolProgram):
 
 
 def profile_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line and return the exit code. UsageError."""
+    """Run a parsed command line and return its exit code. Raise UsageError if it is invalid."""
     if not all(args.operands):
         raise UsageError("empty file name")
     if args.diff is not None:
@@ -181,7 +184,10 @@ def profile_typed(args: argparse.Namespace) -> int:
 
 
 def _wishes(args: argparse.Namespace, lists: Collection[str]) -> Wishes:
-    """Return what the report must contain; a list of files requires the search that finds them."""
+    """Return the requested contents of the report.
+
+    A list of files requires the search that finds them.
+    """
     by = [word for text in args.by or () for word in text.split(",")]
     for word in by:
         if word not in DIMENSIONS:
@@ -193,7 +199,7 @@ def _wishes(args: argparse.Namespace, lists: Collection[str]) -> Wishes:
     if pieces is None and "compress" in lists:
         pieces = _PIECES
     depth = None if args.depth is None else _depth(args.depth)
-    # On a terminal the first answer is which directories are the largest.
+    # On a terminal the report starts with the largest directories.
     shown = depth is None and not args.quiet and _is_read(args)
     return Wishes(
         depth=depth,
@@ -220,7 +226,7 @@ def _is_read(args: argparse.Namespace) -> bool:
 def _depth(text: str) -> int:
     if not text.isdecimal():
         raise invalid("--depth", text, "must be 0 or a positive integer")
-    return int(text[:_DEPTH_DIGITS])  # no path has so many levels
+    return int(text[:_DEPTH_DIGITS])  # a longer number exceeds the depth of any path
 
 
 def _bins(text: str | None) -> tuple[str, tuple[int, ...]]:
@@ -260,7 +266,7 @@ def _block(text: str) -> tuple[int, int]:
 
 
 def _run(options: Options) -> int:
-    # All that walk need it. Ranks that are forked would each import it.
+    # Every walk needs ctypes. Without this, each forked rank would import it.
     import ctypes  # noqa: F401
 
     with any_link(options.insecure_links):
@@ -268,5 +274,5 @@ def _run(options: Options) -> int:
 
 
 def profile(paths: Sequence[str | bytes], **choices: Any) -> int:
-    """Profile as the command does, from a program, and return the exit code."""
+    """Run fprof from Python, with its options as keywords, and return the exit code."""
     return called(_run, Options, paths, choices)

@@ -1,4 +1,4 @@
-"""The console of a profile: failures as they happen, progress, and the profile."""
+"""The console of a profile: failures as they occur, progress, and the report."""
 
 from __future__ import annotations
 
@@ -127,10 +127,10 @@ def told_of(profile: Profile) -> int:
 
 
 def _account(total: Totals, profile: Profile | None) -> str | None:
-    """Return an error if the counts of a successful job disagree, else None."""
-    told = 0 if profile is None else told_of(profile)
+    """Return an error if the counts of a successful job disagree, or None."""
+    profiled = 0 if profile is None else told_of(profile)
     examined = total.settled - total.failed
     text = base.unsettled(total)
-    if not text and told != examined:
-        text = f"{examined} entries were examined, but {told} profiled"
+    if not text and profiled != examined:
+        text = f"{examined} entries were examined, but {profiled} profiled"
     return base.miscounted(text, total) if text else None

@@ -1,4 +1,4 @@
-"""The counters of a walk: of a worker, of a rank, and of all ranks."""
+"""The counters of a walk, for a worker, a rank, or all ranks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _HIGH_BITS = 48
 class Totals(Entries):
     """The counts of a rank or of all ranks. Times are in microseconds.
 
-    `unreadable` counts directories whose entries could not be listed, `recalled` offline files of
-    which a piece was read. `bytes_high` counts units of 2**48 bytes, sent separately because sparse
-    files may claim more than 64 bits. The worker's time is `work_us`, of which parts are spent
-    reading directories and looking up names; `protocol_us` is the processor time of the engine.
+    `unreadable` counts directories whose entries could not be listed, and `recalled` offline files
+    of which a piece was read. `bytes_high` counts units of 2**48 bytes, sent separately because
+    sparse files may claim more than 64 bits. The worker's time is `work_us`, which includes the
+    time for reading directories and looking up names. `protocol_us` is the processor time of the
+    engine.
     """
 
     unreadable: int
@@ -54,7 +55,7 @@ class Totals(Entries):
         return figures | {name: getattr(total, name) for name in times}
 
     def known(self, weight: float) -> WorkCounts:
-        """Return the known work; bytes are not work here."""
+        """Return the known work. Bytes do not count as work here."""
         return WorkCounts(
             found=self.found,
             sized=self.found,
@@ -67,7 +68,7 @@ class Totals(Entries):
 
 
 class Counters(Totals):
-    """The running counts of a worker; written by the worker, read by the main thread."""
+    """The running counts of a worker, which writes them; the main thread only reads them."""
 
     readdir_s: float
     stat_s: float
@@ -76,14 +77,17 @@ class Counters(Totals):
     _protocol_s: float | None
 
     def __init__(self, *, first: bool = True) -> None:
-        """Make the counters of a worker; the `first` of a rank also counts the engine's thread."""
+        """Make the counters of a worker.
+
+        The `first` worker of a rank also counts the thread of the engine.
+        """
         super().__init__()
         self.readdir_s = self.stat_s = self.work_s = 0.0
         self._began_s = time.perf_counter()
         self._protocol_s = time.thread_time() if first else None
 
     def sums(self) -> ProgressSums:
-        """Return the counts for a progress round; called on the main thread."""
+        """Return the counts for a progress round. The main thread calls this."""
         now = Totals.of(self.row())
         now.bytes, now.bytes_high = self.bytes & (1 << _HIGH_BITS) - 1, self.bytes >> _HIGH_BITS
         now.readdir_us, now.stat_us = round(self.readdir_s * 1e6), round(self.stat_s * 1e6)

@@ -1,6 +1,7 @@
 """The index of all entries next to a saved profile: written by all ranks, joined into one file.
 
-Each rank writes its entries to its part (`pcircle.walk.sink`); rank 0 has the parts sorted.
+Each rank writes its entries to its own part (`pcircle.walk.sink`). Rank 0 sorts and joins the
+parts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pcircle.walk.sink import Sink, remove, result
 
 
 class Entries:
-    """Writes entries of one thread to the rank's part of an index."""
+    """Writes the entries of one thread to the rank's part of an index."""
 
     def __init__(self, plan: Plan, rank: int, first: Entries | None = None) -> None:
         place = require(plan.index)
@@ -46,7 +47,8 @@ class Entries:
         modes = stats.column("mode", 0, len(names))
         places = [place for place, mode in enumerate(modes) if not stat.S_ISDIR(mode)]
         if path == HOLDER:
-            for status in stats.rows(len(names)):  # a root that is no directory
+            # Only a root can be something other than a directory.
+            for status in stats.rows(len(names)):
                 self.directory(root, b"", status)
         elif places:
             found = names if len(places) == len(names) else [names[place] for place in places]
@@ -55,11 +57,11 @@ class Entries:
             self._add(root, path, index.names(root, path, found, stats, places, targets))
 
     def unread(self, root: int, path: bytes, error: OSError) -> None:
-        """Write that the contents of a directory are unknown."""
+        """Record that the contents of a directory are unknown."""
         self._add(root, path, index.failure(root, path, b"", index.READ, error))
 
     def unreached(self, root: int, path: bytes, error: OSError, directories: Directories) -> None:
-        """Write an entry that cannot be looked up, or a directory that cannot be opened."""
+        """Record an entry that cannot be looked up, or a directory that cannot be opened."""
         above, _, name = path.rpartition(b"/")
         if name:
             with suppress(OSError), directories.lease(root, above) as lease:
@@ -79,7 +81,7 @@ class Entries:
 def _target(name: bytes, directory_fd: int) -> bytes:
     try:
         return os.readlink(name, dir_fd=directory_fd)
-    except OSError:  # it is not there any more
+    except OSError:  # the link was removed
         return b""
 
 
@@ -88,9 +90,10 @@ def _unwritable(error: OSError) -> StoppedEarly:
 
 
 def place_for(save: str, plan: Plan) -> bytes:
-    """Return the path prefix for the parts of an index, next to the profile. UsageError.
+    """Return the path prefix for the parts of an index, next to the profile.
 
-    StoppedEarly if the file system loses data that it has accepted.
+    Raise UsageError if the parts cannot be created there, and StoppedEarly if the file system loses
+    accepted data.
     """
     holder = os.path.realpath(os.path.dirname(os.fsencode(save)) or b".")
     for root in plan.roots:
@@ -112,13 +115,13 @@ def place_for(save: str, plan: Plan) -> bytes:
 
 
 def publish(plan: Plan, save: str, entries: int) -> None:
-    """Join the parts into one file. OSError."""
+    """Join the parts into one file. Raise OSError if it cannot be written."""
     found = [
         index.IndexedRoot(root.shown, os.path.abspath(os.path.join(plan.directory, root.shown)))
         for root in plan.roots
     ]
     sections = result(require(plan.index), plan.ranks)
-    # It has the names of all that is in directories which others may not read.
+    # The index reveals the contents of directories that other users may not read.
     jsonout.stream(index.whole(found, sections, entries), index_of(save), private=True)
 
 

@@ -1,7 +1,7 @@
 """`--list-out KIND:FILE`: a line for each file in which a search has found something.
 
-The rank that finds it formats the line and keeps it until its item ends. Lines go to rank 0 as
-notices, so memory is bounded. The path is the last column, as `find` prints it.
+The rank that examines the file formats the line and keeps it until its item ends. Lines are sent to
+rank 0 as notices, so memory is bounded. The path is the last column, as `find` prints it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLUMNS = {
 }
 """The kinds of lists, and the columns before the path."""
 
-_FEW_BYTES = 1 << 15  # of lines in a notice
+_FEW_BYTES = 1 << 15  # size of the lines in a notice
 
 
 class FileLists:
@@ -56,14 +56,14 @@ class FileLists:
             unlisted, self._unlisted[kind] = self._unlisted[kind], 0
             if not (lines or unlisted):
                 continue
-            some, size, told = [], 0, []
+            batch, size, batches = [], 0, []
             for line in lines:
-                some.append(line)
+                batch.append(line)
                 size += len(line)
                 if size >= _FEW_BYTES:
-                    told.append(FileLines(kind, b"".join(some), 0))
-                    some, size = [], 0
-            context.note([*told, FileLines(kind, b"".join(some), unlisted)])
+                    batches.append(FileLines(kind, b"".join(batch), 0))
+                    batch, size = [], 0
+            context.note([*batches, FileLines(kind, b"".join(batch), unlisted)])
             lines.clear()
 
 
@@ -73,7 +73,7 @@ def heading(kind: str, end: bytes) -> bytes:
 
 
 def lists_of(args: Sequence[str] | None) -> Mapping[str, str]:
-    """Return the files by kind that --list-out names. UsageError."""
+    """Return the files of --list-out by kind. Raise UsageError if a list is invalid."""
     found: dict[str, str] = {}
     for text in args or ():
         kind, colon, file = text.partition(":")

@@ -1,6 +1,6 @@
-"""The items of a profile in addition to those of the walk, and their results.
+"""The items of a profile in addition to the items of the walk, and the results of all items.
 
-Names of any kind, ranges of a list, and claims to hard-linked files.
+They are names of any kind, ranges of a list, and claims to hard-linked files.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -15,7 +15,7 @@ from pcircle.walk.items import Batch, Gather, Merge, Seal, Tree
 class Mixed(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
     """Profile names of any kind in the directory `path`, without entering directories.
 
-    Names are separated by NUL. They do not count for a directory.
+    Names are separated by NUL. They do not count for the directory.
     """
 
     root: int
@@ -27,7 +27,7 @@ class Mixed(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
 
 
 class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Profile the entries of a list; `only` is a range of the list, which rank 0 keeps."""
+    """Profile the entries of a list. Rank 0 has the list, and `only` is a range of it."""
 
     root: int
     only: Listed
@@ -35,7 +35,7 @@ class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
 
 class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Names of hard-linked files, for the rank that knows which files were seen; see `Claim`."""
+    """Names of hard-linked files, for the rank that registers these files; see `Claim`."""
 
     packed: bytes
 
@@ -69,14 +69,14 @@ def wide(part: tuple[int, ...]) -> Sum:
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """The result of an item: sums by slot; at the end, a rank's packed profile."""
+    """The result of an item: sums by slot and, at the end of the job, a rank's packed profile."""
 
     slots: dict[int, tuple[int, ...]] = {}
     profile: bytes = b""
 
 
 class FileLines(msgspec.Struct, frozen=True, array_like=True, tag="listed"):
-    """Lines of a list of files; `unlisted` counts paths that contain the terminator."""
+    """Lines of a list of files. `unlisted` counts paths that contain the terminator."""
 
     kind: str
     lines: bytes

@@ -1,8 +1,8 @@
 """`--files-from`: items for the entries of a list.
 
 `pcircle.fs.lists` sorts the list on disk, so entries of one directory are together, and their names
-are looked up together, as fast as in a walk. A listed directory counts by itself; its contents
-count only if they are listed too, or if the directory is listed with a trailing slash.
+are looked up together, as fast as in a walk. A listed directory counts without its contents. The
+contents count only if they are listed too, or if the directory is listed with a trailing slash.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pcircle.tools.fprof.items import Mixed
 from pcircle.walk.items import Tree
 
-_MAX_NAMES = 1024  # of an item
+_MAX_NAMES = 1024  # names per item
 _NUL = b"\0"
 
 
@@ -22,12 +22,12 @@ class _Waiting:
     __slots__ = ("alone", "inside", "whole")
 
     def __init__(self, inside: bytes) -> None:
-        self.inside = inside  # the directory as records begin
+        self.inside = inside  # the prefix of the records of this directory
         self.alone: list[bytes] = []
         self.whole: list[bytes] = []
 
     def items(self, root: int, weight: float) -> Iterator[Mixed | Tree]:
-        """Return items for these names, and forget the names."""
+        """Yield items for these names, and clear the names."""
         path = self.inside[:-1].replace(_NUL, b"/")
         if self.alone:
             names = _NUL.join(self.alone)
@@ -38,8 +38,8 @@ class _Waiting:
 
 
 def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Mixed | Tree]:
-    """Return items for sorted records, each path with this weight, in bounded memory."""
-    waiting: list[_Waiting] = []  # each in the one before it
+    """Yield items for sorted records, in bounded memory. Each path has this weight."""
+    waiting: list[_Waiting] = []  # each directory is inside the previous one
     for record in records:
         whole = record.endswith(_NUL)
         above, _, name = record[: len(record) - whole].rpartition(_NUL)
@@ -49,7 +49,7 @@ def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Mixe
         if not waiting or waiting[-1].inside != inside:
             waiting.append(_Waiting(inside))
         here = waiting[-1]
-        # The directory itself, as it is called from within.
+        # The directory itself is named as seen from within.
         (here.whole if whole else here.alone).append(name or b".")
         if len(here.alone) + len(here.whole) == _MAX_NAMES:
             yield from here.items(root, weight)

@@ -1,6 +1,6 @@
 """The resolved options of fprof, and the check of all output files.
 
-New and saved profiles are reported by the same options.
+New and saved profiles have the same options.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from pcircle.tools.fprof.reports.report_options import Wishes
 
 
 class Options(Common, frozen=True, kw_only=True):
-    """What to profile and to report. `lists` are lists of single files: kinds and names."""
+    """The resolved options of fprof.
+
+    `lists` has the kind and file name of each requested list of files.
+    """
 
     paths: tuple[bytes, ...]
     wishes: Wishes = Wishes()
@@ -35,7 +38,7 @@ class Options(Common, frozen=True, kw_only=True):
 
 
 def check_outputs(options: Options) -> None:
-    """Raise UsageError, before any work, for files that could not be written at the end."""
+    """Raise UsageError, before any work, if an output file could not be written at the end."""
     _check_files(options)
     if options.plot is not None:
         from pcircle.cli import pictures
@@ -53,15 +56,16 @@ def _check_files(options: Options) -> None:
     files |= {f"list-out={kind}": name for kind, name in options.lists}
     if options.save is not None and options.entries:
         files["entries"] = index_of(options.save)
-    told: dict[str, str] = {}
+    option_by_path: dict[str, str] = {}
     for option, where in files.items():
         if where is None or (option, where) == ("json", "-"):
             continue
         shown = show(os.fsencode(where))
         if where == "-":
             raise UsageError(f"--{option}: '-' is not supported: the text is on standard output")
-        if not option.startswith(("error-log", "list-out")):  # these are opened at once
+        # Logs and lists are opened at the start.
+        if not option.startswith(("error-log", "list-out")):
             jsonout.check(where)
-        other = told.setdefault(os.path.realpath(where), option)
+        other = option_by_path.setdefault(os.path.realpath(where), option)
         if other != option and not where.startswith("/dev/"):
             raise UsageError(f"--{other} and --{option} cannot both write to '{shown}'")

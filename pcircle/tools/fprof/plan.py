@@ -1,4 +1,4 @@
-"""The plan of a profile, decided on rank 0 and then the same on every rank."""
+"""The plan of a profile, which rank 0 decides for all ranks."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
@@ -16,14 +16,14 @@ from pcircle.walk.roots import Root, root_of
 class Plan(msgspec.Struct, frozen=True):
     """The roots and the resolved options.
 
-    `directory` is the working directory; `one_node` means that all ranks run on one node. `volumes`
-    has the same number for roots on the same file system. `rules` and `wanted` select entries below
-    the roots, with ages relative to `now_ns`; with `one_file_system` mount points are not entered.
-    `facets` are the sums in addition to sizes, `top` is the length of top lists, `edges` are the
-    edges of an exact histogram, `threads` is the number of concurrent operations of a rank (None:
-    adaptive), `pieces` the size of the sample to compress. `index` is the path prefix of the parts
-    of an index, to which each of the `ranks` appends its number. `lists` are the requested lists of
-    files, with their terminator.
+    `directory` is the working directory, and `one_node` means that all ranks run on one node.
+    `volumes` has the same number for roots on the same file system. `rules` and `wanted` select
+    entries below the roots, with ages relative to `now_ns`. With `one_file_system` mount points are
+    not entered. `facets` are the sums in addition to sizes, `top` is the length of top lists, and
+    `edges` are the edges of an exact histogram. `threads` is the number of concurrent operations of
+    a rank (None: adaptive), and `pieces` the size of the sample to compress. `index` is the path
+    prefix of the parts of an index; each of the `ranks` appends its number. `lists` are the
+    requested lists of files, with their terminator.
     """
 
     roots: tuple[Root, ...]
@@ -46,8 +46,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def index_of(save: str) -> str:
-    """Return the file of the index that belongs to a profile."""
-    from pcircle.walk.index import ENDING  # few runs write one
+    """Return the name of the index file that belongs to a profile."""
+    from pcircle.walk.index import ENDING  # imported late, as few runs write an index
 
     return save + os.fsdecode(ENDING)
 
@@ -55,8 +55,8 @@ def index_of(save: str) -> str:
 def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
     """Return the roots, and the numbers of their file systems. Symbolic links are followed.
 
-    UsageError if a root does not exist, or if one contains another, whose entries would count
-    twice.
+    Raise UsageError if a root does not exist, or if a root contains another root, whose entries
+    would count twice.
     """
     found = [_root(path) for path in paths]
     real = [os.path.realpath(path) for path in paths]
@@ -72,7 +72,7 @@ def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
                 raise UsageError(f"'{show(paths[place])}' is in '{show(paths[places[outer]])}'")
     same: dict[tuple[int, int], int] = {}
     for place, (root, status) in enumerate(found):
-        # Mounted at two places, a directory has two names; hard-linked files count once anyway.
+        # Bind mounts give a directory a second path. Files may repeat, as hard links count once.
         other = same.setdefault((status.st_dev, status.st_ino), place)
         if other != place and not root.name:
             raise UsageError(f"'{show(paths[place])}' is '{show(paths[other])}'")

@@ -22,15 +22,20 @@ from pcircle.walk.attributes import ANY
 
 
 def tell_kept(options: Options) -> int:
-    """Report on saved profiles, on rank 0 of a launched job; other ranks do nothing.
+    """Report on saved profiles, on rank 0 of a launched job. Other ranks do nothing.
 
-    `paths` of the options are the files. Return the exit code. UsageError.
+    The `paths` of the options are the files. Return the exit code, or raise UsageError.
     """
     filtered = bool(options.filters) or options.wanted != ANY
-    others = (options.one_file_system, options.error_log is not None, filtered, bool(options.lists))
+    scan_options = (
+        options.one_file_system,
+        options.error_log is not None,
+        filtered,
+        bool(options.lists),
+    )
     if options.strict_operands:
         raise UsageError("--strict-operands cannot be combined with --merge")
-    if any(others) or options.files_from is not None or options.threads is not None:
+    if any(scan_options) or options.files_from is not None or options.threads is not None:
         raise UsageError(
             "--merge cannot be combined with filters, -x, --files-from, --threads, --list-out or "
             "--error-log"
@@ -41,12 +46,12 @@ def tell_kept(options: Options) -> int:
     *_, merged = accumulate((saved.read(path) for path in options.paths), merge)
     missing = sorted(options.wishes.facets() - set(merged.facets))
     if options.wishes.tree and "tree" in missing:
-        missing.remove("tree")  # nobody has asked for it
+        missing.remove("tree")  # the tree is optional
     if missing:
         raise UsageError(f"--merge: these profiles lack {', '.join(missing)}")
     if options.wishes.top > merged.top:
-        kept = f"these profiles keep the first {merged.top:,} of each list"
-        raise UsageError(f"--top: {kept}")
+        limit = f"these profiles keep the first {merged.top:,} of each list"
+        raise UsageError(f"--top: {limit}")
     run = Run(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
     report = make(merged, options.wishes, run)
     results = Results("fprof", options.json, Output(sys.stderr).line)
@@ -55,7 +60,7 @@ def tell_kept(options: Options) -> int:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Compare saved profiles, on rank 0 of a launched job; other ranks do nothing."""
+    """Compare saved profiles, on rank 0 of a launched job. Other ranks do nothing."""
     refuse_others(args, "two saved profiles")
     if launched().rank:
         return 0

@@ -1,8 +1,8 @@
 """Profiling as a task: the work of each kind of item, and the merging of sums.
 
-The walk (`pcircle.walk`) goes through the trees. A directory is complete when everything below it
-is complete, on whichever rank. The sums of a rank (`profile.collect`) stay there until the end of
-the job and are then merged up the tree.
+The walk (`pcircle.walk`) traverses the trees. A directory is complete when everything below it is
+complete, on whichever rank. The sums of a rank (`profile.collect`) stay there until the end of the
+job and are then merged up the tree.
 """
 
 from __future__ import annotations
@@ -47,11 +47,14 @@ if TYPE_CHECKING:
     from pcircle.tools.fprof.items import Sum
     from pcircle.tools.fprof.profile.looks import Looks
 
-_LIST_BYTES = 1 << 20  # of a list, that are divided at once
+_LIST_BYTES = 1 << 20  # size of the part of a list that is divided at once
 
 
 class ProfileTask(PartedTask[Item, Done]):
-    """One rank's part of a profile; with `first`, the part of another worker of that rank."""
+    """The part of a profile on one rank.
+
+    Further workers of the rank are created with `first`, the task of its first worker.
+    """
 
     notice_type = Failure | Recalled | FileLines
 
@@ -81,7 +84,7 @@ class ProfileTask(PartedTask[Item, Done]):
             self._lists_of_files = FileLists(plan.lists, plan.list_end, plan.roots)
         self._looks: Looks | None = None
         if {"sparse", "stripe", "compress"}.intersection(plan.facets):
-            from pcircle.tools.fprof.profile.looks import Looks  # most runs need none
+            from pcircle.tools.fprof.profile.looks import Looks  # most runs do not need it
 
             tell = None if self._lists_of_files is None else self._lists_of_files.add
             self._looks = Looks(plan.facets, plan.pieces, self.counters, tell)
@@ -92,12 +95,12 @@ class ProfileTask(PartedTask[Item, Done]):
         if plan.index is not None:
             from pcircle.tools.fprof.entries import Entries  # as above
 
-            kept: Entries | None = None if first is None else first._entries
-            self._entries = Entries(plan, rank, kept)
+            entries: Entries | None = None if first is None else first._entries
+            self._entries = Entries(plan, rank, entries)
         added = (self.counters, self._collector, self._stats, self._directories)
         means = Means(*added, self._looks, self._entries, self._lists_of_files)
         self._visitor = ProfileVisitor(plan, rank, size, means)
-        # Of a mount point the visitor says whether it is entered.
+        # The visitor decides whether mount points are entered.
         self._walker: Walker[Sum] = Walker(
             self._visitor,
             Scope(plan.rules, wanted=plan.wanted, now_ns=plan.now_ns),
@@ -108,7 +111,7 @@ class ProfileTask(PartedTask[Item, Done]):
         )
 
     def close(self) -> None:
-        """Release the directories."""
+        """Close the directories."""
         self._collector.inodes.close()
         for part in self.parts:
             part._stats.close()
@@ -202,12 +205,12 @@ class ProfileTask(PartedTask[Item, Done]):
             return
         from pcircle.tools.fprof.listing import divided
 
-        # The rest waits until this is done, so that not all of a long list is in memory.
-        only, rest = self._lists.cut(item.only, _LIST_BYTES)
+        # The remaining lines are processed later, so that a long list is never entirely in memory.
+        only, remaining = self._lists.cut(item.only, _LIST_BYTES)
         whole = item.only.end - item.only.begin
         weight = item.weight * (only.end - only.begin) / whole if whole else item.weight
-        if rest.is_range:
-            context.spawn([Lines(item.root, rest, item.weight - weight)])
+        if remaining.is_range:
+            context.spawn([Lines(item.root, remaining, item.weight - weight)])
         count = sum(1 for _ in self._lists.records(only))
         if not count:
             self.counters.weight += weight

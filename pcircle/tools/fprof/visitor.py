@@ -1,9 +1,9 @@
 """The visitor of fprof: looks up names and adds up their attributes.
 
 Small directories that hold only files are listed and looked up many at a time. In other small
-directories all names are looked up at once, which shows which of them are directories; larger
-directories are read in blocks, by kind. Only the sums of a directory travel; everything else is
-added up on the rank that saw the entry (`pcircle.tools.fprof.profile.collect`).
+directories all names are looked up at once, which shows which of them are directories. Larger
+directories are read in blocks, by kind. Only the sums of a directory travel between ranks. All
+other results are added up on the rank that saw the entry (`pcircle.tools.fprof.profile.collect`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOTHING: Sum = (0, 0, 0)
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 _SPACE = ("size", "blocks")
 _BATCH_S = 0.1
-_WHOLE = 4 * CAPACITY  # names of a directory that is listed at once
+_WHOLE = 4 * CAPACITY  # maximum names of a directory that is listed at once
 _SCAN = DirectoryScan(max_entries=256, max_batch_entries=2 * CAPACITY, look_up=True)
 
 
@@ -70,10 +70,10 @@ class ProfileVisitor(Visitor[Sum]):
         self._size = size
         self._counters, self._collector, self._stats, self._directories = means[:4]
         self._looks, self._entries, self._lists = means[4:]
-        self._bytes = 0  # of names that were looked at
+        self._bytes = 0  # sum over the names that were looked up
         if self._looks is None and self._entries is None:
             self.scan = _SCAN
-        self._devices: dict[int, int] = {}  # of roots, as this node has them
+        self._devices: dict[int, int] = {}  # device numbers of roots on this node
 
     def begin(self, item: Any, context: Context[Any]) -> None:
         if self._looks is not None:
@@ -85,7 +85,11 @@ class ProfileVisitor(Visitor[Sum]):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[Sum], source: Lease, holder: Open[Sum] | None) -> Lease | None:
-        """See `Visitor`. Of a place's `file_system` hard-linked files are told by: see `_claim`."""
+        """Count a directory, and decide whether to enter it if it is a mount point.
+
+        The place of the directory stores its file system, by which `_claim` identifies hard-linked
+        files.
+        """
         status = source.opened.status
         self._reached(status)
         system = 0
@@ -93,7 +97,7 @@ class ProfileVisitor(Visitor[Sum]):
             if holder.place is not None and holder.leases is not None:
                 system = holder.place.file_system
                 device = holder.leases[0].opened.status.st_dev
-            else:  # of what a list names
+            else:  # a name from a list
                 device = self._device_of(opened.root)
             if device != status.st_dev:
                 volume = self._plan.volumes[opened.root]
@@ -117,13 +121,16 @@ class ProfileVisitor(Visitor[Sum]):
         return self._devices[root]
 
     def scan_of(self, above: Open[Sum]) -> DirectoryScan | None:
-        """See `Visitor`: where look-ups are slow, those of one directory overlap."""
+        """Return the scan that reads many directories at once, or None where look-ups are slow.
+
+        There the look-ups of one directory overlap instead.
+        """
         return None if self._stats.is_slow else self.scan
 
     def process_directories(
         self, above: Open[Sum], batch: DirectoryBatch, context: Gathering[Sum]
     ) -> list[bytes]:
-        """Add up directories of files that were looked up."""
+        """Add up directories whose files were looked up together."""
         counters, collector, stats = self._counters, self._collector, self._stats
         number, count = len(batch.names), len(batch.kinds)
         stats.put(batch.table, batch.each_s)
@@ -158,7 +165,7 @@ class ProfileVisitor(Visitor[Sum]):
     def read_directory(
         self, opened: Open[Sum], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
-        """See `Visitor`: a small directory, by one listing."""
+        """Read a small directory with a single listing, and look up all its names."""
         counters, fd = self._counters, source.fd
         began_s = time.perf_counter()
         found = names_and_kinds(fd, _WHOLE, asks=False)
@@ -182,15 +189,15 @@ class ProfileVisitor(Visitor[Sum]):
                     break
                 looked_up = self._looked_up(opened, names[start : start + CAPACITY], fd, context)
                 if looked_up:
-                    size, some = self._sorted(opened, looked_up, fd)
+                    size, subdirectories = self._sorted(opened, looked_up, fd)
                     total += size
-                    below += some
-        counters.weight -= opened.weight * len(below)  # it is theirs to be done
+                    below += subdirectories
+        counters.weight -= opened.weight * len(below)  # the subdirectories carry this weight
         opened.part = (count - len(below), total, total)
         return below
 
     def meant(self, opened: Open[Sum], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """Count all entries of a directory, whatever filters select."""
+        """Count all entries of a directory, including entries that filters exclude."""
         opened.own = 0
         scan = iter(blocks)
         while True:
@@ -218,7 +225,7 @@ class ProfileVisitor(Visitor[Sum]):
         return self.leave(opened, None)
 
     def failed(self, opened: Open[Sum], error: OSError, context: Context[Any]) -> None:
-        """Report a directory; one that was opened is counted with unknown entries."""
+        """Report a directory. If it was opened, it is counted with unknown entries."""
         if opened.leases is None:
             self._counters.scans_done += 1
             self._counters.failed += 1
@@ -244,7 +251,7 @@ class ProfileVisitor(Visitor[Sum]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Sum]
     ) -> None:
-        """Look up names; hand back the remaining names if the batch takes too long."""
+        """Look up names. Spawn the remaining names as an item if the batch takes too long."""
         until_s = time.monotonic() + _BATCH_S
         fd = fds[0]
         files = names.files
@@ -253,14 +260,14 @@ class ProfileVisitor(Visitor[Sum]):
             if start and (time.monotonic() > until_s or context.is_stopping()):
                 context.spawn(list(handed_back(where, files[start:])))
                 break
-            some = self._looked_up(where, files[start : start + CAPACITY], fd, context)
-            if some:
-                total += self._add_files(where, some, None, fd)
-        for kind, others in (("link", names.links), ("special", names.specials)):
-            for start in range(0, len(others), CAPACITY):
-                some = self._looked_up(where, others[start : start + CAPACITY], fd, context)
-                if some:
-                    total += self._others(kind, range(len(some)), where, some)
+            found = self._looked_up(where, files[start : start + CAPACITY], fd, context)
+            if found:
+                total += self._add_files(where, found, None, fd)
+        for kind, batch in (("link", names.links), ("special", names.specials)):
+            for start in range(0, len(batch), CAPACITY):
+                found = self._looked_up(where, batch[start : start + CAPACITY], fd, context)
+                if found:
+                    total += self._others(kind, range(len(found)), where, found)
         self._bytes += total
 
     def taken(self) -> Sum:
@@ -272,23 +279,25 @@ class ProfileVisitor(Visitor[Sum]):
         return 0, total, total
 
     def mixed(self, item: Mixed, context: Context[Any]) -> None:
-        """Look up names of any kind, which count by themselves."""
+        """Look up names of any kind, which do not count for their directory."""
         names = item.names.split(b"\0")
         try:
             with self._directories.lease(item.root, item.path) as lease:
                 for start in range(0, len(names), CAPACITY):
-                    some = self._looked_up(item, names[start : start + CAPACITY], lease.fd, context)
-                    if some:
-                        self._sorted(item, some, lease.fd)
+                    found = self._looked_up(
+                        item, names[start : start + CAPACITY], lease.fd, context
+                    )
+                    if found:
+                        self._sorted(item, found, lease.fd)
         except OSError as error:
             for name in names:
                 self._counters.weight += item.weight
                 self.unreached(item, name, error, context)
 
     def _sorted(self, where: Where, names: Sequence[bytes], fd: int) -> tuple[int, list[bytes]]:
-        """Add the looked up names by kind; return their bytes and the subdirectories.
+        """Add the looked up names by kind. Return their bytes and the subdirectories.
 
-        Names that count by themselves have no subdirectories.
+        Names from a list have no subdirectories.
         """
         if self._stats.are_files(len(names)):
             return self._add_files(where, names, None, fd), []
@@ -311,7 +320,7 @@ class ProfileVisitor(Visitor[Sum]):
     def _others(
         self, kind: str, places: Sequence[int], where: Where, names: Sequence[bytes]
     ) -> int:
-        """Add entries of one kind other than files, at these places; return their bytes."""
+        """Add entries of one kind other than files, at these places. Return their bytes."""
         sizes, taken = (
             [column[place] for place in places]
             for column in (self._stats.column(name, 0, places[-1] + 1) for name in _SPACE)
@@ -341,7 +350,7 @@ class ProfileVisitor(Visitor[Sum]):
     def _add_files(
         self, where: Where, names: Sequence[bytes], places: Sequence[int] | None, fd: int
     ) -> int:
-        """Add looked up files; return the bytes that count for their directory."""
+        """Add looked up files. Return the bytes that count for their directory."""
         path = where.path
         depth = path.count(b"/") + 1 if path else 0
         if path == HOLDER:
@@ -357,9 +366,9 @@ class ProfileVisitor(Visitor[Sum]):
         return total
 
     def _claim(self, where: Where, claim: Claim) -> None:
-        """Send a claim to the home of a file with several names, which may be this rank."""
+        """Send a claim to the home of a hard-linked file, which may be this rank."""
         if not self._plan.one_node:
-            # Nodes number devices each in their own way.
+            # Device numbers differ between nodes.
             system = 0 if where.place is None else where.place.file_system
             claim = claim._replace(volume=system or self._plan.volumes[where.root])
         home = home_of(claim, self._size)
@@ -371,7 +380,7 @@ class ProfileVisitor(Visitor[Sum]):
     def _looked_up(
         self, where: Where, names: Sequence[bytes], fd: int, context: Context[Any]
     ) -> Sequence[bytes]:
-        """Look up names; report failures, and return the other names."""
+        """Look up names. Report failures, and return the names without failures."""
         began_s = time.perf_counter()
         counters, weight = self._counters, where.weight
         counters.weight += weight * len(names)
@@ -381,7 +390,7 @@ class ProfileVisitor(Visitor[Sum]):
             for place, error in failed.errors.items():
                 self.unreached(where, names[place], error, context)
             names = [name for place, name in enumerate(names) if place not in failed.errors]
-            # The others again, side by side: this is rare.
+            # Failures are rare, so the other names are simply looked up again.
             counters.weight -= weight * len(names)
             return self._looked_up(where, names, fd, context)
         counters.stat_s += time.perf_counter() - began_s

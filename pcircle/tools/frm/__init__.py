@@ -1,4 +1,4 @@
-"""frm: remove files and trees in parallel. `remove` is the command, for programs."""
+"""frm: remove files and trees in parallel. Programs call `remove`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ if TYPE_CHECKING:
 
 
 def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
-    """Remove as the command does, and print nothing; what `--json` would write.
+    """Remove entries without printing; return the report that `--json` would write.
 
     `options` are the options of the command line, by name: ``remove("/scratch/old", recursive=True,
-    older_than="30d", jobs=4)``. An option that may be repeated takes a list. Entries that could
-    not be removed are in the result. Under MPI all ranks call it, and only the first has a result.
+    older_than="30d", jobs=4)``. A repeatable option takes a list. The result contains the entries
+    that could not be removed. Under MPI all ranks must call this function, and only the first rank
+    receives a result.
 
-    UsageError if it is refused, StoppedEarly if a plan that is applied has more than `max_delete`.
-    Otherwise that is found out by a walk, and is a result of exit code 4.
+    Raise UsageError if the arguments are invalid, and StoppedEarly if an applied plan has more than
+    `max_delete` entries. Without a plan a walk counts the entries first, and an excess is a result
+    with exit code 4.
     """
     from pcircle.cli.arguments import POLITE
     from pcircle.cli.shell import words_of

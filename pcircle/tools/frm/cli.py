@@ -44,7 +44,7 @@ Examples:
 
 
 def _add(p: Parser) -> None:
-    p.takes_only_paths = False  # with -f a missing one is ignored
+    p.takes_only_paths = False  # -f ignores a missing PATH
     add = p.add_argument_group("Removal").add_argument
     add("-r", "-R", "--recursive", action="store_true", help="remove directories, contents first")
     add("-f", "--force", action="store_true", help="ignore a PATH that does not exist")

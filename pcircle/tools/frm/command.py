@@ -1,4 +1,4 @@
-"""What the options of frm mean, and running it with them."""
+"""The program of frm: interprets the options and runs the removal."""
 
 from __future__ import annotations
 
@@ -26,44 +26,43 @@ _ALONE = ("files_from", "plan", "apply", "max_delete", "keep_root", "empty_dirs"
 
 
 class Task(RemoveTask):
-    """A rank's part, or a thread's."""
+    """The removal task of one rank or thread."""
 
     tool = "frm"
 
 
 class Console(ChangeConsole):
-    """Tells the user of a removal."""
+    """Reports a removal."""
 
     _program: RemoveProgram
 
     def summary(self, total: RemovalCounters) -> str:
-        """See `TreeConsole`."""
         args = self._program.args
         dry = args.dry_run or args.plan is not None
         done = "moved to the trash" if args.trash is not None else "removed"
         parts = [f"{plural(total.completed, 'entry', 'entries')} {'would be ' * dry}{done}"]
-        others = {"kept": total.kept + total.left_out, "vanished": total.vanished}
-        parts += [f"{count:,} {what}" for what, count in others.items() if count]
+        remaining = {"kept": total.kept + total.left_out, "vanished": total.vanished}
+        parts += [f"{count:,} {what}" for what, count in remaining.items() if count]
         if args.bytes and not dry:
             sizes = map(format_size, (total.named_bytes, total.freed_bytes))
             parts.append("{} of names, {} freed".format(*sizes))
         return ", ".join(parts)
 
     def total(self, outcome: Outcome[dict[int, int]]) -> Any:
-        """See `TreeConsole`: with what had gone when ranks were lost."""
+        """Return the counters of all ranks, including entries removed before ranks were lost."""
         return self._program.with_former(super().total(outcome))
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        """See `Console`."""
-        untold = self._program.tidy_up()
+        """End the console, and report directories whose times could not be restored."""
+        failures = self._program.tidy_up()
         code, reasons = super().end(outcome)
-        for text in untold:
+        for text in failures:
             self.note(f"frm: {text}")
-        return worst((code, EntriesFailed.exit_code)) if untold else code, reasons
+        return worst((code, EntriesFailed.exit_code)) if failures else code, reasons
 
 
 class RemoveProgram(RestartableRemoval):
-    """frm, for the runtime."""
+    """The program of frm, for the runtime."""
 
     name, said = "frm", "removed"
     task_type, console_type = Task, Console
@@ -77,7 +76,6 @@ class RemoveProgram(RestartableRemoval):
         self._known: tuple[tuple[int, int], ...] = ()
 
     def roots(self) -> tuple[Root, ...]:
-        """See `TreeProgram`."""
         args = self.args
         if args.apply is not None:
             return self.read_plan().roots
@@ -101,16 +99,16 @@ class RemoveProgram(RestartableRemoval):
                 raise FileNotFoundError(2, os.strerror(2))
         except OSError as error:
             if args.force and not args.keep_root and error.errno == errno.ENOTDIR:
-                return None  # as for rm, what is below a file does not exist
+                return None  # like rm: a path below a file does not exist
             text = f"cannot remove '{show(path)}': {error.strerror or error}"
             raise operand_error(text, error) from None
-        if found is not None and args.trash is not None:  # moved as it is, whatever it is
+        # Entries of any kind are moved as they are.
+        if found is not None and args.trash is not None:
             root, held = found
             return Root(root.holder, root.name or root.within, path), held
         return found
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """See `TreeProgram`."""
         args = self.args
         if args.trash is not None and not args.dry_run:
             self._run = trash.create_run("--trash", os.fsencode(args.trash))
@@ -118,7 +116,7 @@ class RemoveProgram(RestartableRemoval):
         return super().decided(roots, ranks) | {"trash": moved, "holders": self._known}
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """See `TreeProgram`."""
+        """Open the output files, and the directories whose times will be restored. UsageError."""
         super().begin(roots)
         args = self.args
         if args.keep_times and not args.dry_run and args.plan is None:
@@ -131,7 +129,7 @@ class RemoveProgram(RestartableRemoval):
                 self._holders.append((holder, fd, os.fstat(fd)))
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        """See `Program`. A run that is refused leaves no directory in the trash."""
+        """Prepare the run; remove its directory in the trash if the run is refused."""
         try:
             return super().prepare(nodes)
         except BaseException:
@@ -140,7 +138,7 @@ class RemoveProgram(RestartableRemoval):
             raise
 
     def tidy_up(self) -> list[str]:
-        """The job has ended: what each PATH was in gets its times back. What could not be done."""
+        """Restore times of parent directories and remove an empty trash run; return failures."""
         failed = []
         for holder, fd, status in self._holders:
             try:
@@ -154,7 +152,7 @@ class RemoveProgram(RestartableRemoval):
 
 
 def program_of(args: argparse.Namespace) -> RemoveProgram:
-    """What a parsed command line asks for. UsageError if it makes no sense."""
+    """Return the program of a parsed command line. UsageError."""
     _refuse(args)
     if not args.force:
         refuse_remote(args.operands)
@@ -167,7 +165,7 @@ def program_of(args: argparse.Namespace) -> RemoveProgram:
     return RemoveProgram(
         args,
         paths,
-        # Of a plan nothing goes but what it lists.
+        # A plan lists every entry that it removes, so directories are not removed recursively.
         recursive=(args.recursive and args.apply is None) or args.empty_trash is not None,
         keep_root=args.keep_root or is_listed,
         listed=is_listed or args.apply is not None,
@@ -211,5 +209,5 @@ def _refuse(args: argparse.Namespace) -> None:
 
 
 def remove_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Carry out a parsed command line and return the exit code. UsageError."""
     return program_of(args).run()

@@ -1,4 +1,4 @@
-"""What each PATH is, and which are refused."""
+"""The root of each PATH, and the PATHs that are refused."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 def root_of(
     path: bytes, *, keep_root: bool, recursive: bool
 ) -> tuple[Root, tuple[int, int]] | None:
-    """What a PATH is, a link being itself, and device and inode of what it is in.
+    """Return the root of a PATH, and the device and inode of its parent directory.
 
-    None if there is nothing. UsageError, OSError.
+    A link is not followed. Return None if the PATH does not exist. Raise UsageError for `/`, ``.``,
+    ``..``, a mount point unless `keep_root`, or a directory unless `recursive`. Raise OSError if
+    the PATH cannot be opened, or must be a directory but is not.
     """
     stripped = path.rstrip(b"/")
     holder, name = os.path.split(stripped)
@@ -54,7 +56,7 @@ def root_of(
 
 
 def opened(path: bytes) -> int:
-    """A directory that PATHs are in, opened as `root_of` does. OSError."""
+    """Open the parent directory of PATHs, as `root_of` does. OSError."""
     fd = directory(path)
     try:
         return os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)

@@ -1,4 +1,4 @@
-"""The meaning of the options of fsum, and the run with them."""
+"""The program of fsum: interprets the options and runs the signature or check."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pcircle.ops.digest.manifest import Manifest
     from pcircle.walk.roots import Root
 
-# What only some runs need is imported where they need it: the start is a part of every run.
+# Modules that few runs need are imported where they are used, to keep the start fast.
 
 
 _WHOLE_CHUNKS = "--chunksize cannot be combined with digests of whole files"
@@ -73,12 +73,12 @@ class SumProgram(ToolProgram):
     def __init__(self, options: Options) -> None:
         super().__init__()
         self._options = options
-        self._expected: Sequence[ChecksumLine] = ()  # on rank 0
-        self._bad_lines = 0  # among them
+        self._expected: Sequence[ChecksumLine] = ()  # on rank 0 only
+        self._bad_lines = 0  # invalid lines of the list
         self._first_bad: tuple[str, ...] = ()
-        self._lists: Lists | None = None  # on rank 0
+        self._lists: Lists | None = None  # on rank 0 only
         self._output: bytes | None = None
-        self._parts: bytes | None = None  # the file that a manifest grows from
+        self._parts: bytes | None = None  # the temporary manifest, and the path prefix of its parts
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -100,7 +100,7 @@ class SumProgram(ToolProgram):
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
         """Return the plan without the parts of a manifest that earlier ranks have written."""
         if self._parts is not None:
-            from pcircle.walk.sink import remove  # only where ranks were lost
+            from pcircle.walk.sink import remove  # needed only after ranks were lost
 
             remove(self._parts, msgspec.msgpack.decode(plan, type=Plan).ranks)
         return super().prepare_again(plan, ranks)
@@ -164,7 +164,7 @@ class SumProgram(ToolProgram):
         return strictly(resolve(paths))
 
     def _place_of_old(self, here: bytes) -> bytes:
-        """Return the path of the old manifest; each rank opens it without following links."""
+        """Return a path of the old manifest that ranks can open without following links."""
         path = os.path.join(here, self._options.against or b"")
         if self._options.insecure_links:
             with named(path) as place:
@@ -172,7 +172,7 @@ class SumProgram(ToolProgram):
         return path
 
     def _compared(self) -> tuple[Manifest | None, str, bool]:
-        """Return the manifest to compare with, the algorithm, and whether it is a list."""
+        """Return the manifest to compare with, the algorithm, and whether a list is checked."""
         options = self._options
         if options.against is None:
             return None, options.algorithm or "xxh128", False
@@ -235,7 +235,7 @@ def sum_typed(args: argparse.Namespace) -> int:
         return _diff(args)
     if args.recursive and args.files_from is None:
         raise UsageError("--recursive requires --files-from")
-    if args.check is None:  # a list of digests may have lines that end with NUL
+    if args.check is None:  # lines of a list of digests may end with NUL
         refuse_idle_null(args)
     against, mode = _against(args)
     output = args.output if mode != "update" else args.output or against

@@ -58,11 +58,11 @@ class Console(base.Console[Done]):
         self._plan = plan
         self._json = options.json is not None
         self._output = output
-        self._bad_lines = bad_lines  # of a checksum list
+        self._bad_lines = bad_lines  # invalid lines of a checksum list
         self._first_bad = first_bad
-        self._digests: Sorter | None = None  # of whole files
+        self._digests: Sorter | None = None  # digests of whole files
         if plan.whole:
-            from pcircle.fs.sorting import Sorter  # most runs need none
+            from pcircle.fs.sorting import Sorter  # most runs sign without digests of whole files
 
             self._digests = Sorter()
         self._signs = not plan.whole and (plan.against is None or plan.mode == "update")
@@ -85,7 +85,7 @@ class Console(base.Console[Done]):
             raise _unsorted(error) from error
         return ()
 
-    # ---- the end ---------------------------------------------------------------
+    # ---- end of the job --------------------------------------------------------
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         code, reasons = self.end(outcome)
@@ -115,7 +115,7 @@ class Console(base.Console[Done]):
     def _end_manifests(
         self, code: int, total: Counters, outcome: Outcome[Done], reasons: list[str]
     ) -> int:
-        """Write the manifest, or compare the root with the other one."""
+        """Write the manifest, or compare the root with the old manifest; return the exit code."""
         from pcircle.tools.fsum.publishing import against_root, publish, root_of
 
         plan = self._plan
@@ -130,8 +130,9 @@ class Console(base.Console[Done]):
             if not complete and not code:
                 self.note("fsum: no manifest was written: some entries could not be read")
         elif root is not None and not total.failed:
-            self._differences.add(against_root(plan, root, told=bool(self._differences)))
-            total.compared += root.kind == b"f"  # which no directory has counted
+            self._differences.add(against_root(plan, root, reported=bool(self._differences)))
+            # A root that is a file belongs to no counted directory.
+            total.compared += root.kind == b"f"
         return worst((code, IntegrityError.exit_code)) if self._differences else code
 
     def _texts(self, result: Done | None) -> dict[int, str]:
@@ -175,7 +176,7 @@ class Console(base.Console[Done]):
         )
 
     def _tell(self, report: Report) -> int:
-        """Write the requested results; one that cannot be written is a failure."""
+        """Write the requested results; a result that cannot be written is a failure."""
         self.results.document(report)
         self.results.text(self._lines(report))
         self._differences.close()
@@ -207,21 +208,21 @@ class Console(base.Console[Done]):
                 yield f"{signed.signature}  {signed.path}\n".encode()
 
 
-def tell_differences(some: Iterable[Difference], json: str | None) -> int:
+def tell_differences(differences: Iterable[Difference], json: str | None) -> int:
     """Report the differences of two manifests; return the exit code. StoppedEarly without space."""
     found = Differences()
     try:
-        found.add(some)
+        found.add(differences)
     except OSError as error:
         raise _unsorted(error) from error
     code = IntegrityError.exit_code if found else 0
     results = Results("fsum", json, Output(sys.stderr).line)
-    told: Iterable[Told] = found.told()
+    records: Iterable[Told] = found.told()
     if json is not None:
         jsonout.check(json)
-        told = tuple(told)
-        results.document(Comparison(SCHEMA, "fsum", __version__, code, told))
-    results.text(_told(told))
+        records = tuple(records)
+        results.document(Comparison(SCHEMA, "fsum", __version__, code, records))
+    results.text(_told(records))
     found.close()
     return worst((code, results.code))
 
@@ -232,11 +233,11 @@ def _unsorted(error: OSError) -> StoppedEarly:
 
 
 def _told(differences: Iterable[Told]) -> Iterator[bytes]:
-    return (f"{each.what}  {each.path}\n".encode() for each in differences)
+    return (f"{difference.what}  {difference.path}\n".encode() for difference in differences)
 
 
 def _account(total: Counters, outcome: Outcome[Done]) -> str | None:
-    """Return an error if the counts of a successful job disagree, else None."""
+    """Return an error if the counts of a successful job disagree; otherwise None."""
     signed = 0 if outcome.result is None else outcome.result.roots.signed
     text = base.unsettled(total)
     if not text and not total.failed and total.completed != signed:

@@ -8,9 +8,9 @@ from pcircle.jobs.counters import Entries
 class Counters(Entries):
     """The counters of a thread, a rank or a job; written by the worker, read by the main thread.
 
-    `sized` counts entries of known size, `recalled` offline files that were read. Of the files in a
-    manifest or list, `compared` exist, some of which are `unchecked` because they need not be read;
-    the others are `missing`.
+    `sized` counts entries of known size, and `recalled` offline files that were read. Files in a
+    manifest or list are either `compared` or `missing`. Compared files that need not be read are
+    also `unchecked`.
     """
 
     sized: int

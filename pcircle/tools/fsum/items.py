@@ -1,8 +1,8 @@
-"""fsum's units of work, as they travel between ranks, in addition to those of the walk.
+"""The work items of fsum that travel between ranks, in addition to those of the walk.
 
-A large file to divide into chunks, and a chunk; each with its share of the job's `weight` of 1.
-Items that come back to a directory or a file carry its identity (device, inode): if the name
-belongs to another entry by then, the item fails.
+The items are a large file to divide into chunks, and a chunk, each with its share of the job's
+`weight` of 1. Items that return to a directory or a file carry its identity (device, inode). If the
+name belongs to another entry by then, the item fails.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -16,7 +16,7 @@ from pcircle.walk.sink import Gather, Merge, Seal
 
 
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Sign one file by its chunks."""
+    """Sign one file in chunks."""
 
     root: int
     path: bytes
@@ -60,7 +60,7 @@ Notice: TypeAlias = Failure | Recalled | Difference
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """The result of a part of a directory: its entries, see `pcircle.ops.digest.signer.Result`."""
+    """The entries of a part of a directory; see `pcircle.ops.digest.signer.Result`."""
 
     runs: tuple[bytes, ...] = ()
     spilled: tuple[tuple[int, int], ...] = ()
@@ -74,7 +74,7 @@ NOTHING = Part()
 class Done(msgspec.Struct, frozen=True, array_like=True):
     """The result of an item: parts by the slot of their directory.
 
-    For a chunk it has the `blocks` of its file, or the `cause` of a failure.
+    The result of a chunk also has the `blocks` of its file, or the `cause` of a failure.
     """
 
     slots: dict[int, Part] = {}

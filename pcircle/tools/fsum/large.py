@@ -25,14 +25,14 @@ _CHUNKS_PER_RANK = 32
 
 
 class LargeFile(msgspec.Struct, frozen=True):
-    """A large file between its first and its last chunk; counts blocks with data."""
+    """A large file between its first and its last chunk; `blocks` counts blocks with data."""
 
     status: os.stat_result
     blocks: int
 
 
 class LargeFiles:
-    """The work on large files of one worker thread, in a job of `size` ranks."""
+    """Signs large files for one worker thread, in a job of `size` ranks."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LargeFiles:
         self._signer = signer
 
     def begin(self, item: Large, context: Context[Any]) -> LargeFile | Part:
-        """Divide a file into chunks; return its result without chunks."""
+        """Divide a file into chunks; return its result if there are no chunks."""
         try:
             with (
                 trying("open"),
@@ -95,7 +95,7 @@ class LargeFiles:
         return data_chunks(fd, size, whole, sparse=sparse)
 
     def chunk(self, item: Chunk, context: Context[Any]) -> Done:
-        """Read a range; hand back the rest if it takes long."""
+        """Read a range; hand back the remaining range if it takes too long."""
         reached, end = item.offset, item.offset + item.length
         split = self._plan.chunk_bytes is None
         try:

@@ -1,9 +1,9 @@
 """Manifests on a rank: writing sections of directories, and comparing them.
 
 The entries of a complete directory arrive here in the order of their names, on the rank that has
-scanned it. They go to the rank's part of a manifest, or are compared with another manifest; each
-rank finds its directories there, so nothing is gathered in one place. A file need not be read if
-size and times are sufficient evidence.
+scanned it. They are written to the rank's part of a manifest, or compared with another manifest.
+Each rank reads the sections of its own directories, so no rank gathers the whole manifest. A file
+need not be read if its size and times are sufficient evidence.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from pcircle.walk.items import Batch, Tree
 from pcircle.walk.sink import Gather, Sink
 
 Known = Callable[[bytes], ManifestEntry | None]
-_TOGETHER = 4096  # entries of a directory that are looked up by a dictionary
+_TOGETHER = 4096  # the largest number of entries that are indexed in a dictionary
 
 
 class Ledger:
-    """The manifests of one rank. `old` is the manifest to compare with.
+    """The manifests of one thread. `old` is the manifest to compare with.
 
-    Each thread has its own; they write to the part of `first`, a directory at a time.
+    Threads of a rank share the part of `first`, and write to it one directory at a time.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class Ledger:
         self._chooser = Chooser(plan.rules) if plan.rules else None
         self._cached: tuple[bytes, Known] | None = None
 
-    # ---- what is known ---------------------------------------------------------
+    # ---- known entries ---------------------------------------------------------
 
     def sparing(self, path: bytes) -> Callable[[bytes, int], bool] | None:
-        """Return a function that tells which names of a directory need not be read, see `spares`.
+        """Return a predicate for names of a directory that need not be read; see `spares`.
 
-        None if all must be read.
+        Return None if all names must be read.
         """
         if self.old is None or self._plan.mode == "check":
             return None
@@ -81,9 +81,9 @@ class Ledger:
         return self._cached[1]
 
     def leave_missing(self, block: Block, path: bytes, directory_fd: int) -> None:
-        """Remove listed names that do not exist but are in the manifest: they are missing.
+        """Remove listed names that exist only in the manifest, because they are missing.
 
-        Other listed names that do not exist are failures.
+        Listed names that exist nowhere are failures.
         """
         if self.old is None or not self.compares:
             return
@@ -95,14 +95,14 @@ class Ledger:
             except FileNotFoundError:
                 return known(os.fsencode(name)) is None
             except OSError:
-                pass  # to read it will say what is wrong
+                pass  # reading the entry reports the error
             return True
 
         block.files = list(filter(there, block.files))
         block.directories = list(filter(there, block.directories))
 
     def is_meant(self, path: bytes, entry: ManifestEntry) -> bool:
-        """Return whether rules select an entry, and it is not a file of this run."""
+        """Return whether rules select an entry that is not a file of this run."""
         if any(own.directory == path and own.names(entry.name) for own in self._plan.own):
             return False
         if self._chooser is None:
@@ -111,7 +111,7 @@ class Ledger:
         return self._chooser.chooses(name, directory=entry.kind == b"d")
 
     def spares(self, known: Known, name: bytes, directory_fd: int) -> bool:
-        """Return whether a file need not be read, and seal it then. OSError."""
+        """Return whether a file need not be read, and if so, seal it. OSError."""
         entry = known(name)
         if entry is None or entry.kind != b"f":
             return self._plan.mode == "rot" and self._seal_nothing(name, directory_fd)
@@ -122,12 +122,12 @@ class Ledger:
         same_all = same and status.st_ctime_ns == entry.changed_ns
         mode = self._plan.mode
         if mode == "rot":
-            # What was changed by somebody is not what rots.
+            # Only content that changed without its size and times is silent corruption.
             self.counters.unchecked += not same_all
             return not same_all and self._seal_nothing(name, directory_fd)
         digest = entry.digest
         if mode == "quick" and status.st_size != entry.size:
-            digest = bytes(len(digest))  # it differs, whatever it is
+            digest = bytes(len(digest))  # zeros match no digest: the size differs
         elif not (same if mode == "quick" else same_all):
             return False
         elif mode == "quick":
@@ -147,7 +147,7 @@ class Ledger:
         section = None if self.old is None or entry.kind != b"d" else self.old.section(path)
         if section is None:
             return int(entry.kind == b"f")
-        return sum(self.files_of(join_path(path, each.name), each) for each in section)
+        return sum(self.files_of(join_path(path, inner.name), inner) for inner in section)
 
     # ---- directories -----------------------------------------------------------
 
@@ -162,9 +162,10 @@ class Ledger:
         tell: Callable[[Sequence[Difference]], None],
         meant: Iterable[bytes] | None = None,
     ) -> Page:
-        """Return the page of a directory, to be opened, given entries, and closed.
+        """Return the page of a directory, a context manager that receives its entries.
 
-        `meant` are the names that may be missing, in order; None for all.
+        `meant` yields the selected names in order. Other names are not reported as missing. None
+        selects all names.
         """
         return Page(self, path, status, tell, meant)
 
@@ -194,7 +195,7 @@ class Ledger:
 
 
 class Page:
-    """One directory's entries, as they are written or compared."""
+    """The entries of one directory, as they are written or compared."""
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class Page:
     ) -> None:
         self._ledger = ledger
         self._meant = None if meant is None else iter(meant)
-        self._reached = b""  # of what is meant
+        self._reached = b""  # the last name read from `_meant`
         self._path = path
         self._times = status.st_mtime_ns, status.st_ctime_ns
         self._tell = tell
@@ -232,10 +233,10 @@ class Page:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._alone.__exit__(kind, error, trace)
 
-    def see(self, some: Sequence[tuple[bytes, bytes]]) -> None:
-        """Process entries in the order of their names. StoppedEarly if they cannot be written."""
+    def see(self, records: Sequence[tuple[bytes, bytes]]) -> None:
+        """Process entries in the order of their names. Raise StoppedEarly if writing fails."""
         signer = self._ledger.signer
-        entries = [unpack_entry(name, packed, signer.algorithm.size) for name, packed in some]
+        entries = [unpack_entry(name, packed, signer.algorithm.size) for name, packed in records]
         self._count += len(entries)
         self._bytes += sum(entry.size for entry in entries if entry.kind in b"fd")
         if self._part is not None:
@@ -244,13 +245,13 @@ class Page:
             except OSError as error:
                 raise unwritable(error) from error
         if self._old is not None:
-            found = [each for entry in entries for each in self._against(entry)]
+            found = [difference for entry in entries for difference in self._against(entry)]
             if found:
                 self._tell(found)
         signer.trailer = pack_trailer(self._bytes, *self._times)
 
     def close(self, digest: bytes) -> None:
-        """End the directory. StoppedEarly if it cannot be written."""
+        """End the directory. Raise StoppedEarly if writing fails."""
         if self._part is not None:
             try:
                 self._part.end(self._path, self._count, digest)
@@ -266,7 +267,7 @@ class Page:
     # ---- comparing -------------------------------------------------------------
 
     def _against(self, entry: ManifestEntry) -> list[Difference]:
-        """Return the differences of an entry, and of missing entries before it."""
+        """Return the differences of an entry, and of missing entries that precede it."""
         found = []
         while self._next is not None and self._next.name < entry.name:
             found += self._without(self._next)
@@ -275,10 +276,10 @@ class Page:
         if old is not None:
             self._step()
         if entry.kind == FAILED:
-            return found  # which is told by itself
+            return found  # the failure is reported separately
         if old is not None and old.kind == b"f":
             self._ledger.counters.compared += 1
-            # What is no file any more was changed by somebody.
+            # A file that is now another kind was replaced by a program, so it is not checked.
             self._ledger.counters.unchecked += self._ledger.rot_only and entry.kind != b"f"
         if self._ledger.rot_only:
             if old is not None and has_rotted(old, entry):

@@ -1,4 +1,4 @@
-"""The plan of a signature, decided on rank 0 and then the same on every rank."""
+"""The plan of a signature, which rank 0 decides for all ranks."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
@@ -21,9 +21,9 @@ LARGE_BYTES = 32 << 20
 
 
 class Own(msgspec.Struct, frozen=True, array_like=True):
-    """A manifest in the directory of this path below the root, or with `parts` its parts.
+    """A manifest of this run in a directory below the root, or with `parts` its parts.
 
-    It cannot be an entry of itself.
+    A manifest cannot be an entry of itself.
     """
 
     directory: bytes
@@ -31,7 +31,7 @@ class Own(msgspec.Struct, frozen=True, array_like=True):
     parts: bool = False
 
     def names(self, name: bytes) -> bool:
-        """Return whether a file of the directory is such a manifest."""
+        """Return whether a name in the directory belongs to the manifest or its parts."""
         return name == self.name or (self.parts and name.startswith(self.name + b"-"))
 
 
@@ -41,15 +41,16 @@ Against: TypeAlias = Literal["check", "quick", "update", "rot"]
 class Plan(msgspec.Struct, frozen=True):
     """The roots and the resolved options.
 
-    `large_bytes` is the size above which files are read in chunks, `chunk_bytes` the size of
-    chunks, None for an adaptive size. `directory` is the working directory; `one_node` means that
-    all ranks run on one node. `rules` and `wanted` select entries below the roots, with ages
-    relative to `now_ns`; `listing` means that a list does; with `one_file_system` mount points are
-    not entered. `own` are files of this run below the root, which are excluded. `parts` is the path
-    prefix of the parts of a manifest, to which each of the `ranks` appends its number; `against` is
-    the manifest to compare with, in this `mode`. With `whole` files have digests of their own, and
-    with `listed` those of a list are checked. `threads` is the number of worker threads of a rank,
-    None for an adaptive number.
+    Files of more than `large_bytes` are read in chunks of `chunk_bytes`; None is an adaptive size.
+    `directory` is the working directory, and `one_node` means that all ranks run on one node.
+    `rules` and `wanted` select entries below the roots, with ages relative to `now_ns`. `listing`
+    means that a list selects entries. With `one_file_system` mount points are not entered. `own`
+    are files of this run below the root, which are excluded.
+
+    `parts` is the path prefix of the parts of a manifest, to which each of the `ranks` appends its
+    number. `against` is the manifest to compare with, in this `mode`. With `whole` each file has a
+    digest of its own, and with `listed` the digests of a list are checked. `threads` is the number
+    of worker threads of a rank; None is an adaptive number.
     """
 
     roots: tuple[Root, ...]
@@ -74,14 +75,14 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def scope(self) -> Scope:
-        """Return what is walked."""
+        """Return the scope of the walk."""
         return Scope(self.rules, self.one_file_system, wanted=self.wanted, now_ns=self.now_ns)
 
     @property
     def whole_tree(self) -> bool:
         """Return whether no option excludes entries."""
-        some = self.rules or self.one_file_system or self.listing or self.own
-        return not some and self.wanted == ANY
+        excludes = self.rules or self.one_file_system or self.listing or self.own
+        return not excludes and self.wanted == ANY
 
     @property
     def detailed(self) -> bool:
@@ -89,21 +90,21 @@ class Plan(msgspec.Struct, frozen=True):
         return self.parts is not None or self.against is not None
 
     def shown(self, root: int, path: bytes) -> bytes:
-        """Return the path of an entry, beginning as the user typed it."""
+        """Return the path of an entry, with the root as the user typed it."""
         base = self.roots[root]
         if self.listed:
             return path
         return base.shown if base.name or not path else os.path.join(base.shown, path)
 
     def reach(self, *, is_first: bool) -> Directories:
-        """Return the directories below the roots, for a part of a rank's task."""
+        """Return the directories below the roots, for one thread of a rank."""
         return open_roots(self.roots, self.directory, self.identify, is_first=is_first)
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
         """Return the identity of a file on all ranks: device and inode.
 
-        Nodes number the device of a network file system differently, so on several nodes it is the
-        inode alone.
+        Nodes number the devices of network file systems differently, so on several nodes the
+        identity is the inode alone.
         """
         return (status.st_dev if self.one_node else 0), status.st_ino
 

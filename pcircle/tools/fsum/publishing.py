@@ -1,4 +1,4 @@
-"""Manifests as files: the place of their parts, and how they become one file."""
+"""Manifests as files: the place of their parts, and the merge into one file."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def read_against(
 ) -> Manifest | ChecksumList:
     """Read a manifest, or for --check a list of digests, perhaps from a pipe.
 
-    With `null` lines of a list are NUL-terminated. UsageError if it is damaged, or if no line is
-    valid.
+    With `null`, lines of a list are NUL-terminated. Raise UsageError if the file is damaged, or if
+    no line is valid.
     """
     try:
         with open(reading(path), "rb") as stream:
@@ -95,7 +95,7 @@ def destination_of(output: bytes, here: bytes) -> bytes:
 
 
 def refuse_data(destination: bytes, plan: Plan) -> None:
-    """Raise UsageError if a manifest would replace data to sign."""
+    """Raise UsageError if the manifest would replace data to sign."""
     root = plan.roots[0]
     if root.name:
         full = os.path.join(plan.directory, root.holder, root.name)
@@ -115,23 +115,23 @@ def _may_be_replaced(destination: bytes) -> bool:
     except FileNotFoundError:
         return True
     except OSError:
-        return False  # nobody knows what it is
+        return False  # unreadable, so it may be data
 
 
 def place_for(destination: bytes) -> bytes:
     """Return the path prefix for the parts of a manifest, next to it. UsageError.
 
-    StoppedEarly if the file system loses data that it has accepted.
+    Raise StoppedEarly if the file system loses data that it has accepted.
     """
     holder = os.path.dirname(destination)
     place = os.path.join(holder, b".fsum-" + os.urandom(4).hex().encode())
     try:
         old = os.stat(destination)
-    except OSError:  # there is none: the mode of a new file will do
+    except OSError:  # without an old manifest, the mode of a new file applies
         old = None
     try:
         _make(place, destination, old)
-    except BaseException as error:  # an interrupt as well, at any moment
+    except BaseException as error:  # includes an interrupt
         if not isinstance(error.__cause__ or error, FileExistsError):
             with suppress(OSError):
                 os.unlink(place)
@@ -140,14 +140,14 @@ def place_for(destination: bytes) -> bytes:
 
 
 def _make(place: bytes, destination: bytes, old: os.stat_result | None) -> None:
-    """Make the file, readable for those who may read the manifest. UsageError, StoppedEarly."""
+    """Create the file, readable for the readers of the old manifest. UsageError, StoppedEarly."""
     try:
         fd = create(place, 0o666 if old is None else 0o600)
     except OSError as error:
         text = f"--output: cannot write '{show(destination)}': {error.strerror}"
         raise UsageError(text) from error
     if old is not None:
-        with suppress(OSError):  # then it is nobody else's
+        with suppress(OSError):  # on failure the file stays private
             acls.give_access(fd, S_IMODE(old.st_mode), acls.read_list(destination))
     try:
         close_new(fd, place)
@@ -156,21 +156,21 @@ def _make(place: bytes, destination: bytes, old: os.stat_result | None) -> None:
 
 
 def own_files(root: Root, here: bytes, found: Iterable[Own]) -> tuple[Own, ...]:
-    """Return those of some absolute paths that lie below a root."""
+    """Return the files that lie below a root, with directories relative to it."""
     top = os.path.realpath(os.path.join(here, root.holder))
     own = []
-    for each in found:
-        holder = os.path.realpath(each.directory)
+    for file in found:
+        holder = os.path.realpath(file.directory)
         if holder == top or holder.startswith(top.rstrip(b"/") + b"/"):
             inner = holder[len(top) :].lstrip(b"/")
-            own.append(msgspec.structs.replace(each, directory=inner))
+            own.append(msgspec.structs.replace(file, directory=inner))
     return tuple(own)
 
 
 def publish(plan: Plan, destination: bytes, root: ManifestEntry | None, entries: int) -> None:
     """Join the parts into one file, and rename it; without a root only remove them. OSError.
 
-    The temporary file exists already, with the mode of a new file.
+    The temporary file already exists, with the mode of a new file.
     """
     parts = require(plan.parts)
     try:
@@ -192,7 +192,7 @@ def publish(plan: Plan, destination: bytes, root: ManifestEntry | None, entries:
 def clear(plan: Plan) -> None:
     """Remove the parts of a manifest. OSError."""
     if plan.parts is not None:
-        with suppress(FileNotFoundError):  # it is the manifest now
+        with suppress(FileNotFoundError):  # it was renamed to the manifest
             os.unlink(plan.parts)
         remove(plan.parts, plan.ranks)
 
@@ -206,15 +206,15 @@ def root_of(plan: Plan, result: Done) -> ManifestEntry | None:
     return unpack_entry(name, packed, size)
 
 
-def against_root(plan: Plan, root: ManifestEntry, *, told: bool) -> list[Difference]:
-    """Return the differences of the root itself from the manifest.
+def against_root(plan: Plan, root: ManifestEntry, *, reported: bool) -> list[Difference]:
+    """Return the difference of the root itself from the manifest, if any.
 
-    Directories report theirs; `told` tells whether any has.
+    The difference of a directory is omitted if entries below it were `reported`.
     """
     old = Manifest(require(plan.against)).root
     if plan.mode == "rot":
         return [Difference("corrupt", b".")] if has_rotted(old, root) else []
     same = (old.kind, old.digest) == (root.kind, root.digest)
-    if same or (old.kind == root.kind == b"d" and (told or not plan.whole_tree)):
+    if same or (old.kind == root.kind == b"d" and (reported or not plan.whole_tree)):
         return []
     return [Difference("changed", b".")]

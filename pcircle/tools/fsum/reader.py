@@ -34,16 +34,16 @@ _SMALL_BYTES = 128 << 10
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = BLOCK_BYTES
 _CHUNK_SPLIT_S = 0.25
-_LOOK_EVERY_NS = 10_000_000  # counts are told
-_TOGETHER = 64  # small files that are read by one call, of no more than
+_LOOK_EVERY_NS = 10_000_000  # interval of progress reports
+_TOGETHER = 64  # small files that are read by one call, with at most
 _CONTENTS_BYTES = 256 << 10
-_BARE_BYTES = 32 << 10  # of directories; larger files one by one
-_LARGER = 4  # in a row, and it is not looked for small files any longer
+_BARE_BYTES = 32 << 10  # in batches of directories; larger files are read singly
+_LARGER = 4  # large files in a row that end the search for small files
 _KIND_BITS = 0o170000
 
 
 def check_same(before: os.stat_result, after: os.stat_result) -> None:
-    """Raise Changed if a file was written to, or is another one."""
+    """Raise Changed if a file was modified or replaced."""
     for field in ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"):
         if getattr(before, field) != getattr(after, field):
             raise Changed("it changed while it was read")
@@ -66,38 +66,39 @@ class Reader(Accounts):
     def small(
         self, names: list[bytes], directory_fd: int, enough: Callable[[], bool]
     ) -> tuple[int, list[bytes]]:
-        """Add small files by the hundred, until it is `enough`, or while there are any.
+        """Add small files in batches until `enough` is true or large files follow.
 
-        Return the number tried, and those among them that need `file`: because they are not small
-        files, or an error occurred.
+        Return the number of files tried, and the names that need `file`, because the files are not
+        small or an error occurred.
         """
-        others: list[bytes] = []
+        undone: list[bytes] = []
         tried, count = 0, _LARGER
         while tried < len(names):
-            some = names[tried : tried + count]
-            sizes, entries = self._read(some, directory_fd, _SMALL_BYTES)
+            batch = names[tried : tried + count]
+            sizes, entries = self._read(batch, directory_fd, _SMALL_BYTES)
             self._signer.add_entries(entries)
-            missed = [name for name, entry in zip(some, entries, strict=False) if not entry]
+            missed = [name for name, entry in zip(batch, entries, strict=False) if not entry]
             tried += len(sizes)
-            others += missed
+            undone += missed
             self.count_files(len(sizes) - len(missed), sum(size for size in sizes if size > 0))
-            if enough() or sizes[-_LARGER:] == [NOT_PLAIN] * _LARGER:  # each is opened once more
+            # Large files would be opened twice.
+            if enough() or sizes[-_LARGER:] == [NOT_PLAIN] * _LARGER:
                 break
             count = min(2 * count, _TOGETHER)
-        return tried, others
+        return tried, undone
 
     def bare(
         self, names: list[bytes], fds: list[int], enough: Callable[[], bool]
     ) -> tuple[list[int], list[bytes]]:
-        """Return the sizes and entries of files in directories of their own, until it is `enough`.
+        """Return the sizes and entries of files in several directories, until `enough` is true.
 
-        A file that needs `file` has an empty entry and no size. Counts nothing.
+        A file that needs `file` has an empty entry and no size. The counters do not change.
         """
         sizes: list[int] = []
         entries: list[bytes] = []
         while (at := len(sizes)) < len(names):
-            some = slice(at, at + _TOGETHER)
-            more = self._read(names[some], fds[some], _BARE_BYTES)
+            batch = slice(at, at + _TOGETHER)
+            more = self._read(names[batch], fds[batch], _BARE_BYTES)
             sizes += more[0]
             entries += more[1]
             if enough():
@@ -119,19 +120,19 @@ class Reader(Accounts):
         max_bytes: int,
         contents_bytes: int = _CONTENTS_BYTES,
     ) -> tuple[list[int], list[bytes]]:
-        """Return the sizes and entries of the first of these files, see `bare`."""
+        """Return the sizes and entries of a leading part of the files; see `bare`."""
         until_ns = time.monotonic_ns() + _LOOK_EVERY_NS
         outcomes, contents = self._native.read_files(
             fds, names, FLAGS, max_bytes, contents_bytes, until_ns
         )
         sizes = native.numbers(outcomes)
         if sizes[-1] == UNTRIED:
-            # EINTR before the first, by a signal or from the file system: `file` reads that one.
+            # A signal or the file system interrupted the first read; `file` reads that file.
             sizes = sizes[: sizes.index(UNTRIED)] or [NOT_PLAIN]
         return sizes, self._signer.pack_small_files(names, sizes, contents)
 
     def count_files(self, added: int, size: int) -> None:
-        """Count files that were added, with their bytes."""
+        """Count files that were added, and their bytes."""
         self._counters.sized += added
         self._counters.files += added
         self._counters.bytes_found += size
@@ -146,7 +147,7 @@ class Reader(Accounts):
             self.recalls.see(name, directory_fd, status)
             size = status.st_size
             if size <= _SMALL_BYTES and status.st_mode & _KIND_BITS == stat.S_IFREG:
-                # One byte more is asked for than there should be.
+                # Reading one byte more than expected detects a file that has grown.
                 count = os.readv(fd, [self._small])
                 if count == size:
                     self._signer.seal_small_file(self._small[:count])
@@ -180,7 +181,7 @@ class Reader(Accounts):
             self._counters.bytes_found -= status.st_size
             self._counters.bytes_done = done
             raise
-        self._counters.bytes_done = done + status.st_size  # holes are done without being read
+        self._counters.bytes_done = done + status.st_size  # holes count as read
         self._signer.end_file(status.st_size)
         self.note(status, status.st_size)
 
@@ -199,10 +200,10 @@ class Reader(Accounts):
     def chunk(
         self, item: Chunk, directory_fd: int, stop: Callable[[], bool], *, split: bool
     ) -> int:
-        """Read a range of a file into the signer; return where it ended.
+        """Read a range of a file into the signer; return the offset where reading ended.
 
-        With `split` it ends after a block after a quarter of a second, so that the rest can be
-        shared. OSError.
+        With `split`, reading ends at the first block boundary after a quarter of a second, so that
+        the remaining range can be shared. OSError.
         """
         with trying("open"):
             fd = os.open(item.name, FLAGS, dir_fd=directory_fd)
@@ -227,7 +228,7 @@ class Reader(Accounts):
     def _ranges(
         self, fd: int, offset: int, end: int, *, sparse: bool, enough: Callable[[], bool]
     ) -> int:
-        """Read a range from the start of a block, until it is `enough`; return where it ended."""
+        """Read a range that starts at a block until `enough` is true; return where it ended."""
         length = end - offset
         ranges = data_ranges(fd, offset, length) if sparse else iter([(offset, length)])
         for start, length in ranges:
@@ -258,7 +259,7 @@ class Reader(Accounts):
             self.note(status, len(text))
 
     def node(self, name: bytes, directory_fd: int) -> None:
-        """Seal a FIFO, a socket or a device, without opening it. OSError."""
+        """Seal a FIFO, socket or device without opening it. OSError."""
         with trying("look at"):
             status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
@@ -267,19 +268,19 @@ class Reader(Accounts):
         self.note(status, 0)
 
     def note(self, status: os.stat_result, size: int) -> None:
-        """Store size and times with the seal, if needed."""
+        """Store size and times with the seal if the plan needs them."""
         if self._detailed:
             self._signer.trailer = pack_trailer(size, status.st_mtime_ns, status.st_ctime_ns)
 
     # ---- failures --------------------------------------------------------------
 
     def tell(self, failure: Failure, context: Context[Any]) -> None:
-        """Report a failed entry, which has no digest."""
+        """Report a failed entry, which gets no digest."""
         super().tell(failure, context)
         self.sign_failed(failure.root, failure.entry)
 
     def sign_failed(self, root: int, path: bytes) -> None:
-        """Note a failed entry, which is not missing in a comparison."""
+        """Add a failed entry, so that a comparison does not report it as missing."""
         if self._plan.against is not None:
             self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
             self._signer.trailer = bytes(TRAILER_BYTES)

@@ -1,4 +1,4 @@
-"""The result of fsum: its model, and its text."""
+"""The result of fsum: its model and its text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pcircle.fs.sorting import Sorter
 
 SCHEMA = 1
-_BETWEEN = b"\0\0"  # in no path, whose parts are not empty; and before all others
+_BETWEEN = b"\0\0"  # occurs in no path, because names are not empty, and sorts first
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -36,8 +36,8 @@ class Comparison(Document, frozen=True):
 class Report(ReadReport, frozen=True):
     """The result of a signature; `entries` counts entries with a digest.
 
-    `bad_lines` counts invalid lines of a checksum list. Of the files in a manifest or list some
-    were `checked`, some are `unchecked`, and some `missing`.
+    `bad_lines` counts invalid lines of a checksum list. Files in a manifest or list are counted as
+    `checked`, `unchecked` or `missing`.
     """
 
     algorithm: str
@@ -50,10 +50,10 @@ class Report(ReadReport, frozen=True):
 
 
 class Differences:
-    """Receives differences and yields them in the order of the tree. OSError.
+    """Collects differences and yields them in the order of the tree. OSError.
 
-    A comparison with the wrong tree reports each of its entries, so they are sorted in files if
-    there are many.
+    A comparison with the wrong tree reports every entry, so large numbers of differences are sorted
+    in files.
     """
 
     def __init__(self) -> None:
@@ -66,21 +66,23 @@ class Differences:
     def add(self, found: Iterable[Difference]) -> None:
         """Add differences."""
         if self._sorter is None:
-            from pcircle.fs.sorting import Sorter  # most runs need none
+            from pcircle.fs.sorting import Sorter  # most runs find no differences
 
             self._sorter = Sorter()
-        for each in found:
-            self.kinds[each.what] += 1
-            self._sorter.add(each.path.replace(b"/", b"\0") + _BETWEEN + each.what.encode())
+        for difference in found:
+            self.kinds[difference.what] += 1
+            self._sorter.add(
+                difference.path.replace(b"/", b"\0") + _BETWEEN + difference.what.encode()
+            )
 
     def told(self) -> Iterator[Told]:
-        """Yield all, a directory before its contents, once."""
+        """Yield all differences once, a directory before its contents."""
         for record in () if self._sorter is None else self._sorter.sorted():
             path, _, what = record.rpartition(_BETWEEN)
             yield Told(what.decode(), show(path.replace(b"\0", b"/")))
 
     def close(self) -> None:
-        """Release the space."""
+        """Delete the temporary files."""
         if self._sorter is not None:
             self._sorter.close()
 
@@ -89,8 +91,8 @@ _UNCHECKED = {"rot": "modified since", "quick": "of unchanged size and time"}
 
 
 def verdict(kinds: Counter[str], report: Report, mode: str) -> str:
-    """Return the result of a check in one line: differences by kind, and what was not checked."""
-    told = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
+    """Return the result of a check in one line: differences by kind, and unchecked files."""
+    phrases = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
     parts = []
     if report.unchecked:
         parts.append(f"{format_count(report.unchecked)} {_UNCHECKED[mode]}, not checked")
@@ -98,9 +100,9 @@ def verdict(kinds: Counter[str], report: Report, mode: str) -> str:
         parts.append(f"{format_count(report.missing)} missing")
     if parts:
         files = plural(report.checked + report.unchecked + report.missing, "file", "files")
-        told.append(f"{format_count(report.checked)} of {files} checked ({'; '.join(parts)})")
-    if told:
-        return ", ".join(told)
+        phrases.append(f"{format_count(report.checked)} of {files} checked ({'; '.join(parts)})")
+    if phrases:
+        return ", ".join(phrases)
     return f"{'readable contents' if report.failed else 'contents'} match the manifest"
 
 
@@ -110,7 +112,7 @@ def bad_lines(count: int) -> str:
 
 
 def summary(report: Report) -> str:
-    """Return what was read, in one line."""
+    """Return the summary of the entries read, in one line."""
     failed = f"{plural(report.failed, 'entry', 'entries')} failed; " if report.failed else ""
     rate = format_count(round(report.entries_per_s))
     return (

@@ -1,7 +1,7 @@
 """Signing as a task: the work of each kind of item, and the merging of digests.
 
-The walk (`pcircle.walk`) reads small files; large files become chunks. The digest of a directory is
-computed after everything in it, on the rank that has read it.
+The walk (`pcircle.walk`) reads small files, and large files become chunks. The digest of a
+directory is computed after all of its contents, on the rank that has read it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class SumTask(WalkTask[Item, Done]):
-    """One rank's part of a signature. `lists` restrict the roots, on rank 0.
+    """The signing task of one rank. On rank 0, `lists` restrict the roots.
 
-    With `first` it is that task's part for another worker thread.
+    With `first` it is the task of another worker thread of that rank.
     """
 
     notice_type = Notice
@@ -56,7 +56,7 @@ class SumTask(WalkTask[Item, Done]):
         self._signer: Signer = Signer(plan.algorithm, HOLDER, beside_bytes, of_first)
         self._ledger: Ledger | None = None
         if plan.detailed:
-            from pcircle.tools.fsum.ledger import Ledger  # most runs need none
+            from pcircle.tools.fsum.ledger import Ledger  # most runs use no manifest
 
             books: Ledger | None = None if first is None else first._ledger
             self._ledger = Ledger(plan, rank, self._signer, self.counters, books)

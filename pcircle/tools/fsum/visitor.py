@@ -29,7 +29,7 @@ _SCAN = DirectoryScan(max_entries=64, max_batch_entries=512, keep_open=True, sor
 
 
 class SumVisitor(Visitor[Part]):
-    """The visitor of one worker thread. `lists` restrict the roots, on rank 0."""
+    """The visitor of one worker thread. On rank 0, `lists` restrict the roots."""
 
     nothing: ClassVar[Part] = NOTHING
 
@@ -48,7 +48,7 @@ class SumVisitor(Visitor[Part]):
         self._reader = reader
         self._ledger = ledger
         self._lists = lists
-        # Where nobody wants to know more of an entry than its digest.
+        # Small directories are signed in batches if only digests are needed.
         if ledger is None and not plan.detailed and not plan.own:
             self.scan = _SCAN
 
@@ -64,7 +64,7 @@ class SumVisitor(Visitor[Part]):
     def process_directories(
         self, above: Open[Part], batch: DirectoryBatch, context: Gathering[Part]
     ) -> list[bytes]:
-        """See `Visitor`: sign directories of which all files can be read."""
+        """Sign directories whose files are all readable; return the names that remain."""
         sizes, entries = self._reader.bare(batch.inside, batch.entry_fds(), context.time_limit())
         ranges = batch.ranges()
         made = self._signer.pack_small_directories(batch.names, ranges, batch.inside, entries)
@@ -84,7 +84,7 @@ class SumVisitor(Visitor[Part]):
         return undone
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """Exclude files of this run, and missing listed names."""
+        """Exclude files of this run, and listed names that are missing."""
         missing = None if opened.only is None else self._ledger
         if not self._plan.own and missing is None:
             return blocks
@@ -130,7 +130,7 @@ class SumVisitor(Visitor[Part]):
         return (group.name for group in require(self._lists).below(only))
 
     def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
-        if opened.place is None:  # it was not even reached
+        if opened.place is None:  # the directory was not reached
             self._counters.scans_done += 1
             self._counters.sized += 1
         self._signer.clear()
@@ -179,9 +179,9 @@ class SumVisitor(Visitor[Part]):
         files = names.files
         enough = context.time_limit()
         if files and not self._plan.detailed and where.path != HOLDER:
-            tried, others = self._reader.small(files, fd, enough)
-            self._counters.weight += where.weight * (tried - len(others))
-            files = others + files[tried:]
+            tried, undone = self._reader.small(files, fd, enough)
+            self._counters.weight += where.weight * (tried - len(undone))
+            files = undone + files[tried:]
         if files:
             self._files(where, files, fd, enough, context)
 

@@ -1,8 +1,8 @@
 """`--format coreutils`: the digest of each whole file, many files at a time.
 
-Directories are walked as for a signature; digests go to rank 0, which sorts them in bounded memory
-and prints them at the end. For a check, the files of a list are looked up by name, wherever they
-are, as sha256sum does.
+Directories are walked as for a signature. Digests go to rank 0, which sorts them in bounded memory
+and prints them at the end. For a check, the files of a list are looked up by name, as in sha256sum,
+even outside the root.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
 
     paths: tuple[bytes, ...]
     digests: tuple[bytes, ...]
-    weight: float  # of each
+    weight: float  # the share of each file
 
 
 Item: TypeAlias = Tree | Portion | Batch | Expected
@@ -55,9 +55,9 @@ Notice: TypeAlias = Failure | Recalled | Digest | Difference
 
 
 class WholeTask(WalkTask[Item, bool]):
-    """One rank's part of many digests. Rank 0 has `expected`, a list to check, and `lists`.
+    """The digest task of one rank. Rank 0 has `expected`, a list to check, and `lists`.
 
-    With `first` it is that task's part for another worker thread.
+    With `first` it is the task of another worker thread of that rank.
     """
 
     notice_type = Notice
@@ -88,8 +88,8 @@ class WholeTask(WalkTask[Item, bool]):
             total = len(self._expected)
             self.counters.found += total
             for start in range(0, total, _LISTED_NAMES):
-                some = self._expected[start : start + _LISTED_NAMES]
-                paths, digests = zip(*((each.path, each.digest) for each in some), strict=True)
+                batch = self._expected[start : start + _LISTED_NAMES]
+                paths, digests = zip(*((entry.path, entry.digest) for entry in batch), strict=True)
                 yield Expected(paths, digests, 1.0 / total)
             return
         weight = 1.0 / len(self._plan.roots)
@@ -156,7 +156,7 @@ class WholeTask(WalkTask[Item, bool]):
 class WholeFiles(Visitor[bool]):
     """The visitor that computes the digest of each file, and ignores other entries.
 
-    The only result of a directory is that it is complete.
+    The result of a directory is only that it is complete.
     """
 
     nothing: ClassVar[bool] = True
@@ -166,7 +166,7 @@ class WholeFiles(Visitor[bool]):
         self._counters = counters
         self.accounts = WholeAccounts(plan, counters)
         self._piece = aligned(_PIECE_BYTES)
-        self._found: list[Digest] = []  # by the item
+        self._found: list[Digest] = []  # digests of the current item
         self._recalls = Recalls(counters, follow=plan.listed)
 
     def begin(self, item: Any, context: Context[Any]) -> None:
@@ -269,7 +269,7 @@ class WholeFiles(Visitor[bool]):
                     break
                 hasher.update(self._piece[:count])
                 at += count
-            if before.st_size:  # files of /proc have content, and no size
+            if before.st_size:  # files in /proc have content but size 0
                 check_same(before, os.fstat(fd))
         finally:
             close_read(fd)

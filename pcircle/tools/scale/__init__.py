@@ -1,1 +1,1 @@
-"""`python -m pcircle.scale`: the model of the engine at scale, as a command."""
+"""The command `python -m pcircle.scale`: simulate how a task scales with the number of ranks."""

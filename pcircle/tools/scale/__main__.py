@@ -1,4 +1,4 @@
-"""`python -m pcircle.scale`: see `pcircle.cli.startup`."""
+"""The command `python -m pcircle.scale`; see `pcircle.cli.startup`."""
 
 from __future__ import annotations
 

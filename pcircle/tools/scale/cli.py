@@ -1,4 +1,4 @@
-"""The options of the simulator; `pcircle.tools.scale.command` interprets them."""
+"""The options of the scaling simulator; `pcircle.tools.scale.command` interprets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator from what was typed to the exit code."""
+"""Run the scaling simulator: parsed options to exit code."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MAX_ITEMS = 20_000_000
 _MAX_ENTRIES = 10**13
 _LATENCY_US = {"ethernet": 40.0, "infiniband": 3.0}
 _MAX_TIME = 1e9
-_MAX_DIGITS = 2  # of an exponent
+_MAX_DIGITS = 2  # maximum length of an exponent
 _ITEMS_PER_RANK = 100
 
 
 class Document(msgspec.Struct, frozen=True):
-    """The figures as JSON."""
+    """The JSON document."""
 
     schema: int
     task: Task
@@ -37,17 +37,17 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def scale_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    """Run a parsed command line and return its exit code. Raise UsageError if it is invalid."""
     if args.operands:
         raise UsageError(f"extra operand '{args.operands[0]}'")
-    ranks = [_count("--ranks", each, MAX_RANKS) for each in args.ranks.split(",")]
+    ranks = [_count("--ranks", count, MAX_RANKS) for count in args.ranks.split(",")]
     machine, policy = _machine(args), Policy()
     task = _task(args, max(ranks))
     seed = _seed(args.seed)
     if args.json is not None:
         jsonout.check(args.json)
     tree = task.tree(seed)
-    jobs = [play_tree(tree, task, each, machine, policy, seed) for each in ranks]
+    jobs = [play_tree(tree, task, count, machine, policy, seed) for count in ranks]
     results = Results("pcircle.scale", args.json, Output(sys.stderr).line)
     results.document(Document(1, task, machine, policy, seed, jobs))
     if args.json != "-":
@@ -56,10 +56,10 @@ def scale_typed(args: argparse.Namespace) -> int:
 
 
 def _task(args: argparse.Namespace, ranks: int) -> Task:
-    given = {"--items": args.items, "--item-ms": args.item_ms}
-    other = {"--files": args.files, "--dirs": args.dirs}
+    item_options = {"--items": args.items, "--item-ms": args.item_ms}
+    file_options = {"--files": args.files, "--dirs": args.dirs}
     is_files = args.shape == "files"
-    for option, value in (given if is_files else other).items():
+    for option, value in (item_options if is_files else file_options).items():
         if value is not None:
             raise UsageError(f"{option} cannot be combined with --shape {args.shape}")
     batch = _count("--batch", args.batch, 10**6)
@@ -103,17 +103,19 @@ def _seed(text: str) -> int:
     return int(text)
 
 
-def _count(option: str, text: str, most: int) -> int:
-    """Return a whole number of at least 1, which may be written as 1e9."""
-    mantissa, e, exponent = text.lower().partition("e")
+def _count(option: str, text: str, max_count: int) -> int:
+    """Parse an integer from 1 to `max_count`, which may be written as 1e9."""
+    mantissa, separator, exponent = text.lower().partition("e")
     digits = mantissa.replace(".", "", 1)
-    if not (e and digits.isdecimal() and exponent.isdecimal() and len(exponent) <= _MAX_DIGITS):
-        return positive(option, text, most)
+    if not (
+        separator and digits.isdecimal() and exponent.isdecimal() and len(exponent) <= _MAX_DIGITS
+    ):
+        return positive(option, text, max_count)
     value = float(text)
     if value < 1 or value != value // 1:
         raise invalid(option, text, "must be a positive integer")
-    if value > most:
-        raise invalid(option, text, f"must be at most {most:,}")
+    if value > max_count:
+        raise invalid(option, text, f"must be at most {max_count:,}")
     return int(value)
 
 

@@ -1,4 +1,4 @@
-"""The figures as a table for people."""
+"""Formats the results as a table."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _HEADER = (
 
 
 def table(task: Task, jobs: Sequence[Figures]) -> str:
-    """One line on the task, and a row for each number of ranks."""
+    """Return a line that describes the task, and a row for each number of ranks."""
     first = jobs[0]
-    what = f"{format_count(first.entries)} entries in {format_count(first.items)} items"
+    summary = f"{format_count(first.entries)} entries in {format_count(first.items)} items"
     work, span = format_duration(first.work_s), format_duration(first.span_s)
-    lines = f"{task.shape}: {what}; work {work}, longest path {span}\n\n"
+    lines = f"{task.shape}: {summary}; work {work}, longest path {span}\n\n"
     return lines + render([_row(job) for job in jobs], align="r" * len(_HEADER), header=_HEADER)
 
 

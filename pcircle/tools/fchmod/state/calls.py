@@ -1,10 +1,10 @@
 """The calls that change an entry: never through a link, by name or by descriptor.
 
-`chmod` follows links; Linux 6.6 has `fchmodat2`, which need not, see `native.change_names`. On
-older kernels, and where the change depends on the present state, the entry is opened for its path
-alone (O_PATH): the entry that was examined is then the one that is changed, even if its name is
-exchanged. Such a descriptor is changed through `/proc/self/fd`, which leads to the entry itself,
-also to a link.
+`chmod` follows links. Linux 6.6 has `fchmodat2`, which can avoid that; see `native.change_names`.
+On older kernels, and if the change depends on the present state, the entry is opened with O_PATH.
+The entry that was examined is then the entry that is changed, even if its name is exchanged. The
+descriptor is changed through `/proc/self/fd`, which leads to the entry itself, even if it is a
+link.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pcircle.fs import native
 from pcircle.fs.entry_errors import Changed
 
 Target = int | bytes
-"""An open file, or the `/proc/self/fd` path of a file that is open for its path alone."""
+"""An open file, or the `/proc/self/fd` path of a file that is open with O_PATH."""
 
 NEVER = 1 << 62
 """A deadline that never comes, for native functions."""
 
 _AT_FDCWD = -100
-_TOO_LONG = b"x" * 5000  # for a path
+_TOO_LONG = b"x" * 5000  # longer than any valid path
 _FLAGS = os.O_PATH | os.O_CLOEXEC
 ITSELF = _FLAGS | os.O_NOFOLLOW
-"""Flags to open an entry for its path alone."""
+"""Flags to open an entry with O_PATH, without following links."""
 _IS_LINK = "it is a symbolic link now"
 _READ_SEARCH, _OVERRIDE = 2, 1  # bits of CapEff
 
@@ -38,9 +38,9 @@ _READ_SEARCH, _OVERRIDE = 2, 1  # bits of CapEff
 def held(
     name: bytes, directory_fd: int, *, follow: bool = False
 ) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Open an entry for its path; yield its target and status.
+    """Open an entry with O_PATH; yield its `/proc/self/fd` path and status.
 
-    With `follow`, of a link's target. OSError.
+    With `follow`, open the target of a link. OSError.
     """
     flags = _FLAGS if follow else ITSELF
     fd = os.open(name, flags, dir_fd=directory_fd)
@@ -60,12 +60,12 @@ def is_link(name: bytes, directory_fd: int) -> bool:
 
 
 def target_of(path_fd: int) -> bytes:
-    """Return the path of a file that is open for its path alone."""
+    """Return the `/proc/self/fd` path of a file that is open with O_PATH."""
     return b"/proc/self/fd/%d" % path_fd
 
 
 def change_mode(name: bytes, mode: int, directory_fd: int) -> None:
-    """Change the mode of a name in a directory. OSError; Changed for a link."""
+    """Change the mode of a name in a directory. OSError. Raise Changed for a link."""
     if not sets_modes_by_name():
         _by_path(name, mode, directory_fd)
         return
@@ -105,7 +105,7 @@ def ignores_modes() -> bool:
 
 
 def access_of(uid: int, gid: int, mode: int) -> int:
-    """Return the rights of this process on a directory with this owner, group and mode: rwx.
+    """Return the rights (rwx) of this process on a directory with this owner, group and mode.
 
     Access control lists and capabilities are not considered.
     """

@@ -1,8 +1,8 @@
-"""Access control lists in the text form of `setfacl`, and its edits.
+"""Access control lists in the text form of `setfacl`, and their edits.
 
 An edit is an entry of the text: a tag, a name, and rights; an entry to remove has no rights.
-`edited` changes a list as `setfacl -m` and `-x` do: rights `X` apply if an execute right exists or
-the entry is a directory, and the mask becomes the union of the entries that it limits, unless it is
+`edited` changes a list as `setfacl -m` and `-x` do. Rights `X` apply if an execute right exists or
+the entry is a directory. The mask becomes the union of the entries that it limits, unless it is
 given.
 """
 
@@ -37,7 +37,7 @@ Entries = dict[tuple[int, int], int]
 
 
 class Edit(msgspec.Struct, frozen=True, array_like=True):
-    """An entry to set, or with `removes` to remove. `searches` means that it has an `X`."""
+    """An entry to set or, with `removes`, to remove. `searches` means that it has the right `X`."""
 
     tag: int
     number: int
@@ -56,8 +56,8 @@ def read_edits(
 ) -> tuple[Edit, ...]:
     """Parse the text of `setfacl -m` or, with `removes`, of `-x`. ValueError.
 
-    `number_of` finds a user ("u") or a group ("g") by name. With `default` all entries are of
-    default lists, as with `-d`; otherwise only those with that prefix.
+    `number_of` finds a user ("u") or a group ("g") by name. With `default`, as with `-d`, all
+    entries belong to default lists; otherwise only entries with the prefix `d:` do.
     """
     words = [word.strip() for word in text.replace("\n", ",").split(",")]
     found = tuple(_edit(word, number_of, removes, default) for word in words if word)
@@ -72,13 +72,13 @@ def _edit(text: str, number_of: Callable[[str, str], int], removes: bool, defaul
         default, fields = True, fields[1:]
     kind = _WORDS.get(fields[0], fields[0]) if fields else ""
     if kind not in _TAGS and not removes and len(fields) == 2:
-        kind, fields = "u", ["u", *fields]  # a name alone is a user's
+        kind, fields = "u", ["u", *fields]  # a bare name is a user
     if kind not in _TAGS or len(fields) < 2 - removes:
         raise _invalid(text)
     of_all, of_one = _TAGS[kind]
     if of_one and len(fields) > 1:
         name, rights = fields[1], fields[2:]
-    else:  # of a mask and of others the empty name may be missing
+    else:  # the empty name of a mask or of `other` may be omitted
         name, rights = "", fields[2:] if len(fields) > 2 and not fields[1] else fields[1:]
         rights = [right for right in rights if right] if removes else rights
     if bool(rights) == removes or len(rights) > 1:
@@ -126,7 +126,7 @@ def entries(access: bytes | None, mode: int) -> Entries:
 
 
 def edited(found: Entries, edits: Sequence[Edit], *, is_directory: bool) -> Entries:
-    """Return a list after edits. ValueError if the result is invalid."""
+    """Return a list after edits. Raise ValueError if the result is invalid."""
     found = dict(found)
     for edit in edits:
         key = edit.tag, edit.number
@@ -155,7 +155,7 @@ def _together(rights: Sequence[int]) -> int:
 
 
 def without_names(found: Entries) -> Entries:
-    """Return a list as by `setfacl -b`: the owning group keeps its effective rights."""
+    """Return a list as after `setfacl -b`: the owning group retains its effective rights."""
     bare = {(tag, NOBODY): found[tag, NOBODY] for tag in _BASE}
     bare[OWNING_GROUP, NOBODY] &= found.get((MASK, NOBODY), 7)
     return bare

@@ -1,7 +1,7 @@
 """Changes of modes or owners of many files, a block at a time, by native functions.
 
-Only plain files are changed, of which nothing else must be known. Other entries, and failures, are
-left to the code that processes single entries.
+Only regular files are changed whose status contains all that the change needs. Other entries, and
+failures, are left to the code that processes single entries.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["CAPACITY", "Quick"]
 class Quick:
     """Changes files for one thread; `mode_of` computes the new bits of a mode.
 
-    With an `owner` and group, of which one may be None, files get these, and the kernel decides
-    which mode bits remain.
+    With an `owner` and group, of which one may be None, files are given to them, and the kernel
+    decides which mode bits remain.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Quick:
         self._looks_first = False
 
     def look(self, directory_fd: Directory, names: Sequence[bytes]) -> bool:
-        """Look up at most `CAPACITY` names; return whether all are files with one name."""
+        """Look up at most `CAPACITY` names; return whether all are files without hard links."""
         return not any(self.odd(directory_fd, names))
 
     def odd(
@@ -52,11 +52,11 @@ class Quick:
             return self._odd(len(names), failed.errors)
         return self._odd(len(names))
 
-    def change_all(self, some: DirectoryBatch, apart: set[int]) -> tuple[int, list[int]]:
-        """Change looked up files in open directories, except places in `apart`; see `change`."""
-        names = some.inside
-        fds = some.entry_fds()
-        self._stats.put(some.table)
+    def change_all(self, batch: DirectoryBatch, apart: set[int]) -> tuple[int, list[int]]:
+        """Change looked up files, except places in `apart`; return results as `change` does."""
+        names = batch.inside
+        fds = batch.entry_fds()
+        self._stats.put(batch.table)
         several = set(self._odd(len(names))[0]) - apart
         changed, failed = self.change(fds, names, apart | several)
         return changed, [*several, *failed]
@@ -68,19 +68,19 @@ class Quick:
             stats.are_files(count) or all(map(stat.S_ISREG, stats.column("mode", 0, count)))
         ):
             return (), ()
-        several, others = [], []
+        several, odd = [], []
         rows = zip(stats.column("mode", 0, count), stats.column("links", 0, count), strict=True)
         for place, (mode, links) in enumerate(rows):
             if place in lost or not stat.S_ISREG(mode):
-                others.append(place)
+                odd.append(place)
             elif links > 1:
                 several.append(place)
-        return several, others
+        return several, odd
 
     def change(
         self, directory_fd: Directory, names: Sequence[bytes], odd: Collection[int] = ()
     ) -> tuple[int, list[int]]:
-        """Change files except in some places; return the number, and the places that failed."""
+        """Change files, except places in `odd`; return the number, and the places that failed."""
         count = len(names)
         if self._owner is not None:
             return self._give(directory_fd, names, odd, *self._owner)
@@ -93,9 +93,9 @@ class Quick:
                 by_mode.setdefault(mode, []).append(place)
         changed, failed = 0, []
         for mode, places in by_mode.items():
-            number, rest = self._set(directory_fd, names, places, mode)
+            number, undone = self._set(directory_fd, names, places, mode)
             changed += number
-            failed += rest
+            failed += undone
         return changed, failed
 
     def change_held(
@@ -103,9 +103,10 @@ class Quick:
     ) -> tuple[int, list[bytes]]:
         """Change the modes of names that other users may exchange.
 
-        The opened file decides, and is changed. That takes four calls, so if few files may need
-        changes, names are looked up first, unless their `modes` are known. Other kinds are not
-        changed.
+        Each file is opened, checked and changed by its descriptor. That takes four calls, so if few
+        files may need changes, names are looked up first, unless their `modes` are known. Entries
+        of other kinds are not changed. Return the number of changed files, and the names that
+        failed.
         """
         if not names:
             return 0, []
@@ -130,7 +131,7 @@ class Quick:
         return changed, failed
 
     def _change_opened(self, directory_fd: int, name: bytes) -> bool:
-        """Change one file, whatever has its name; return whether it differed. OSError."""
+        """Change the file that now has this name; return whether its mode differed. OSError."""
         fd = os.open(name, ITSELF, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)

@@ -12,11 +12,11 @@ from pcircle.tools.fchmod.state.lists import Edit
 class Wish(msgspec.Struct, frozen=True, array_like=True):
     """The request, independent of the present state of an entry.
 
-    `directory_mode` and `other_mode` are modes as typed, None to keep them, and `umask` applies to
-    them. `uid` and `gid` are set unless None; `users` and `groups` map present ids. Only entries of
-    `from_uid` and `from_gid` are changed. `edits` change access control lists; `no_lists` removes
-    them. `set_id` tells whether set-id bits of a file that changes owner are cleared, kept, or
-    cleared of all files.
+    `directory_mode` and `other_mode` are modes as typed, or None to keep them, and `umask` applies
+    to them. `uid` and `gid` are set unless None. `users` and `groups` map present ids. Only entries
+    of `from_uid` and `from_gid` are changed. `edits` change access control lists, and `no_lists`
+    removes them. `set_id` determines whether set-id bits of a file that changes owner are cleared
+    or retained, or the bits of all files are cleared.
     """
 
     directory_mode: str | None = None
@@ -39,7 +39,7 @@ class Wish(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def sets_owner_alone(self) -> bool:
-        """Return whether each entry gets the same owner or group, and nothing else."""
+        """Return whether the request only sets the same owner or group for each entry."""
         modes = self.directory_mode is not None or self.other_mode is not None
         fixed = self.uid is not None or self.gid is not None
         maps = bool(self.users or self.groups)

@@ -1,7 +1,7 @@
 """The new state of an entry, computed from its present state without any call.
 
-Owner and group first, then set-id bits as the change of owner leaves them, then the mode, then the
-lists: the result of `chown`, `chmod` and `setfacl`, one after the other.
+The order is owner and group, set-id bits as the change of owner leaves them, mode, and lists. The
+result is that of `chown`, `chmod` and `setfacl` in this order.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Map:
 
 
 class Wisher:
-    """Computes new states, for one thread."""
+    """Computes new states for one thread."""
 
     def __init__(
         self, wish: Wish, user_of: NameOf, group_of: NameOf, *, force: bool = False
@@ -63,8 +63,8 @@ class Wisher:
             for is_directory, text in ((True, wish.directory_mode), (False, wish.other_mode))
         }
         self.users, self.groups = Map(wish.users, user_of), Map(wish.groups, group_of)
-        self._modes: dict[int, int] = {}  # by the whole mode of an entry, which has its kind
-        # What an entry is decides about what it gets: it must be the same until it has that.
+        self._modes: dict[int, int] = {}  # keyed by the whole mode of an entry, including its kind
+        # The new state depends on the present state, so the entry must not be replaced in between.
         self.depends = bool(
             wish.users or wish.groups or wish.lists or wish.from_uid is not None or
             wish.from_gid is not None
@@ -94,7 +94,7 @@ class Wisher:
         return mode if change is None else change.of(mode, is_directory=is_directory)
 
     def of(self, kind: int, old: State) -> State:
-        """Return the new state of an entry of this kind. Trouble if a list would be invalid."""
+        """Return the new state of an entry of this kind. Raise Trouble if a list is invalid."""
         wish = self._wish
         uid = self.users(old.uid) if wish.uid is None else wish.uid
         gid = self.groups(old.gid) if wish.gid is None else wish.gid
@@ -115,8 +115,8 @@ class Wisher:
         if self._wish.no_lists:
             found, default = without_names(found), None
         edits = self._wish.edits
-        of_access = [each for each in edits if not each.default]
-        of_default = [each for each in edits if each.default]
+        of_access = [edit for edit in edits if not edit.default]
+        of_default = [edit for edit in edits if edit.default]
         try:
             if of_access:
                 found = edited(found, of_access, is_directory=is_directory)
@@ -133,7 +133,7 @@ class Wisher:
 
 
 def _is_one(wish: Wish) -> bool:
-    """Return whether all entries get the same mode, or keep theirs."""
+    """Return whether all entries get the same mode, or every entry keeps its mode."""
     mode = wish.other_mode
     if mode != wish.directory_mode:
         return False
@@ -150,5 +150,5 @@ def _base(found: Entries) -> Entries:
 
 
 def _as_they_are(value: bytes) -> Entries:
-    """Return the entries of a default list, which no mode changes."""
+    """Return the entries of a default list, which is independent of modes."""
     return {(tag, number): right for tag, right, number in entries_of(value)}

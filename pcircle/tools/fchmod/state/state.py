@@ -33,7 +33,7 @@ _MAX_ID, _MAX_MODE = (1 << 32) - 2, 0o7777
 class State(NamedTuple):
     """The state of an entry. `access` and `default` are lists in kernel form, or None.
 
-    Without `with_lists` the lists are unknown and stay unchanged.
+    Without `with_lists`, the lists are unknown and stay unchanged.
     """
 
     uid: int
@@ -67,9 +67,9 @@ def apply(
 ) -> None:
     """Bring an entry from one state to another. OSError.
 
-    The `owner`, and the `bits` of the mode, are set even if they are the same. The owner changes
-    first, because that clears set-id bits; before that, rights are withdrawn that the change of
-    owner would grant in excess of both states.
+    The `owner`, and the `bits` of the mode, are set even if they are unchanged. The owner changes
+    first, because that clears set-id bits. Before that, rights are withdrawn that the change of
+    owner would grant beyond both states.
     """
     mode = old.mode
     owns = (new.uid, new.gid) != (old.uid, old.gid)
@@ -98,15 +98,15 @@ def apply(
             os.setxattr(target, DEFAULT, new.default)
 
 
-# ---- as a mark ---------------------------------------------------------------------------------
+# ---- marks -------------------------------------------------------------------------------------
 
 
 def mark_of(status: os.stat_result, old: State) -> bytes:
-    """Return the mark of an entry: its kind and inode, and its state, for restoring it."""
+    """Return the mark of an entry: its kind, its inode, and the state to restore."""
     kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?").encode()
     lists = [_UNTOUCHED, _UNTOUCHED]
     if old.with_lists:
-        lists = [_NONE if each is None else each.hex().encode() for each in old[3:5]]
+        lists = [_NONE if acl is None else acl.hex().encode() for acl in old[3:5]]
     numbers = b"%d,%d,%d,%o" % (status.st_ino, old.uid, old.gid, old.mode)
     return b",".join([kind, numbers, *lists])
 
@@ -136,8 +136,8 @@ def read_mark(mark: bytes) -> Restored:
         raise ValueError("not a state")
     with_lists = _UNTOUCHED not in fields[5:]
     access, default = (
-        None if not with_lists or each == _NONE else bytes.fromhex(each.decode())
-        for each in fields[5:]
+        None if not with_lists or field == _NONE else bytes.fromhex(field.decode())
+        for field in fields[5:]
     )
     state = State(uid, gid, mode, access, default, with_lists)
     return Restored(fields[0].decode(), inode, state)

@@ -1,7 +1,7 @@
 """Large files, compared in chunks that several ranks can read at once.
 
-The item of a file reads its first megabyte itself: files that differ mostly differ there, and then
-nothing is handed out. The item's join reports the result.
+The item of a file reads the first megabyte itself. Files that differ usually differ there, and then
+no chunks are created. The item's join reports the result.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LargeFiles:
             yield other, fds, statuses
 
     def begin(self, item: Large, context: Context[Any]) -> Begun | None:
-        """Divide a pair into chunks; None if it is complete, or has failed."""
+        """Divide a pair into chunks; return None if it is complete or has failed."""
         path = b"" if item.path == HOLDER else join_path(item.path, item.name)
         self._counters.sized += 1
         try:
@@ -92,7 +92,7 @@ class LargeFiles:
         statuses: tuple[os.stat_result, os.stat_result],
         context: Context[Any],
     ) -> None:
-        """Spawn chunks of all data on either side after the part that was read."""
+        """Spawn chunks of the data of either side that follow the part already read."""
         size = statuses[0].st_size
         self._counters.bytes_found += size
         self._counters.bytes_done += min(size, _FIRST_BYTES)
@@ -107,7 +107,7 @@ class LargeFiles:
             context.spawn([Chunk(item.path, item.name, item.place, offset, length, sparse)])
 
     def chunk(self, item: Chunk, context: Context[Any]) -> dict[int, int]:
-        """Compare a range; hand back the remaining range in two parts if it takes long."""
+        """Compare a range; hand back the remaining range in two parts if it takes too long."""
         until_s = time.monotonic() + _CHUNK_S
         at, end = item.offset, item.offset + item.length
         try:

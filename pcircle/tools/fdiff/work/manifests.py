@@ -1,4 +1,4 @@
-"""A tree compared with a manifest, and two manifests compared with each other.
+"""Comparisons of a tree with a manifest, and of two manifests.
 
 All ranks walk the tree, and each finds its entries in the manifest. Rank 0 reads two manifests side
 by side, directory by directory.
@@ -45,7 +45,7 @@ _KINDS = ("files", "links", "specials", "directories")
 
 
 class ManifestVisitor(EntryVisitor):
-    """The visitor of one thread: the tree is side `plan.tree_side`, the manifest the other."""
+    """The visitor of one thread; the tree is side `plan.tree_side`, the manifest the other side."""
 
     batch_names: ClassVar[int] = CAPACITY
 
@@ -63,7 +63,7 @@ class ManifestVisitor(EntryVisitor):
         self._alone = Alone(self._book, 1 - self._side, self._telling, self.counters)
         self._chooser = Chooser(plan.rules) if plan.rules else None
         self._context: Context[Any] | None = None
-        self._ignores = plan.one_sided and self._side == 1  # what only the tree has
+        self._ignores = plan.one_sided and self._side == 1  # entries that only the tree has
         self._ignores_book = plan.one_sided and self._side == 0
 
     def begin(self, item: Any, context: Context[Any]) -> None:
@@ -92,8 +92,8 @@ class ManifestVisitor(EntryVisitor):
         mode = source.opened.status.st_mode
         if entry is None:
             if not self._ignores:
-                told = not opened.path or self._plan.each or self._is_first(opened.path)
-                self._telling.alone(self._side, opened.path, mode, told=told)
+                reported = not opened.path or self._plan.each or self._is_first(opened.path)
+                self._telling.alone(self._side, opened.path, mode, reported=reported)
             opened.entered = opened.entered and self._plan.enters and not self._ignores
             return None
         found = self._compared(entry, source.opened.status)
@@ -128,21 +128,24 @@ class ManifestVisitor(EntryVisitor):
         yield from found
 
     def _tell_book(self, opened: Open[int], names: set[bytes] | None, fd: int) -> None:
-        """Report entries of the manifest that the directory lacks; `names` None: it is large."""
+        """Report entries that only the manifest has; `names` is None for a large directory."""
         entries = self._book.section(opened.path)
-        while some := list(islice(entries, CAPACITY)):
+        while batch := list(islice(entries, CAPACITY)):
             if names is not None and self._chooser is None:
-                missing = [entry for entry in some if entry.name not in names]
+                missing = [entry for entry in batch if entry.name not in names]
             else:
-                missing = self._missing(some, fd)
+                missing = self._missing(batch, fd)
             for entry in missing:
                 path = join_path(opened.path, entry.name)
                 if not self._chooses(path, entry):
                     continue
-                enters, each = self._plan.enters, self._plan.each
-                count = self._alone.tell(opened.path, entry, told=True, enters=enters, each=each)
+                enters, reports_all = self._plan.enters, self._plan.each
+                count = self._alone.tell(
+                    opened.path, entry, reported=True, enters=enters, reports_all=reports_all
+                )
                 self.counters.found += count
-                self.counters.files += count  # whatever they are: they end here
+                # All kinds count as files, because they are not walked.
+                self.counters.files += count
 
     def _chooses(self, path: bytes, entry: ManifestEntry) -> bool:
         """Return whether patterns select an entry of the manifest."""
@@ -206,8 +209,8 @@ class ManifestVisitor(EntryVisitor):
             if found & KIND and entry.kind == b"d" and self._plan.enters:
                 self._below(path)
         elif not self._ignores:
-            told = self._plan.each or not where.path or self._is_first(path)
-            self._telling.alone(self._side, path, mode, row.st_size, told=told)
+            reported = self._plan.each or not where.path or self._is_first(path)
+            self._telling.alone(self._side, path, mode, row.st_size, reported=reported)
         if stat.S_ISREG(mode):
             counters.files += 1
         elif stat.S_ISLNK(mode):
@@ -216,10 +219,10 @@ class ManifestVisitor(EntryVisitor):
             counters.special += 1
 
     def _below(self, path: bytes) -> None:
-        """Report what the manifest has in a directory that is another kind in the tree."""
+        """Report the manifest's entries below a directory that is another kind in the tree."""
         if self._ignores_book:
             return
-        count = self._alone.below(path, each=self._plan.each)
+        count = self._alone.below(path, reports_all=self._plan.each)
         self.counters.found += count
         self.counters.files += count
 
@@ -241,7 +244,7 @@ def compare_manifests(
     context: Any,
     check: Callable[[], None],
 ) -> None:
-    """Compare two manifests. `check` is called from time to time and may raise."""
+    """Compare two manifests; `check` is called regularly and may raise."""
     books = ManifestReader(old), ManifestReader(new)
     comparer = StatusComparer(plan.fields, plan.window_ns)
     alone = [Alone(book, side, telling, counters) for side, book in enumerate(books)]
@@ -249,12 +252,12 @@ def compare_manifests(
     counters.directories += 1
     found = compare_entries(old.root, new.root, plan.fields, comparer)
     telling.pair(b"", stat.S_IFDIR, 0, found)
-    paths, told = [b""], 0
+    paths, compared = [b""], 0
     while paths:
         path = paths.pop()
         deeper = []
         for was, now in pair_entries(books[0].section(path), books[1].section(path)):
-            told += 1
+            compared += 1
             if was is not None and now is not None:
                 inner = join_path(path, was.name)
                 found = compare_entries(was, now, plan.fields, comparer)
@@ -266,16 +269,18 @@ def compare_manifests(
                 elif found & KIND and plan.enters:
                     for side, entry in enumerate((was, now)):
                         if entry.kind == b"d" and not (side and plan.one_sided):
-                            count = alone[side].below(inner, each=plan.each)
+                            count = alone[side].below(inner, reports_all=plan.each)
                             counters.found += count
                             counters.files += count
             elif was is not None or not plan.one_sided:
                 entry, side = require(was or now), int(was is None)
-                enters, each = plan.enters, plan.each
-                count = alone[side].tell(path, entry, told=True, enters=enters, each=each)
+                enters, reports_all = plan.enters, plan.each
+                count = alone[side].tell(
+                    path, entry, reported=True, enters=enters, reports_all=reports_all
+                )
                 counters.found += count
                 counters.files += count
-            if not told % _TOGETHER:
+            if not compared % _TOGETHER:
                 telling.tell(context)
                 check()
         paths += reversed(deeper)

@@ -1,4 +1,4 @@
-"""Entries of one side: reported, counted, kept as possible moves, and walked on request."""
+"""Entries of one side: reported, counted, recorded as possible moves, and walked on request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _READ_BYTES = 1 << 20
 
 
 class Within(Protocol):
-    """A parent directory, in the form of an `Open`, a `Batch` and an `Ask`."""
+    """A parent directory: an `Open`, a `Batch` or an `Ask`."""
 
     @property
     def path(self) -> bytes: ...
@@ -64,15 +64,15 @@ class Lone:
     ) -> None:
         """Process entries of one side in an open directory, by kind.
 
-        With `inside` the directory itself is of one side; its subdirectories are then walked, not
-        reported here.
+        With `inside`, only one side has the directory itself. Its subdirectories are then walked,
+        not reported here.
         """
-        told = self._plan.each or not inside
+        reported = self._plan.each or not inside
         for kind, names in found.items():
             for name in names:
                 path = join_path(within.path, name)
                 try:
-                    self._tell(side, path, kind, name, fd, context, told=told)
+                    self._tell(side, path, kind, name, fd, context, reported=reported)
                 except OSError as error:
                     self._counters.sized += 1
                     self._fail(side, path, "read", error, context)
@@ -88,15 +88,15 @@ class Lone:
         fd: int,
         context: Context[Any],
         *,
-        told: bool,
+        reported: bool,
     ) -> None:
         counters, mode = self._counters, _MODES.get(kind, 0)
         if not mode:
             mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
         if kind == "files" and self._plan.moves:
-            self._keep(side, path, name, fd, context, told=told)
+            self._keep(side, path, name, fd, context, reported=reported)
         else:
-            self._telling.alone(side, path, mode, told=told)
+            self._telling.alone(side, path, mode, reported=reported)
         counters.sized += 1
         if kind == "files":
             counters.files += 1
@@ -106,15 +106,15 @@ class Lone:
             counters.special += 1
 
     def _keep(
-        self, side: int, path: bytes, name: bytes, fd: int, context: Context[Any], *, told: bool
+        self, side: int, path: bytes, name: bytes, fd: int, context: Context[Any], *, reported: bool
     ) -> None:
-        """Keep a file that may have moved, which is decided at the end."""
+        """Record a file that may have moved, which is decided at the end."""
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         digest = b""
         if self._plan.by_content and status.st_size:
             digest = self._digest(name, fd, context)
         size, mtime = status.st_size, timestamp(status.st_mtime_ns)
-        context.note([Alone(side, path, size, mtime, digest, status.st_mode, told)])
+        context.note([Alone(side, path, size, mtime, digest, status.st_mode, reported)])
 
     def _digest(self, name: bytes, directory_fd: int, context: Context[Any]) -> bytes:
         if self._buffer is None:
@@ -135,7 +135,7 @@ class Lone:
     def enter(
         self, side: int, within: Within, names: Sequence[bytes], context: Context[Any]
     ) -> None:
-        """Walk directories of one side if requested, or complete them."""
+        """Walk directories of one side on request, or complete them."""
         if not names:
             return
         if not self._plan.enters or (side and self._plan.one_sided):
@@ -149,7 +149,7 @@ class Lone:
 
 
 class AloneVisitor(EntryVisitor):
-    """The visitor of one worker thread in directories of one side."""
+    """The visitor of one worker thread for directories of one side."""
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)
@@ -185,7 +185,8 @@ class AloneVisitor(EntryVisitor):
             found = {"directories": encoded(block.directories)}
             context = require(self._context)
             self._lone.tell(opened.root - ONLY_A, opened, found, source.fd, context, inside=True)
-            self.counters.sized -= len(block.directories)  # each counts when it is entered
+            # Directories are counted again when they are entered.
+            self.counters.sized -= len(block.directories)
             yield block
 
     def names(

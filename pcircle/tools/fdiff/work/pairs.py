@@ -1,7 +1,7 @@
 """Names that both sides may have: looked up in blocks, compared, and reported.
 
 Equal files cost two look-ups and a comparison of columns. Properties beyond the status, and
-content, are compared pair by pair; if that takes long, the remaining names are handed back.
+content, are compared pair by pair. If that takes too long, the remaining names are handed back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pcircle.walk.open_directory import Gathering
 from pcircle.walk.visitor import Names, Where
 
 LARGE_BYTES: Final = 32 << 20
-"""Files of more are compared in chunks, which others can take."""
+"""Larger files are compared in chunks, which other ranks can steal."""
 
 Fail = Callable[[bytes, str, OSError, Context[Any]], None]
 
@@ -53,7 +53,7 @@ class Pair(msgspec.Struct, frozen=True):
 class Pairs:
     """Compares pairs for one thread.
 
-    `fail` receives a path, the operation and an error, which has its side.
+    `fail` receives a path, the operation, and an error that identifies its side.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Pairs:
         self._stats = stats
         self._identify = identify
         self.fail = fail
-        # What is asked of each pair, and of each that is no regular file.
+        # Pairs that need more than a comparison of columns are processed singly.
         self._asks = bool(self._details.fields & ~TARGET) or plan.reads or telling.matches_equal
         self._grouped = bool(plan.fields & LINKS)
 
@@ -96,7 +96,7 @@ class Pairs:
                 return
 
     def others(self, path: bytes, names: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the names in B: only roots that are files may have other names there."""
+        """Return the names in B, which differ from A's only if the roots are files."""
         return [self._plan.roots[ONLY_B].name] if path == HOLDER else names
 
     def _block(
@@ -107,7 +107,7 @@ class Pairs:
         context: Gathering[int],
         begun_s: float,
     ) -> Sequence[bytes]:
-        """Compare some names; return the remaining ones if it takes too long."""
+        """Compare a block of names; return the remaining names if it takes too long."""
         names = self._looked_up(where, names, fds, context)
         count = len(names)
         if not count:
@@ -121,8 +121,8 @@ class Pairs:
             self._counters.files += count
             self._done(where, count)
             return ()
-        others = self.others(where.path, names)
-        pairs = zip(names, others, a.rows(count), b.rows(count), strict=True)
+        b_names = self.others(where.path, names)
+        pairs = zip(names, b_names, a.rows(count), b.rows(count), strict=True)
         for place, (name, other, x, y) in enumerate(pairs):
             path = b"" if where.path == HOLDER else join_path(where.path, name)
             pair = Pair(path, name, other, x, y)
@@ -143,12 +143,12 @@ class Pairs:
     def _looked_up(
         self, where: Where, names: Sequence[bytes], fds: Fds, context: Gathering[int]
     ) -> Sequence[bytes]:
-        """Look up names on both sides; report those that one side lacks, and return the others."""
+        """Look up names on both sides; report names of one side, and return common names."""
         while names:
             sides = names, self.others(where.path, names)
             errors = [
-                _errors(stats, fd, some)
-                for stats, fd, some in zip(self._stats, fds, sides, strict=True)
+                _errors(stats, fd, side_names)
+                for stats, fd, side_names in zip(self._stats, fds, sides, strict=True)
             ]
             if not any(errors):
                 break
@@ -191,7 +191,7 @@ class Pairs:
     def _pair(
         self, where: Where, pair: Pair, different: int, fds: Fds, context: Gathering[int]
     ) -> None:
-        """Compare a pair, whose status has these differences. OSError, with its side."""
+        """Compare a pair whose status has these differences. Raise OSError with its side."""
         a, b = pair.a, pair.b
         if different & KIND:
             for side, mode in enumerate((a.st_mode, b.st_mode)):
@@ -226,7 +226,7 @@ class Pairs:
         return [names[place] for place, error in errors.items() if error.errno == errno.ENOENT]
 
     def kind_of(self, name: bytes, fd: int) -> str:
-        """Return the kind of an entry, as in a block; a file if it has vanished."""
+        """Return the kind of an entry, as in a block; a vanished entry counts as a file."""
         try:
             mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
         except OSError:
@@ -249,7 +249,7 @@ class Pairs:
             counters.special += 1
 
     def _see(self, pair: Pair, fds: Fds, context: Context[Any]) -> None:
-        """Report if one of two files, which will be read, is offline."""
+        """Report offline files of a pair that will be read."""
         roots, path = self._plan.roots, pair.path
         sides = ((ONLY_A, pair.name, pair.a), (ONLY_B, pair.other or pair.name, pair.b))
         for recalls, fd, (number, name, status) in zip(self._recalls, fds, sides, strict=True):
@@ -274,12 +274,12 @@ class Pairs:
         if a.st_blocks <= 1 or b.st_blocks <= 1:
             self._see(pair, fds, context)
         if a.st_size > LARGE_BYTES:
-            self._counters.sized -= 1  # it counts when its own item begins
+            self._counters.sized -= 1  # the file is counted again when its item begins
             context.spawn([Large(where.path, pair.name, where.place, where.slot, different)])
             return None
         size = a.st_size
         self._counters.bytes_found += size
-        sparse = all(each.st_blocks * 512 < size for each in (a, b))
+        sparse = all(row.st_blocks * 512 < size for row in (a, b))
         same = self._contents.same_files(pair.name, fds, size, pair.other, sparse=sparse)
         self._counters.bytes_done += size
         return NOTHING if same else CONTENT

@@ -41,7 +41,7 @@ class DiffTask(
     TreeTask,
     PartedTask[Tree | Batch | Portion | Phase | Large | Chunk | Extras | Ask, dict[int, int]],
 ):
-    """The part of a rank, or of a thread. Slow look-ups of a thread overlap."""
+    """The comparison task of one rank or thread. A thread overlaps slow look-ups."""
 
     notice_type = Failure | Recalled | Lines | Linked | Alone | Matched
     counters_type, visitor_type = Counters, DiffVisitor
@@ -62,11 +62,12 @@ class DiffTask(
         self.targets = open_roots(roots, self.plan.directory, identify, is_first=is_first)
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
-        """Return the walk of both sides; the walk of one side is separate."""
+        """Return the walker of both sides; directories of one side have their own walker."""
         plan, counters, rank, lists = self.plan, self.counters, self.rank, self.lists
         self.visitor = require_type(DiffVisitor, visitor)
         if plan.manifest:
-            from pcircle.tools.fdiff.work.manifests import ManifestVisitor  # few runs have one
+            # Few runs compare manifests.
+            from pcircle.tools.fdiff.work.manifests import ManifestVisitor
 
             visitor = ManifestVisitor(self)
         self.large = LargeFiles(self, self.visitor.pairs, plan.ranks)
@@ -80,7 +81,7 @@ class DiffTask(
         return self._walker if item.root == PAIRS else self._alone
 
     def begun(self, counters: Any) -> Iterator[Tree | Batch]:
-        """Return items of the first root only, to which the other side belongs."""
+        """Yield items of the first root only, which also covers the other side."""
         if not self.plan.walks:
             return iter(())
         only = None if self.lists is None else [part.listed for part in self.lists.parts]

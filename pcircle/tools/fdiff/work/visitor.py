@@ -1,9 +1,9 @@
 """The visitor of fdiff, for the walk of both sides.
 
-A directory is opened on both sides, and both listings are separated before any look-up: names of
+A directory is opened on both sides, and both listings are separated before any look-up. Names of
 one side are reported, and only common names become pairs. If A's names do not fit in one block,
-neither listing is kept in memory: names that B lacks are found by their look-ups, and names that A
-lacks by looking up each name of B in A, which other ranks do in parts.
+neither listing is kept in memory. Names that B lacks are detected by their look-ups. Names that A
+lacks are detected by looking up each name of B in A, in parts that other ranks can process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Lacking(OSError):
-    """B lacks a directory of this name: it has nothing, or another kind with this mode."""
+    """Raised if B lacks a directory; `mode` is that of another kind with the same name."""
 
     def __init__(self, mode: int | None) -> None:
         super().__init__(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -105,7 +105,7 @@ class DiffVisitor(EntryVisitor):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """Open and compare the same directory of B. Lacking if there is none."""
+        """Open and compare the same directory of B. Raise Lacking if B does not have it."""
         super().enter(opened, source, holder)
         target = with_side(1, lambda _: self._target(opened, holder))
         try:
@@ -154,7 +154,7 @@ class DiffVisitor(EntryVisitor):
     def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
         """Report a directory that failed, or that B lacks."""
         if not isinstance(error, Lacking):
-            if opened.own is not False:  # else it has failed already
+            if opened.own is not False:  # its failure was reported before
                 super().failed(opened, error, context)
             return
         mode, above = stat.S_IFDIR, require(opened.above)
@@ -165,10 +165,10 @@ class DiffVisitor(EntryVisitor):
         self._lone.enter(0, Above(opened, above), [opened.path.rpartition(b"/")[2]], context)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """Report names of one side, and return the other names."""
+        """Report names of one side, and yield the remaining names."""
         found = iter(blocks)
         first = next(found)
-        if opened.only is None:  # a list says by itself which names there are
+        if opened.only is None:  # a list defines the names itself
             context = require(self._context)
             if first.last:
                 self._tell_apart(opened, first, source.fd, context)
@@ -182,7 +182,8 @@ class DiffVisitor(EntryVisitor):
     ) -> None:
         """Report names of one side, and leave the common names in the block.
 
-        With filters, a name that is not selected on one side may exist there; then all names stay.
+        With filters, a name that is selected on one side only may still exist on the other side, so
+        the block keeps all names.
         """
         target_fd = require(require(opened.leases)[1]).fd
         every = {name for kind in KINDS for name in getattr(block, kind)}
@@ -255,7 +256,7 @@ class DiffVisitor(EntryVisitor):
                 self._lone.tell(1, item, {kind: names}, target.fd, context)
 
     def lost_names(self, item: Extras | Ask, error: OSError, context: Context[Any]) -> None:
-        """Report a directory of B that could not be listed, or not be looked up in A."""
+        """Report a directory of B that could not be listed or looked up in A."""
         self.counters.found += 1
         self.counters.sized += 1
         self._fail(item.path, "compare directory", error, context)
@@ -271,7 +272,7 @@ class Above:
 
 
 def _scanned(fd: int) -> Iterator[Block]:
-    """Return the blocks of a directory of B; an OSError has its side."""
+    """Yield the blocks of a directory of B. Raise OSError with its side."""
     found = blocks(fd)
     while True:
         block = with_side(1, lambda _: next(found, None))

@@ -35,10 +35,10 @@ class Deleting(Protocol):
 
 
 class Actions:
-    """Compiles actions to functions, for one part of a rank.
+    """Compiles actions to functions, for one thread of a rank.
 
     With `dry` nothing is removed or run, and with `plans` removals are written to a plan. With
-    `quoted` paths are shown in a form that is safe on a terminal.
+    `quoted`, paths are quoted so that they are safe on a terminal.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Actions:
         self._now_ns = now_ns
         self._dry = dry
         self._plans = plans
-        self._made: dict[Node, Test] = {}  # a limit is one, whatever the kind of its entries
+        self._made: dict[Node, Test] = {}  # all kinds of entries share one limit
 
     def action(self, node: Node) -> Test:
         """Return the function of an action."""
@@ -70,9 +70,9 @@ class Actions:
         return self._made[node]
 
     def bulk(self, node: Node) -> Bulk | None:
-        """Return an action that formats many names at once, if possible.
+        """Return an action that formats many names at once, or None.
 
-        Terminals receive names in a quoted form.
+        Names for terminals are quoted one by one.
         """
         if node.name != "printf" or node.args[0] != 0 or self.quoted:
             return None
@@ -144,7 +144,7 @@ class Actions:
 
         def run(entry: Entry) -> bool:
             if entry.basename == b"." and entry.fixed:
-                return True  # as with GNU find
+                return True  # like GNU find
             removals.due_once()
             try:
                 if not dry:
@@ -213,7 +213,7 @@ _LINES: dict[str, Callable[..., Callable[[Entry], bytes]]] = {
 
 
 def _of_known(write: Test) -> Test:
-    """Return a function that writes only entries that can be looked up."""
+    """Return a function that writes an entry only if it can be looked up."""
 
     def run(entry: Entry) -> object:
         status = entry.look() if entry.st is None else entry.st
@@ -228,7 +228,7 @@ def _prune(entry: Entry) -> bool:
 
 
 def _refuse_reached(entry: Entry) -> None:
-    """Raise NotADirectoryError for a PATH that was reached through a link, which stays."""
+    """Raise NotADirectoryError for a PATH that was reached through a link."""
     if entry.kind == "d" and entry.name == b"." and entry.basename not in (b"..", b"/"):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 

@@ -1,7 +1,7 @@
-"""-printf for all names of a directory at once, for formats that only need columns.
+"""-printf for all names of a directory at once, for formats that need only columns.
 
-For a single entry each directive is a call, with an object for the status: three times the total
-time of find. Here each directive is a column of the table that the kernel filled
+With single entries, each directive is a call and each status an object, which triples the total
+time of a search. Here each directive is a column of the table that the kernel filled
 (`pcircle.fs.stats`), and one operation formats all rows.
 """
 
@@ -19,7 +19,7 @@ from pcircle.tools.ffind.eval.printing import GROUPS, MODES, USERS, WITH_NS, tim
 from pcircle.tools.ffind.language.formats import Piece, parse_format
 
 _NS = 1_000_000_000
-_MAX_KNOWN = 1 << 14  # seconds; then they are forgotten
+_MAX_KNOWN = 1 << 14  # seconds; a full cache is cleared
 _NUMBERS = {
     "b": "blocks",
     "i": "inode",
@@ -35,7 +35,8 @@ _TIMES = {"A": "atime", "C": "ctime", "T": "mtime"}
 class In(NamedTuple):
     """The directory that contains the names, and their kind; see `Entry`.
 
-    If the names are in several subdirectories, `holders` has one of these per name, with a slash.
+    If the names are in several subdirectories, `holders` has the subdirectory of each name, with a
+    slash.
     """
 
     prefix: bytes
@@ -46,7 +47,7 @@ class In(NamedTuple):
     holders: Sequence[bytes] = ()
 
     def inside(self, names: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the paths of names in the directory."""
+        """Return the paths of names relative to the directory."""
         return list(map(add, self.holders, names)) if self.holders else names
 
 
@@ -62,7 +63,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Bulk:
-    """A format for many names. With `looks` they must be looked up."""
+    """A format for many names. With `looks`, the names must be looked up."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._parts = list(map(_part, pieces))
@@ -76,12 +77,12 @@ class Bulk:
         columns = [
             column(where, names, stats, places) for part in self._parts for column in part.columns
         ]
-        # One operation formats all, with the values of the first entry, of the second, and so on.
+        # The template repeats once for each entry, so one operation formats all entries in order.
         return template % tuple(chain.from_iterable(zip(*columns, strict=False)))
 
 
 def bulk_of(text: bytes) -> Bulk | None:
-    """Return a bulk format, if all directives permit it."""
+    """Return a bulk format if all directives permit it, otherwise None."""
     pieces, _ = parse_format(text, [])
     return Bulk(pieces) if all(map(_is_plain, pieces)) else None
 

@@ -59,9 +59,9 @@ def checked(node: Node, around: Surroundings) -> Test | None:
     if node.name in _OF_ENTRY:
         made: Test = _OF_ENTRY[node.name](around, *node.args)
         return made
-    for some in (INODE_TESTS, LAYOUT_TESTS):
-        if node.name in some:
-            return some[node.name](*node.args)
+    for table in (INODE_TESTS, LAYOUT_TESTS):
+        if node.name in table:
+            return table[node.name](*node.args)
     return None
 
 
@@ -76,7 +76,7 @@ def _with_status(test: Callable[[os.stat_result], object]) -> Test:
 
 
 def compared(compare: str, wanted: int) -> Callable[[int], bool]:
-    """Return the comparison of a number, for `+`, `-` or neither."""
+    """Return a comparison with a number: greater (`+`), less (`-`) or equal."""
     if compare == "+":
         return lambda number: number > wanted
     if compare == "-":
@@ -84,7 +84,7 @@ def compared(compare: str, wanted: int) -> Callable[[int], bool]:
     return lambda number: number == wanted
 
 
-# ---- tests of what was looked up ---------------------------------------------------
+# ---- tests of status ---------------------------------------------------------------
 
 
 def _time(
@@ -100,9 +100,9 @@ def _time(
 def limits_ns(
     around: Surroundings, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
 ) -> tuple[int | None, int | None]:
-    """Return the times after which, and up to which, a test of times is true."""
+    """Return the limits between which a test of times is true: exclusive, then inclusive."""
     day_ns, unit_ns = _DAY_S * _NS, unit_s * _NS
-    # The beginning of the day that ends now or, with -daystart, that began at midnight.
+    # The start of the day that ends now or, with -daystart, of the day that began at midnight.
     origin_ns = around.midnight_ns if midnight else around.now_ns - day_ns
     if unit_s != _DAY_S:
         origin_ns += day_ns
@@ -115,7 +115,7 @@ def limits_ns(
 
 
 def _time_of(field: str) -> Callable[[Any], int]:
-    # Not by a getter with an attribute's name, which is slower.
+    # A getter that looks up an attribute by its name would be slower.
     return {
         "a": lambda status: status.st_atime_ns,
         "c": lambda status: status.st_ctime_ns,
@@ -147,7 +147,7 @@ def _newer(around: Surroundings, field: str, than_ns: int) -> Callable[[Any], ob
 
 
 def _size(around: Surroundings, compare: str, wanted: int, unit: int) -> Callable[[Any], object]:
-    # Units are counted up: so many of them hold the file.
+    # Sizes are rounded up to whole units, as in GNU find.
     if compare == "+":
         return lambda status: status.st_size > wanted * unit
     if compare == "-":
@@ -227,7 +227,7 @@ _OF_STATUS: dict[str, Callable[..., Callable[[Any], object]]] = {
 }
 
 
-# ---- tests of names, kinds and all else --------------------------------------------
+# ---- tests of names, kinds and other properties ------------------------------------
 
 
 def name_test(node: Node, around: Surroundings) -> Callable[[bytes, bytes], object] | None:
@@ -288,13 +288,13 @@ def _xtype(around: Surroundings, letters: str) -> Test:
         if status is False:
             return False
         try:
-            if entry.fixed and entry.follow:  # by its name it is a link, if it is one
+            if entry.fixed and entry.follow:  # only a look-up by name finds the link
                 other = os.lstat(entry.fixed)
             else:
                 other = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=not entry.follow)
         except OSError as error:
             if not entry.follow and isinstance(error, FileNotFoundError | NotADirectoryError):
-                other = status  # a link that leads nowhere
+                other = status  # a dangling link
             else:
                 entry.fail("look up", error)
                 return False
@@ -343,7 +343,7 @@ def _access(around: Surroundings, mode: int) -> Test:
     def test(entry: Entry) -> bool:
         try:
             return os.access(entry.name, mode, dir_fd=entry.fd)
-        except OSError as error:  # of a time limit alone
+        except OSError as error:  # raised only after a time limit
             entry.fail("look up", error)
             return False
 
@@ -381,7 +381,7 @@ _OF_ENTRY: dict[str, Callable[..., Test]] = {
 
 
 def cheapest_first(nodes: Sequence[Node]) -> list[Node]:
-    """Return tests sorted by cost; tests of equal cost keep their order."""
+    """Return tests sorted by cost; tests of equal cost retain their order."""
     return sorted(nodes, key=_cost)
 
 

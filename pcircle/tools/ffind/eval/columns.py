@@ -30,7 +30,7 @@ _TIMES = {"a": "atime", "c": "ctime", "m": "mtime"}
 
 
 def chosen_by_column(node: Node, kind: str, around: Surroundings) -> Choose | None:
-    """Return the test of a node for entries of a kind; None if it does not use columns."""
+    """Return a test of columns for entries of a kind; None if the node needs more."""
     args: Any = node.args
     if node.name == "not" and (inner := chosen_by_column(node.children[0], kind, around)):
         return _negated(inner)
@@ -63,11 +63,11 @@ def _by(name: str, fits: Callable[[int], bool]) -> Choose:
 
 
 def _negated(choose: Choose) -> Choose:
-    def others(stats: Stats, places: Sequence[int]) -> list[int]:
+    def complement(stats: Stats, places: Sequence[int]) -> list[int]:
         found = set(choose(stats, places))
         return [place for place in places if place not in found]
 
-    return others
+    return complement
 
 
 def _permitted(kind: str, wanted: int) -> Callable[[int], bool]:
@@ -84,7 +84,7 @@ def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:
     def choose(stats: Stats, places: Sequence[int]) -> Sequence[int]:
         end = places[-1] + 1
         seconds = stats.column(name, 0, end)
-        # As most files are surely on one side, nothing is asked of each.
+        # If the times of all files are on one side of a limit, files need no separate comparison.
         first_ns, after_ns = min(seconds) * _NS, (max(seconds) + 1) * _NS
         if low < first_ns and (high_ns is None or after_ns <= high_ns):
             return places

@@ -1,9 +1,9 @@
 """Expressions as functions, one for each kind of entry, compiled once by each thread of a rank.
 
 Facts about all regular files, or all links, are inserted first: `-type f` is then constant, and
-entries are not queried for it. Adjacent tests are sorted by cost; actions keep their places. The
-value of the whole expression is unused, so leading tests of names become *filters*: they select
-from all names of a directory at once, and the names that fail never become entries. If only -print
+entries are not queried for it. Adjacent tests are sorted by cost; actions keep their positions. The
+value of the whole expression is unused, so leading tests of names become *filters*. Filters select
+from all names of a directory at once, and the excluded names never become entries. If only -print
 remains, the paths are also formatted at once.
 """
 
@@ -29,7 +29,7 @@ from pcircle.tools.ffind.language.nodes import FALSE, TRUE, Node, all_of, walk
 Filter = Callable[[list[bytes], bytes], list[bytes]]
 """A function from names, below a path, to the names that pass."""
 
-_TOLD = "fdl"  # kinds that a directory tells of its entries
+_TOLD = "fdl"  # kinds that a directory listing identifies
 _ACTIONS = frozenset(
     (
         "print", "print0", "printf", "ls", "json", "csv", "delete", "prune", "quit", "limit",
@@ -52,9 +52,9 @@ class Compiled(msgspec.Struct, frozen=True):
 
     Names that pass the `filters`, and then the `columns` of their status, are passed to `each`.
     With an `end` they are printed with this terminator, with `counts` they are counted, and `bulk`
-    formats the text of all names. Without any of these, nothing is done. With `heavy`, entries are
-    looked up or more; with `looks`, all entries that `each` gets. Names whose look-up failed are
-    passed to `slow` after the filters.
+    formats the text of all names. Without any of these fields, nothing is done. With `heavy`, the
+    expression needs at least a look-up. With `looks`, `each` needs a look-up of every entry. Names
+    whose look-up failed are passed to `slow` after the filters.
     """
 
     filters: Sequence[Filter] = ()
@@ -85,29 +85,29 @@ def compiled(
 ) -> Compiled:
     """Compile the expression for entries of a kind, a letter of `-type`.
 
-    With `in_bulk` simple work is done for all names at once, with `looked_up` also tests of status.
-    `prunes` means that -prune has an effect.
+    With `in_bulk`, filters and simple actions apply to all names at once. The kinds in `looked_up`
+    may also be tested by columns. `prunes` means that -prune has an effect.
     """
     node = _ordered(_folded(node, kind, prunes=prunes))
-    filters, rest = _split(node, around) if in_bulk else ([], node)
-    is_heavy = heavy(rest)
-    # Where nothing comes of it, what fails is told all the same, so what is looked up is.
-    if not is_heavy and not any(each.name in _ACTIONS for each in walk(rest)):
+    filters, remaining = _split(node, around) if in_bulk else ([], node)
+    is_heavy = heavy(remaining)
+    # A heavy expression without effect is still evaluated, because failed look-ups are reported.
+    if not is_heavy and not any(primary.name in _ACTIONS for primary in walk(remaining)):
         return Compiled()
-    whole = function(rest, around, acting)
+    whole = function(remaining, around, acting)
     has_columns = in_bulk and kind and kind in looked_up and around.follow != "L"
-    columns, rest = _by_columns(rest, kind, around) if has_columns else ([], rest)
+    columns, remaining = _by_columns(remaining, kind, around) if has_columns else ([], remaining)
     found = Compiled(filters, columns, heavy=is_heavy, slow=whole)
-    is_print = rest.name in ("print", "print0") and rest.args[0] == 0
+    is_print = remaining.name in ("print", "print0") and remaining.args[0] == 0
     if in_bulk and is_print and not around_tty(acting):
-        return replace(found, end=b"\n" if rest.name == "print" else b"\0")
-    if in_bulk and rest.name == "count":
+        return replace(found, end=b"\n" if remaining.name == "print" else b"\0")
+    if in_bulk and remaining.name == "count":
         return replace(found, counts=True)
     if has_columns:
-        bulk = acting.bulk(rest)
+        bulk = acting.bulk(remaining)
         if bulk is not None:
             return replace(found, bulk=bulk)
-    return replace(found, each=function(rest, around, acting), looks=_looks(rest))
+    return replace(found, each=function(remaining, around, acting), looks=_looks(remaining))
 
 
 def _looks(node: Node) -> bool:
@@ -118,7 +118,7 @@ def _looks(node: Node) -> bool:
 
 
 def _by_columns(node: Node, kind: str, around: Surroundings) -> tuple[list[Choose], Node]:
-    """Split off leading tests that work on columns; return them, and the remaining node."""
+    """Split off leading tests of columns; return them and the remaining node."""
     found: list[Choose] = []
     if node.name != "and":
         return found, node
@@ -164,18 +164,18 @@ def needs_status(node: Node) -> bool:
 
 
 def tests_access_time(node: Node, kind: str) -> bool:
-    """Return whether access times of entries of a kind decide what comes of an expression."""
+    """Return whether the result of an expression for a kind depends on access times."""
     return any(
-        each.name == "used" or (each.name in ("time", "newer") and each.args[0] == "a")
-        for each in _deciding(_folded(node, kind, prunes=True))
+        primary.name == "used" or (primary.name in ("time", "newer") and primary.args[0] == "a")
+        for primary in _deciding(_folded(node, kind, prunes=True))
     )
 
 
 def reads_links(node: Node) -> bool:
     """Return whether a test of an expression may read or follow links."""
     return any(
-        not each.children and each.name not in (*COSTS, *_ACTIONS, "empty")
-        for each in walk(_folded(node, "l", prunes=True))
+        not primary.children and primary.name not in (*COSTS, *_ACTIONS, "empty")
+        for primary in walk(_folded(node, "l", prunes=True))
     )
 
 
@@ -188,11 +188,11 @@ def _deciding(node: Node) -> Iterator[Node]:
         yield from _deciding(child)
 
 
-# ---- putting in what is known ------------------------------------------------------
+# ---- constant folding --------------------------------------------------------------
 
 
 def _folded(node: Node, kind: str, *, prunes: bool) -> Node:
-    """Return the expression for entries of a kind."""
+    """Return the expression simplified for entries of a kind."""
     if node.name == "not":
         inner = _folded(node.children[0], kind, prunes=prunes)
         if inner in (TRUE, FALSE):
@@ -202,37 +202,39 @@ def _folded(node: Node, kind: str, *, prunes: bool) -> Node:
         return _folded_row(node, kind, prunes=prunes)
     if node.name == "comma":
         *before, last = (_folded(child, kind, prunes=prunes) for child in node.children)
-        kept = [child for child in before if child not in (TRUE, FALSE)]
-        return last if not kept else Node("comma", (), (*kept, last))
+        operands = [child for child in before if child not in (TRUE, FALSE)]
+        return last if not operands else Node("comma", (), (*operands, last))
     return _known(node, kind, prunes=prunes)
 
 
 def _folded_row(node: Node, kind: str, *, prunes: bool) -> Node:
-    """Simplify `and` and `or`: a deciding constant ends the row, other constants are removed."""
+    """Simplify `and` and `or`: a deciding constant ends the row; other constants are removed."""
     neutral, final = (TRUE, FALSE) if node.name == "and" else (FALSE, TRUE)
-    kept: list[Node] = []
+    operands: list[Node] = []
     for child in node.children:
         found = _folded(child, kind, prunes=prunes)
         if found.name == node.name:
-            kept += found.children
+            operands += found.children
         elif found == final:
-            kept.append(found)
+            operands.append(found)
             break
         elif found != neutral:
-            kept.append(found)
-    if not kept:
+            operands.append(found)
+    if not operands:
         return neutral
-    if kept[-1] == final and not any(heavy(each) or _acts(each) for each in kept[:-1]):
+    if operands[-1] == final and not any(
+        heavy(operand) or _acts(operand) for operand in operands[:-1]
+    ):
         return final
-    return kept[0] if len(kept) == 1 else Node(node.name, (), tuple(kept))
+    return operands[0] if len(operands) == 1 else Node(node.name, (), tuple(operands))
 
 
 def _acts(node: Node) -> bool:
-    return any(each.name in _ACTIONS for each in walk(node))
+    return any(primary.name in _ACTIONS for primary in walk(node))
 
 
 def _known(node: Node, kind: str, *, prunes: bool) -> Node:
-    """Return a primary, or its constant value for all entries of a kind."""
+    """Return a primary, or its value if it is constant for all entries of a kind."""
     name = node.name
     if name in ("true", "false"):
         return TRUE if name == "true" else FALSE
@@ -272,15 +274,15 @@ def _ordered(node: Node) -> Node:
 
 
 def _split(node: Node, around: Surroundings) -> tuple[list[Filter], Node]:
-    """Split off filters for leading tests of names; return them, and the remaining node."""
+    """Split off leading tests of names as filters; return them and the remaining node."""
     if node.name == "or":
-        # As the value of the whole is nobody's affair, the last one is evaluated if no other is
-        # true.
+        # The value of the whole expression is unused, so the last operand is evaluated if no
+        # leading operand is true.
         leading = node.children[:-1]
         if all(map(_is_of_names, leading)):
-            filters = [_filter(each, around, wanted=False) for each in leading]
-            more, rest = _split(node.children[-1], around)
-            return [*filters, *more], rest
+            filters = [_filter(operand, around, wanted=False) for operand in leading]
+            more, remaining = _split(node.children[-1], around)
+            return [*filters, *more], remaining
         return [], node
     if node.name != "and":
         if _is_of_names(node):
@@ -299,7 +301,7 @@ def _split(node: Node, around: Surroundings) -> tuple[list[Filter], Node]:
 
 
 def _is_of_names(node: Node) -> bool:
-    """Return whether a node depends on names alone."""
+    """Return whether a node depends only on names."""
     if node.children:
         return node.name in ("and", "or", "not") and all(map(_is_of_names, node.children))
     return node.name in ("name", "path", "regex")
@@ -327,14 +329,14 @@ def _match_of(node: Node, around: Surroundings) -> Callable[[bytes], object]:
 
 
 def _of_names(node: Node, around: Surroundings) -> Callable[[bytes, bytes], object]:
-    """Return a function for an expression of tests of names."""
+    """Return a function for an expression that tests only names."""
     if node.name == "not":
         inner = _of_names(node.children[0], around)
         return lambda name, prefix: not inner(name, prefix)
     if node.children:
-        some = [_of_names(child, around) for child in node.children]
+        tests = [_of_names(child, around) for child in node.children]
         decide = all if node.name == "and" else any
-        return lambda name, prefix: decide(test(name, prefix) for test in some)
+        return lambda name, prefix: decide(test(name, prefix) for test in tests)
     found = name_test(node, around)
     if found is None:
         raise ValueError(node.name)

@@ -1,7 +1,7 @@
 """An entry during the evaluation of an expression: looked up on first use.
 
-One object serves all entries of a directory in turn, because most expressions only test the name,
-and creating an object takes as long as that.
+One object serves all entries of a directory in turn, because most expressions test only the name,
+and creating an object takes as long as that test.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from pcircle.walk.attributes import LETTERS
 if TYPE_CHECKING:
     from pcircle.jobs.access_times import AccessTimes
 
-Status = Any  # an os.stat_result; None: not looked up yet; False: it can't be
+Status = Any  # an os.stat_result, None before the look-up, or False if it failed
 _SCANNED = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 Report = Callable[["Entry", str, OSError], None]
 
 
 class Quit(Exception):
-    """No more entries must be evaluated."""
+    """Raised to end the evaluation of entries."""
 
 
 class Entry:
     """An entry by its `name` in the open directory `fd`, whose printed path is `prefix`.
 
-    A PATH itself is `fixed`, the typed text, and has a `base` for tests of names. `kind` is a
-    letter of `-type`, empty if unknown. `pruned` is a result of the expression; `bad` means that an
-    operation failed, and `gone` that the entry has vanished.
+    For a PATH itself, `fixed` is the typed text and `base` the name for tests of names. `kind` is a
+    letter of `-type`, or empty if unknown. `pruned` is a result of the expression. `bad` means that
+    an operation failed, and `gone` that the entry has vanished.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class Entry:
         self.bad = self.gone = self.pruned = False
 
     def begin(self, name: bytes) -> None:
-        """Start with another entry of the same directory and kind."""
+        """Start with the next entry of the same directory and kind."""
         self.name = name
         self.st = None
         self.bad = self.gone = self.pruned = False
@@ -82,13 +82,13 @@ class Entry:
 
     @property
     def below(self) -> bytes:
-        """Return the path below PATH."""
+        """Return the path relative to PATH."""
         if self.fixed:
             return b""
         return self.path_below + b"/" + self.name if self.path_below else self.name
 
     def look(self) -> Status:
-        """Return the status; False if the look-up failed, which is reported."""
+        """Return the status, or report a failed look-up and return False."""
         try:
             self.st = self._status()
         except OSError as error:
@@ -100,12 +100,12 @@ class Entry:
         if self.follow:
             try:
                 return os.stat(self.name, dir_fd=self.fd)
-            except (FileNotFoundError, NotADirectoryError):  # a link that leads nowhere is itself
+            except (FileNotFoundError, NotADirectoryError):  # a dangling link stands for itself
                 pass
         return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
 
     def use(self, status: os.stat_result) -> None:
-        """Use a prefetched status."""
+        """Use a status that was prefetched."""
         self.st = status
 
     def target(self) -> bytes:
@@ -116,14 +116,15 @@ class Entry:
         """Return whether a directory has no entries. OSError."""
         fd = self._open()
         try:
-            scan: Any = os.scandir(to_scan(fd))  # mypy knows of no scan of either kind
+            # Typeshed has no overload of os.scandir for both paths and descriptors.
+            scan: Any = os.scandir(to_scan(fd))
             with scan as found:
                 return next(iter(found), None) is None
         finally:
             os.close(fd)
 
     def _open(self) -> int:
-        # Another test may still ask for its access time, in this walk or the next one.
+        # A later test, in this walk or the next, may use the access time.
         flags = _SCANNED | (0 if self.follow else os.O_NOFOLLOW)
         return open_without_atime(self.name, flags, self.fd)
 
@@ -142,12 +143,12 @@ class Entry:
 
     @property
     def opened(self) -> bytes:
-        """Return a path for system calls without directory descriptors."""
+        """Return a path for system calls that take no directory descriptor."""
         return b"/proc/self/fd/%d/%b" % (self.fd, self.name)
 
 
 class CountedEntry(Entry):
-    """An entry in two walks, of which the first counts, for tests of access times.
+    """An entry whose tests of access times use the times that a first, counting walk recorded.
 
     With `updates_links` the tests may update the access times of links.
     """

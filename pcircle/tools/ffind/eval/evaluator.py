@@ -19,16 +19,16 @@ from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 
 _FIRST = 8  # names
-_UNSEEN = 16  # blocks between two looks at how many are left by columns
-_SOME = 32  # names between two looks at the clock
+_UNSEEN = 16  # blocks between two measurements of how many names pass the columns
+_SOME = 32  # names between two readings of the clock
 _PRUNE = Node("prune")
 
 
 class Evaluator(EntryVisitor):
-    """Evaluates names and entries from a walk or from an index."""
+    """Evaluates names and entries of a walk or an index."""
 
     def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
-        """With `counters` the evaluator only counts entries that would be removed."""
+        """Compile the expression; with `counters`, only count entries that would be removed."""
         super().__init__(task, counters)
         plan = task.plan
         settings = plan.settings
@@ -64,7 +64,7 @@ class Evaluator(EntryVisitor):
         overlaps = self._of_kind["f"].by_columns
         self._some = CAPACITY if overlaps else _SOME
         self._light = not any(self._of_kind[kind].heavy for kind in ("f", "l", ""))
-        # Directories whose status is needed are opened for that, as they will be anyway.
+        # Directories are opened anyway, so their status is read from the open directory.
         self._enters = self._follows or self._of_kind["d"].heavy
         self._entry = Entry(self._report, follow=self._follows)
         self._updates_directories = times is not None and task.updates_directories
@@ -72,8 +72,10 @@ class Evaluator(EntryVisitor):
             self._entry = CountedEntry(
                 self._report, times, follow=self._follows, updates_links=task.updates_links
             )
-        self._most_are_left = 0  # for so many blocks
-        self._gathers = any(each.name == "execplus" and each.args[0] for each in walk(node))
+        self._most_are_left = 0  # blocks without selection by columns
+        self._gathers = any(
+            primary.name == "execplus" and primary.args[0] for primary in walk(node)
+        )
         self._context: Any = None
 
     # ---- items -----------------------------------------------------------------
@@ -95,7 +97,7 @@ class Evaluator(EntryVisitor):
         return bool(self.task.rank_part.halted) and not self._counts
 
     def _evaluate(self, test: Test, entry: Entry) -> None:
-        """Evaluate the expression for an entry, and count failures."""
+        """Evaluate the expression for an entry, and complete its output."""
         try:
             test(entry)
         except Quit:
@@ -110,7 +112,7 @@ class Evaluator(EntryVisitor):
             self.task.commands.end(dirs_only=True)
 
     def _report(self, entry: Entry, doing: str, error: OSError) -> None:
-        """Report a failed operation on an entry."""
+        """Report a failed operation on an entry, or record that the entry has vanished."""
         is_gone = error.errno == errno.ENOENT and self._silent and not self._is_start(entry)
         if is_gone and doing == "look up":
             entry.gone = True
@@ -123,7 +125,7 @@ class Evaluator(EntryVisitor):
         return bool(entry.fixed)
 
     def tell(self, root: int, path: bytes, doing: str, error: OSError) -> None:
-        """Report a failure that was counted before."""
+        """Report a failure that is counted separately."""
         self._context.note([failure_of(self._plan.roots[root], root, path, doing, error)])
 
     def fail(
@@ -137,14 +139,14 @@ class Evaluator(EntryVisitor):
     # ---- entries ---------------------------------------------------------------
 
     def _prefix(self, root: int, path: bytes) -> bytes:
-        """Return the printed path before the names in a directory."""
+        """Return the printed path that precedes the names in a directory."""
         shown: bytes = self._plan.roots[root % len(self._plan.roots)].shown
         if not shown.endswith(b"/"):
             shown += b"/"
         return shown + path + b"/" if path else shown
 
     def _entry_in(self, where: Where, fd: int, kind: str) -> Entry:
-        """Return the object that stands for each entry of a directory in turn."""
+        """Return the shared entry object, set to an open directory and a kind."""
         entry = self._entry
         entry.fixed = entry.base = b""
         entry.fd, entry.kind = fd, kind
@@ -157,7 +159,7 @@ class Evaluator(EntryVisitor):
         return entry
 
     def _start_entry(self, root: int, fd: int, name: bytes, kind: str) -> Entry:
-        """Return the entry of a PATH itself."""
+        """Return the shared entry object, set to a PATH itself."""
         entry = self._entry
         start = self._plan.roots[root % len(self._plan.roots)]
         entry.fd, entry.kind, entry.root = fd, kind, root % len(self._plan.roots)
@@ -203,23 +205,24 @@ class Evaluator(EntryVisitor):
         """Select names by status and process them; return the number that failed or vanished."""
         stats, lost = self.task.stats, 0
         for at in range(0, len(names), CAPACITY):
-            some = names[at : at + CAPACITY]
+            batch = names[at : at + CAPACITY]
             if plan.looks and self._most_are_left:
-                # All would be looked up twice. Now and then it is seen whether that is still so.
+                # Most names passed, so selection by columns would look them up twice. It is retried
+                # after some blocks.
                 self._most_are_left -= 1
                 entry = self._entry_in(where, fd, kind)
-                lost += self._each(entry, require(plan.slow), some, looks=True)
+                lost += self._each(entry, require(plan.slow), batch, looks=True)
                 continue
             try:
-                stats.look(fd, some)
-            except Failed:  # one by one, each with its error
-                lost += self._each(self._entry_in(where, fd, kind), require(plan.slow), some)
+                stats.look(fd, batch)
+            except Failed:  # evaluate names singly to report each error
+                lost += self._each(self._entry_in(where, fd, kind), require(plan.slow), batch)
                 continue
-            places = chosen(plan, stats, range(len(some)))
-            if len(places) > len(some) // 2:
+            places = chosen(plan, stats, range(len(batch)))
+            if len(places) > len(batch) // 2:
                 self._most_are_left = _UNSEEN
             if places:
-                left = [some[place] for place in places]
+                left = [batch[place] for place in places]
                 if plan.bulk is not None:
                     self._in_bulk(where, plan, left, kind, places)
                 else:
@@ -231,7 +234,7 @@ class Evaluator(EntryVisitor):
     def _in_bulk(
         self, where: Where, plan: Compiled, names: list[bytes], kind: str, places: Sequence[int]
     ) -> None:
-        """Format names at once; `places` are their rows if they were looked up."""
+        """Format all names at once; `places` are their rows if they were looked up."""
         stats = self.task.stats if plan.bulk.looks else None
         self.task.output.add(0, plan.bulk.text(self._in(where, kind), names, stats, places))
 
@@ -246,10 +249,10 @@ class Evaluator(EntryVisitor):
     ) -> int:
         """Evaluate names one by one; return the number that failed or vanished.
 
-        With `looks` all names are looked up first.
+        With `looks`, all names are looked up first.
         """
         if looks and len(names) > 2 * _FIRST and not self.task.ahead.is_known:
-            # How long it takes is seen by a few.
+            # A few names measure the time of a look-up.
             lost = self._each(entry, test, names[:_FIRST], looks=True)
             return lost + self._each(entry, test, names[_FIRST:], looks=True)
         lost, kind, status = 0, entry.kind, None
@@ -270,7 +273,7 @@ class Evaluator(EntryVisitor):
         if ahead is not None:
             self.task.ahead.done(len(names))
         if self._gathers:
-            self.task.commands.end(dirs_only=True)  # while the directory is open
+            self.task.commands.end(dirs_only=True)  # while the directory is still open
         return lost
 
     def _settle(self, entry: Entry) -> None:
@@ -282,7 +285,7 @@ class Evaluator(EntryVisitor):
 
 
 class Counting:
-    """Actions that only count removals."""
+    """Replaces actions by functions that only count removals."""
 
     def __init__(self, finder: Evaluator) -> None:
         self._finder = finder

@@ -20,7 +20,7 @@ FLAGS = {
     "X": 0x400,
 }  # fmt: skip
 """Inode flags by the letters of chattr(1)."""
-_KNOWN = sum(FLAGS.values()) & ~(FLAGS["E"] | FLAGS["I"])  # which the file system sets by itself
+_KNOWN = sum(FLAGS.values()) & ~(FLAGS["E"] | FLAGS["I"])  # the file system sets E and I itself
 
 _TYPES: dict[int, bytes] = {}
 
@@ -36,7 +36,7 @@ def fs_type(device: int) -> bytes:
 def _names(entry: Entry) -> list[str]:
     try:
         return attributes(entry.opened, follow=entry.follow)
-    except OSError:  # as for file systems that have none
+    except OSError:  # the file system has no inode flags
         return []
 
 
@@ -54,9 +54,9 @@ def _capable(entry: Entry) -> bool:
 
 def _named(name: bytes) -> Test:
     wanted = os.fsdecode(name)
-    # A name without a namespace is a user's.
+    # A name without a namespace is in the namespace `user`.
     known = (wanted,) if "." in wanted else (wanted, f"user.{wanted}")
-    return lambda entry: any(each in known for each in _names(entry))
+    return lambda entry: any(attribute in known for attribute in _names(entry))
 
 
 def _flags(kind: str, letters: str) -> Test:

@@ -1,4 +1,4 @@
-"""Tests of Lustre layouts. On other file systems all of them are false."""
+"""Tests of Lustre layouts, which are false on other file systems."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _layout(entry: Entry) -> Layout | None:
 
 
 def _stripes(layout: Layout | None) -> Iterator[Stripes]:
-    """Return the plain layouts of a composite layout."""
+    """Yield the plain layouts of a composite layout."""
     if isinstance(layout, Stripes):
         yield layout
     elif layout is not None:
@@ -40,14 +40,14 @@ def _number(name: str, compare: str, wanted: int) -> Test:
 
     if name == "ost":
         return lambda entry: any(
-            fits(target) for each in _stripes(_layout(entry)) for target in each.targets
+            fits(target) for component in _stripes(_layout(entry)) for target in component.targets
         )
     if name == "mdt":
         return lambda entry: any(map(fits, _metadata_targets(entry)))
     field = {"stripe-count": "count", "stripe-size": "stripe_bytes"}[name]
 
     def test(entry: Entry) -> bool:
-        # Of several components the last one that is there, as `lfs find` has it.
+        # The last component with data counts, as in `lfs find`.
         found = list(_stripes(_layout(entry)))
         return bool(found) and fits(getattr(found[-1], field))
 
@@ -55,7 +55,7 @@ def _number(name: str, compare: str, wanted: int) -> Test:
 
 
 def _metadata_targets(entry: Entry) -> Iterator[int]:
-    """Return the metadata targets of a directory, or of the directory of a file."""
+    """Yield the metadata targets of a directory, or of the directory of a file."""
     where = entry.opened if entry.letter() == "d" else b"/proc/self/fd/%d" % entry.fd
     try:
         value = os.getxattr(where, _METADATA)
@@ -66,7 +66,7 @@ def _metadata_targets(entry: Entry) -> Iterator[int]:
 
 
 def _pool(name: bytes) -> Test:
-    return lambda entry: any(each.pool == name for each in _stripes(_layout(entry)))
+    return lambda entry: any(component.pool == name for component in _stripes(_layout(entry)))
 
 
 def _released() -> Test:
@@ -74,7 +74,7 @@ def _released() -> Test:
         status = entry.look() if entry.st is None else entry.st
         if status is False or not stat.S_ISREG(status.st_mode):
             return False
-        return any(each.pattern & RELEASED for each in _stripes(_layout(entry)))
+        return any(component.pattern & RELEASED for component in _stripes(_layout(entry)))
 
     return test
 

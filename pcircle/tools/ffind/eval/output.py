@@ -1,9 +1,9 @@
-"""The output of one part of a rank, gathered in order and sent to rank 0.
+"""The output of one thread of a rank, gathered in order and sent to rank 0.
 
 Rank 0 writes text to standard output, standard error, or a file of -fprint. With a sort order
-(`Ordered`) the text of each entry is a record, and -top keeps only the best records. Events (-quit,
--limit) are placed in the text where they happened; by these, rank 0 decides which text is written,
-so a limit is exact whatever all ranks have found.
+(`Ordered`) the text of each entry is a record, and -top retains only the best records. Events
+(-quit and -limit) are placed in the text where they happened. Rank 0 uses them to decide which text
+is written, so a limit is exact even if ranks have found more entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FEW_BYTES = 1 << 15
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag="o"):
-    """Complete lines of text for a stream; or an event: the number of a limit, or `QUIT`."""
+    """Complete lines of text for a stream, or an event: the number of a limit, or `QUIT`."""
 
     stream: int
     text: bytes
@@ -34,20 +34,20 @@ class Records(msgspec.Struct, frozen=True, array_like=True, tag="k"):
 
 
 class Links(msgspec.Struct, frozen=True, array_like=True, tag="i"):
-    """Hard-linked files: device, inode and blocks of each."""
+    """Hard-linked files: the device, inode and blocks of each file."""
 
     files: tuple[tuple[int, int, int], ...]
 
 
 class Ordered(msgspec.Struct, frozen=True):
-    """Makes the keys of entries; with `top` only the largest entries are kept."""
+    """Computes the sort keys of entries; `top` limits the number of entries."""
 
     key: Callable[[Entry], bytes]
     top: int | None = None
 
 
 class Output:
-    """The output of one part. `note` sends notices to rank 0."""
+    """The output of one thread. `flush` sends pending output to rank 0."""
 
     def __init__(self, ordered: Ordered | None = None) -> None:
         self._ordered = ordered
@@ -55,7 +55,7 @@ class Output:
         self._texts: list[bytes] = []
         self._stream = 0
         self._size = 0
-        self._here: list[bytes] = []  # of the entry at hand
+        self._here: list[bytes] = []  # texts of the current entry
         self._records: list[tuple[bytes, bytes]] = []
         self._links: list[tuple[int, int, int]] = []
         self.flush: Callable[[], None] = lambda: None
@@ -74,7 +74,7 @@ class Output:
             self.flush()
 
     def settle(self) -> None:
-        """Start a new piece."""
+        """End the current piece of text."""
         if self._texts:
             self._pending.append(Found(self._stream, b"".join(self._texts)))
             self._texts = []
@@ -105,13 +105,13 @@ class Output:
             self.best()
 
     def best(self) -> None:
-        """Keep only the records that can be among the top."""
+        """Retain only the records that can be among the top."""
         if self._ordered is not None and self._ordered.top is not None:
             self._records.sort()
             del self._records[self._ordered.top :]
 
     def take(self, *, all_: bool) -> Sequence[Any]:
-        """Return the output to send now; records of a top list only with `all_`."""
+        """Return the output to send now; with `all_`, also the records of a top list."""
         self.settle()
         found: list[Any] = self._pending
         self._pending, self._size = [], 0

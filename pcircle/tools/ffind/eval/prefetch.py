@@ -1,7 +1,7 @@
-"""Prefetching the status of names, several at once, where look-ups take long.
+"""Prefetching the status of several names at once, if look-ups are slow.
 
-A file system that answers in milliseconds answers many requests at once. On a fast file system
-nothing is prefetched: an entry is looked up when it is evaluated, and only if necessary.
+A file system that answers in milliseconds can answer many requests at once. On a fast file system
+nothing is prefetched. An entry is then looked up when it is evaluated, and only if necessary.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from pcircle.threads.overlap import Overlap
 
 _SLOW_S = 200e-6
-_WORTH_IT = 4  # names; fewer are not worth to wake anybody
+_WORTH_IT = 4  # names; for fewer names waking threads costs more than it saves
 
 
 class Ahead:
-    """The prefetch of one thread. With `follow` links stand for their targets."""
+    """Prefetches for one thread. With `follow`, links stand for their targets."""
 
     def __init__(self, threads: int, *, follow: bool) -> None:
         self._overlap = Overlap(threads)
         self._follow = follow
-        self._each_s = 0.0  # by the last names that were evaluated
+        self._each_s = 0.0  # measured on the names evaluated last
         self._began_s = 0.0
         self._shared = 1
 
@@ -32,7 +32,7 @@ class Ahead:
         return self._each_s > 0
 
     def look(self, directory_fd: int, names: Sequence[bytes]) -> list[os.stat_result | None]:
-        """Return the status of names; None where the look-up failed, which is reported later."""
+        """Return the status of names; None if it is not prefetched or the look-up failed."""
         self._began_s = time.perf_counter()
         found: list[os.stat_result | None] = [None] * len(names)
         if self._each_s < _SLOW_S or len(names) < _WORTH_IT:
@@ -47,7 +47,7 @@ class Ahead:
                         names[place], dir_fd=directory_fd, follow_symlinks=follow
                     )
                 except OSError:
-                    continue  # it is asked for again, and told
+                    continue  # the evaluation repeats the look-up and reports the error
 
         self._shared = min(self._overlap.threads, len(names))
         self._overlap.run(look, 0, len(names))

@@ -37,7 +37,7 @@ CSV_HEAD = b"path,kind,size,blocks,mtime,ctime,atime,mode,user,group,links,inode
 
 
 def printf(text: bytes, *, quoted: bool) -> Text:
-    """Return a function that formats an entry; with `quoted`, names are safe on a terminal."""
+    """Return a function that formats an entry; `quoted` names are safe on a terminal."""
     pieces, _ = parse_format(text, [])
     parts = [_piece(piece, quoted=quoted) for piece in pieces]
     if len(parts) == 1:
@@ -80,7 +80,7 @@ def _padded(flags: str, text: Text) -> Text:
 
 
 def _looked_up(text: Of) -> Text:
-    """Return a function that is empty for entries that cannot be looked up."""
+    """Return a function that returns no text for entries that cannot be looked up."""
 
     def made(entry: Entry) -> bytes:
         status = entry.look() if entry.st is None else entry.st
@@ -118,14 +118,14 @@ def _directory_of(entry: Entry) -> bytes:
     path = entry.path
     stripped = path.rstrip(b"/")
     if len(stripped) < 2:
-        # find 4.9 keeps the slashes behind a PATH of one character: %h of `d/` is `d`.
+        # find 4.9 keeps trailing slashes of a one-character PATH: %h of `d/` is `d`.
         stripped = path
     before, slash, _ = stripped.rpartition(b"/")
     return before if slash else b"."
 
 
 def base_of(entry: Entry) -> bytes:
-    """Return the last component of the path, with one slash if some follow it in a PATH."""
+    """Return the last component of the path, with one slash if a PATH ends with slashes."""
     if not entry.fixed:
         return entry.name
     stripped = entry.fixed.rstrip(b"/")
@@ -231,15 +231,15 @@ def _time_text(letter: str, kind: str) -> Text:
 
 
 def time_text(time_ns: int, kind: str) -> bytes:
-    """Format a time by strftime's `kind`, with a fraction after seconds, or by `@` and `+`."""
+    """Format a time with a letter of strftime, with fractional seconds, or as `@` or `+`."""
     second, ns = divmod(time_ns, _NS)
     fraction = f".{ns:09d}0" if kind in WITH_NS else ""
     pattern = "%Y-%m-%d+%T" if kind == "+" else f"%{kind}"
     try:
         text = str(second) if kind == "@" else format_time(pattern, second, padded=False)
-    except (OverflowError, OSError):  # no calendar has its year
+    except (OverflowError, OSError):  # the year is out of range
         text = str(second)
-    # The locale of times is C's, in which seconds are the last thing of all that have a fraction.
+    # In the C locale, every format with a fraction ends with seconds.
     return os.fsencode(text + fraction)
 
 
@@ -288,12 +288,12 @@ def _listed_time(second: int, now_s: int) -> bytes:
     pattern = "%b %e %H:%M" if is_recent else "%b %e  %Y"
     try:
         return format_time(pattern, second, padded=False).encode()
-    except (OverflowError, OSError):  # no calendar has its year
+    except (OverflowError, OSError):  # the year is out of range
         return b"%d" % second
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of -json. A path that is not UTF-8 is in `path_b64`; times are in nanoseconds."""
+    """A line of -json. Paths that are not UTF-8 are in `path_b64`; times are in nanoseconds."""
 
     kind: str
     size: int
@@ -349,7 +349,7 @@ def json_line() -> Text:
 
 
 def csv_line() -> Text:
-    """Return a function for lines of CSV, below `CSV_HEAD`, with escaped paths."""
+    """Return a function for lines of CSV that match `CSV_HEAD`, with escaped paths."""
 
     def text(entry: Entry, status: os.stat_result) -> bytes:
         path = show(entry.path).replace('"', '""').encode()
@@ -359,7 +359,7 @@ def csv_line() -> Text:
             LETTERS.get(stat.S_IFMT(status.st_mode), "?").encode(),
             status.st_size,
             status.st_blocks,
-            b",".join(b"%d.%09d" % divmod(each, _NS) for each in times),
+            b",".join(b"%d.%09d" % divmod(time_ns, _NS) for time_ns in times),
             status.st_mode & 0o7777,
             show(USERS[status.st_uid]).encode(),
             show(GROUPS[status.st_gid]).encode(),

@@ -1,6 +1,6 @@
 """Files, users and dates of an expression, looked up once on rank 0.
 
-So all ranks use the same answers, and *now* is one moment.
+All ranks use the same results, so *now* is the same moment everywhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _newer(field: str, than_ns: int) -> Node:
 
 
 class Resolver:
-    """Looks up references; `follow` applies to links. Errors refer to the place in `words`."""
+    """Looks up references; `follow` applies to links. Errors refer to positions in `words`."""
 
     def __init__(self, words: Sequence[str], follow: str, now_ns: int) -> None:
         self._words = words
@@ -53,7 +53,7 @@ class Resolver:
                 try:
                     return os.stat(path)
                 except (FileNotFoundError, NotADirectoryError):
-                    # A link that leads nowhere is itself, also one that leads through a file.
+                    # A dangling link stands for itself, also if its target is below a file.
                     return os.lstat(path)
             return os.lstat(path)
         except OSError as error:
@@ -92,12 +92,12 @@ class Resolver:
         return Node("samefile", (status.st_dev, status.st_ino))
 
     def _user(self, text: bytes) -> Node:
-        import pwd  # few expressions name one
+        import pwd  # few expressions name a user
 
         return Node("number", ("uid", "=", _id(text, lambda name: pwd.getpwnam(name).pw_uid)))
 
     def _group(self, text: bytes) -> Node:
-        import grp  # as above
+        import grp  # few expressions name a group
 
         return Node("number", ("gid", "=", _id(text, lambda name: grp.getgrnam(name).gr_gid)))
 
@@ -114,7 +114,7 @@ def _id(text: bytes, number_of: Callable[[str], int]) -> int:
 
 def _by_date(text: bytes) -> int:
     """Return a time such as `yesterday` or `2 hours ago`, as date(1) reads it."""
-    import subprocess  # rarely asked for
+    import subprocess  # few expressions contain a date
 
     command: list[Any] = ["date", b"--date=" + text, "+%s%N"]
     try:

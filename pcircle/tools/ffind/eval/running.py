@@ -1,7 +1,7 @@
 """Commands of -exec, run by the rank that found the entry.
 
-Output of a command is gathered and passed on in complete lines, so that lines of concurrent
-commands do not mix. Standard input is empty, because many commands cannot share it.
+The output of a command is collected and passed on in complete lines, so that lines of concurrent
+commands do not mix. Standard input is empty, because concurrent commands cannot share it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pcircle.fs.safe_open import directory
 from pcircle.tools.ffind.eval.entry import Entry
 from pcircle.tools.ffind.eval.printing import base_of
 
-_TOGETHER_BYTES = 1 << 16  # of output
-_MAX_LINE_BYTES = 1 << 20  # a longer one is handed on in parts
-_ROOM_BYTES = 128 << 10  # of names for one command, if the system has as much
+_TOGETHER_BYTES = 1 << 16  # output collected before it is sent
+_MAX_LINE_BYTES = 1 << 20  # a longer line is passed on in parts
+_ROOM_BYTES = 128 << 10  # for the names of one command, if the system permits
 _RESERVED_BYTES = 2048  # for programs that add to the environment, as POSIX advises
 _POINTER_BYTES = 8
 _UNKNOWN_LIMIT_BYTES = 128 << 10
@@ -30,13 +30,13 @@ _MAX_NAMES = 1000
 _READ_BYTES = 1 << 16
 _BRACES = b"{}"
 _OPEN = b"/proc/self/fd/"
-Say = Callable[[int, bytes], None]  # of a stream: 0, or -1 for standard error
+Say = Callable[[int, bytes], None]  # writes text to a stream: 0, or -1 for standard error
 
 
 class Commands:
-    """The commands of one part of a rank, run in the directory to which PATHs are relative.
+    """The commands of one thread, run in the directory to which PATHs are relative.
 
-    With `dry` commands are only printed.
+    With `dry`, commands are only printed.
     """
 
     def __init__(self, say: Say, directory: bytes, *, dry: bool = False) -> None:
@@ -54,7 +54,7 @@ class Commands:
         return self._run(line, self._where(entry, is_dir=is_dir))
 
     def gather(self, key: int, words: Sequence[bytes], entry: Entry, *, is_dir: bool) -> None:
-        """Add an entry to the names of a command's next run."""
+        """Add an entry to the arguments of a command's next run."""
         name = self._name(entry, is_dir=is_dir)
         where = self._where(entry, is_dir=is_dir)
         with self._lock:
@@ -67,7 +67,7 @@ class Commands:
             held.add(name)
 
     def end(self, *, dirs_only: bool = False) -> None:
-        """Run gathered commands; with `dirs_only` those of the currently open directory."""
+        """Run gathered commands; with `dirs_only`, only commands of the open directory."""
         with self._lock:
             for key, held in list(self._gathered.items()):
                 if not dirs_only or held.is_dir:
@@ -115,7 +115,7 @@ class Commands:
 
     @contextmanager
     def _entered(self, where: bytes | None) -> Iterator[bytes | None]:
-        """Return the directory to run in, reached through no link of other users."""
+        """Yield the directory to run in, reached without links of other users."""
         if where is None or where == self._directory or where.startswith(_OPEN):
             yield where
             return
@@ -138,15 +138,15 @@ class Commands:
                         selector.unregister(key.fd)
                     held[key.data] += data
                     if len(held[key.data]) > _TOGETHER_BYTES:
-                        whole, newline, rest = held[key.data].rpartition(b"\n")
-                        if not newline and len(rest) > _MAX_LINE_BYTES:
-                            whole, rest = rest, b""
-                        held[key.data] = rest
+                        whole, newline, partial = held[key.data].rpartition(b"\n")
+                        if not newline and len(partial) > _MAX_LINE_BYTES:
+                            whole, partial = partial, b""
+                        held[key.data] = partial
                         if whole or newline:
                             self._say(key.data, whole + newline)
-        for stream, rest in held.items():
-            if rest:
-                self._say(stream, rest)
+        for stream, partial in held.items():
+            if partial:
+                self._say(stream, partial)
 
 
 def _fileno(stream: Any) -> int:
@@ -155,7 +155,7 @@ def _fileno(stream: Any) -> int:
 
 
 class _Gathered:
-    """The names of a command's next run."""
+    """The arguments of a command's next run."""
 
     def __init__(self, words: Sequence[bytes], where: bytes | None) -> None:
         self.words = words
@@ -180,16 +180,16 @@ class _Gathered:
 
 
 def _taken(word: bytes) -> int:
-    """Return how many bytes an argument takes: itself, its end, and a pointer."""
+    """Return the size of an argument in bytes: its text, its terminator and a pointer."""
     return len(word) + 1 + _POINTER_BYTES
 
 
 @cache
 def room_bytes() -> int:
-    """Return how many bytes the arguments of a command may take besides the environment.
+    """Return the number of bytes available for the arguments of a command.
 
-    The limit is a quarter of that of the stack (`sysconf`). A single argument may have 128 KiB,
-    which no path has.
+    The system limit (`sysconf`) is a quarter of the stack limit, and includes the environment. The
+    limit of 128 KiB for a single argument exceeds the length of any path.
     """
     limit = os.sysconf("SC_ARG_MAX")
     limit = limit if limit > 0 else _UNKNOWN_LIMIT_BYTES

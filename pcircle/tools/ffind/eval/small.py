@@ -18,7 +18,7 @@ from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import DirectoryScan
 
 _FEW = 256  # entries
-_ROOM = 8192  # of all directories, where no entry is looked up
+_ROOM = 8192  # entries of a batch if none is looked up
 
 
 class SmallDirectories(Evaluator):
@@ -28,27 +28,27 @@ class SmallDirectories(Evaluator):
         super().__init__(task, counters)
         plan = self._of_kind["f"]
         self._is_together = plan.each is None and not (self._enters and self._of_several.each)
-        # Names are looked up with the rest unless only some may be left.
+        # All names of a batch are looked up together unless filters may exclude some of them.
         self._looks = plan.by_columns and not plan.filters
         if self._deep or self._follows or self._counts or not (self._light or plan.by_columns):
             return
         room, keeps = _ROOM, False
         if not self._is_together:
-            room, keeps = _FEW, True  # what is done with one entry may change the next directory
+            room, keeps = _FEW, True  # an action on one entry may change the next directory
         elif plan.by_columns:
             room, keeps = (2 * CAPACITY, False) if self._looks else (CAPACITY, True)
         looks = self._is_together and self._looks
         self.scan = DirectoryScan(_FEW, room, looks, keeps, any_device=not self._enters)
 
     def scan_of(self, above: Open[int]) -> DirectoryScan | None:
-        depth = depth_of(above.path) + 2  # of what is in the directories
+        depth = depth_of(above.path) + 2  # the depth of the entries in the directories
         if self.scan is None or self._halted() or (self._max is not None and depth > self._max):
             return None
         if not (self._is_together and self._of_kind["f"].by_columns):
             return self.scan
         if depth < self._min:
             return self.scan._replace(max_batch_entries=_ROOM, look_up=False, keep_open=False)
-        # Where look-ups are slow, those of one directory overlap.
+        # Slow look-ups overlap within one directory, so directories are not batched.
         return None if self.task.stats.is_slow else self.scan
 
     def process_directories(
@@ -63,81 +63,81 @@ class SmallDirectories(Evaluator):
         return []
 
     def _one_by_one(self, above: Open[int], batch: DirectoryBatch) -> list[bytes]:
-        """Process open directories entry by entry; return the unprocessed ones."""
+        """Process open directories entry by entry; return unprocessed directories."""
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
         opened.leases = above.leases
         count = len(batch.names)
-        # Of before they were read, which changes when they were used.
+        # The status precedes the reading of the directory, which would update the access time.
         rows = list(batch.own.rows(count)) if self._enters else [None] * count
         found = zip(batch.names, batch.fds, batch.ranges(), rows, strict=True)
         for done, (name, fd, (begin, end), status) in enumerate(found):
             if done and self._halted():
                 return batch.names[done:]
             if not self._plain(opened, name, fd, batch.inside[begin:end], status):
-                batch.counts[done] = 0  # nobody asked what is in it
+                batch.counts[done] = 0  # its entries are not evaluated
         return []
 
-    def _do_themselves(self, above: Open[int], some: DirectoryBatch) -> None:
-        """Evaluate looked up directories themselves, not their contents."""
+    def _do_themselves(self, above: Open[int], batch: DirectoryBatch) -> None:
+        """Evaluate looked up directories, without their contents."""
         plan, where = self._of_several, self._in(above, "d")
-        if where.depth < self._min or not some.names:
+        if where.depth < self._min or not batch.names:
             return
-        left = some.names
+        left = batch.names
         for choose in plan.filters:
             left = choose(left, where.prefix)
-        kept = set(left)
-        places = [place for place, name in enumerate(some.names) if name in kept]
-        self.task.stats.put(some.own.data)
-        self._do_at(places, plan, where, some.names)
+        remaining = set(left)
+        places = [place for place, name in enumerate(batch.names) if name in remaining]
+        self.task.stats.put(batch.own.data)
+        self._do_at(places, plan, where, batch.names)
 
-    def _files_together(self, above: Open[int], some: DirectoryBatch) -> int:
+    def _files_together(self, above: Open[int], batch: DirectoryBatch) -> int:
         """Evaluate all files in directories; return the number that failed or vanished."""
         where, plan = self._in(above, "f"), self._of_kind["f"]
         where = where._replace(depth=where.depth + 1)
-        holders = [name + b"/" for name in some.names]
+        holders = [name + b"/" for name in batch.names]
         if plan.end is not None and not plan.filters and not self._looks:
-            self._print_all(plan.end, where.prefix, holders, some)
+            self._print_all(plan.end, where.prefix, holders, batch)
             return 0
-        names, counts = some.inside, some.counts
+        names, counts = batch.inside, batch.counts
         if plan.filters:
             names, counts = [], []
-            for holder, (begin, end) in zip(holders, some.ranges(), strict=True):
-                left = some.inside[begin:end]
+            for holder, (begin, end) in zip(holders, batch.ranges(), strict=True):
+                left = batch.inside[begin:end]
                 for choose in plan.filters:
                     left = choose(left, where.prefix + holder)
                 names += left
                 counts.append(len(left))
         if self._looks:
-            self.task.stats.put(some.table, some.each_s)
+            self.task.stats.put(batch.table, batch.each_s)
         elif plan.by_columns:
-            fds = list(chain.from_iterable(map(repeat, some.fds, counts)))
+            fds = list(chain.from_iterable(map(repeat, batch.fds, counts)))
             try:
                 self.task.stats.look(fds, names)
-            except Failed:  # one by one, each with its error
-                return self._files_apart(above, some)
+            except Failed:  # evaluate names singly to report each error
+                return self._files_apart(above, batch)
         if names:
-            each = list(chain.from_iterable(map(repeat, holders, counts)))
-            self._do_at(range(len(names)), plan, where._replace(holders=each), names)
+            repeated = list(chain.from_iterable(map(repeat, holders, counts)))
+            self._do_at(range(len(names)), plan, where._replace(holders=repeated), names)
         return 0
 
     def _print_all(
-        self, end: bytes, prefix: bytes, holders: Sequence[bytes], some: DirectoryBatch
+        self, end: bytes, prefix: bytes, holders: Sequence[bytes], batch: DirectoryBatch
     ) -> None:
         """Print the paths of all files in directories."""
         pieces: list[bytes] = []
-        for holder, text in zip(holders, some.texts(), strict=True):
+        for holder, text in zip(holders, batch.texts(), strict=True):
             if text:
                 inside = prefix + holder
                 pieces += (inside, text[:-1].replace(b"\0", end + inside), end)
         if pieces:
             self.task.output.add(0, b"".join(pieces))
 
-    def _files_apart(self, above: Open[int], some: DirectoryBatch) -> int:
+    def _files_apart(self, above: Open[int], batch: DirectoryBatch) -> int:
         lost = 0
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
-        for name, fd, (begin, end) in zip(some.names, some.fds, some.ranges(), strict=True):
+        for name, fd, (begin, end) in zip(batch.names, batch.fds, batch.ranges(), strict=True):
             opened.path = join_path(above.path, name)
-            lost += end - begin - self._do(opened, some.inside[begin:end], "f", fd)
+            lost += end - begin - self._do(opened, batch.inside[begin:end], "f", fd)
         return lost
 
     def _do_at(
@@ -168,7 +168,7 @@ class SmallDirectories(Evaluator):
         files: list[bytes],
         status: Row | None,
     ) -> bool:
-        """Process a directory of these files, and return whether they were looked up."""
+        """Process a directory of files; return whether its files were evaluated."""
         above = require(opened.above)
         opened.path = join_path(above.path, name)
         if status is not None and depth_of(opened.path) >= self._min:

@@ -1,7 +1,7 @@
 """Formats of -printf: plain text, and directives as in C's printf.
 
-The irregularities are those of GNU find, whose output is reproduced byte for byte: an unknown
-directive is printed as it is, `%5%` prints `%5`, a flag `0` pads only numbers.
+The output is that of GNU find byte for byte, including irregularities. An unknown directive is
+printed unchanged, `%5%` prints `%5`, and a flag `0` pads only numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WRITING |= {"json": _LINE, "csv": _LINE}
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Plain text, or with a `letter` a directive; `kind` is the second letter of a time."""
+    """Plain text or, with a `letter`, a directive; `kind` is the second letter of a time."""
 
     text: bytes = b""
     letter: str = ""
@@ -64,7 +64,7 @@ def parse_format(text: bytes, warnings: list[str]) -> tuple[list[Piece], bool]:
 
 
 def end_of(text: bytes) -> bytes | None:
-    """Return the terminator of the records of a format: a newline or NUL; None without one."""
+    """Return the terminator of a format, a newline or NUL; None without a terminator."""
     pieces, _ = parse_format(text, [])
     last = pieces[-1] if pieces else Piece()
     end = last.text[-1:]

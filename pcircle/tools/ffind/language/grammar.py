@@ -1,7 +1,7 @@
 """The grammar of expressions: tokens become a tree, with the meaning of GNU find.
 
-`,` binds least, then `-o`, then `-a` and adjacent primaries, then `!`. An expression without an
-action that prints gets a final -print.
+Operators in order of increasing precedence are `,`, `-o`, `-a` or adjacency, and `!`. An expression
+without an action that prints gets a final -print.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pcircle.tools.ffind.language.reading import Reader
 from pcircle.tools.ffind.language.words import Token, is_setting, refused
 
 _PRINT = Node("print", (0,))
-_SILENT = {  # what does not keep the whole from being printed is not in here
+_SILENT = {  # actions that suppress the implicit -print
     "print", "print0", "printf", "ls", "delete", "exec", "execplus", "json", "csv", "count", "du",
     "exists",
 }  # fmt: skip
 
 
 def parse(words: Sequence[str], tokens: Sequence[Token], *, listed: bool = False) -> Parsed:
-    """Parse the expression of a command line. UsageError, with the place underlined.
+    """Parse the expression of a command line. Raise UsageError with the position underlined.
 
     `listed` means that matching entries are listed in place of the final -print.
     """
@@ -76,10 +76,10 @@ class _Parser:
         )
 
     def _check(self, expression: Node) -> None:
-        """Raise UsageError for expressions that do not do what they seem to."""
+        """Raise UsageError for expressions whose effect differs from their appearance."""
         names = names_of(expression)
         if "delete" in names and "prune" in names and not self._reader.explicit_depth:
-            token = next(each for each in self._tokens if each.name == "prune")
+            token = next(candidate for candidate in self._tokens if candidate.name == "prune")
             text = "-prune does nothing with -depth, which -delete implies"
             raise self._refuse(token, f"{text}; if this is meant, add -depth")
 

@@ -1,4 +1,4 @@
-"""The tree of an expression, in the form in which it is sent to all ranks."""
+"""The tree of an expression, in the form that is sent to all ranks."""
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ import msgspec
 class Node(msgspec.Struct, frozen=True, array_like=True):
     """An operator with its operands, or a primary with its arguments.
 
-    Operators are `and`, `or`, `not` and `comma`; arguments are numbers, text and bytes. `at` and
-    `count` are its place on the command line.
+    Operators are `and`, `or`, `not` and `comma`. Arguments are numbers, text and bytes. `at` and
+    `count` are the position and length on the command line.
     """
 
     name: str
@@ -25,7 +25,7 @@ TRUE, FALSE = Node("true"), Node("false")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Settings of the whole walk. `follow` is one of `P`, `H`, `L`."""
+    """Settings of the whole walk. `follow` is `P`, `H` or `L`."""
 
     follow: str = "P"
     depth: bool = False
@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True):
 class Parsed(msgspec.Struct, frozen=True):
     """A parsed expression. Entries that match `exclude` are neither evaluated nor entered.
 
-    `files` are output files from the second stream on; the first stream is standard output.
+    `files` are output files, numbered after the first stream, which is standard output.
     """
 
     expression: Node
@@ -59,7 +59,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 def names_of(node: Node) -> set[str]:
     """Return the names of all nodes."""
-    return {each.name for each in walk(node)}
+    return {inner.name for inner in walk(node)}
 
 
 def all_of(children: tuple[Node, ...]) -> Node:

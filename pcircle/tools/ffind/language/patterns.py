@@ -1,7 +1,7 @@
-"""Shell patterns, as `fnmatch` of the C library, for names of any bytes.
+"""Shell patterns, as in `fnmatch` of the C library, for names of any bytes.
 
-In a UTF-8 locale `?` is a character, elsewhere a byte. Patterns of literal text and stars are
-matched as bytes, which has the same result and is faster.
+In a UTF-8 locale `?` matches a character, in other locales a byte. Patterns of literal text and
+stars are matched as bytes, which has the same result and is faster.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ _PLAIN = re.compile(r"[^\\\[?*]*")
 
 
 def text_of(name: bytes, *, wide: bool) -> str:
-    """Return a name as text: a character for each character, or for each byte."""
+    """Return a name as text, decoded as UTF-8 if `wide`, otherwise byte by byte."""
     return name.decode("utf-8", "surrogateescape") if wide else name.decode("latin-1")
 
 
 def lowered(text: str) -> str:
-    """Return text in lower case, letter by letter."""
+    """Return text in lower case, character by character."""
     low = text.lower()
     if len(low) == len(text):
         return low
-    return "".join(each.lower() if len(each.lower()) == 1 else each for each in text)
+    return "".join(
+        character.lower() if len(character.lower()) == 1 else character for character in text
+    )
 
 
 def matcher(pattern: bytes, *, fold: bool, wide: bool) -> Match:
-    """Return a function that matches names; with `fold`, ignoring case."""
+    """Return a function that matches names; with `fold`, it ignores case."""
     text = text_of(pattern, wide=wide)
     if fold:
-        # Bytes that are no ASCII have no case where they are no characters.
+        # Without multibyte characters, only ASCII bytes have a case.
         text = lowered(text) if wide else pattern.lower().decode("latin-1")
     elif (simple := _simple(pattern)) is not None:
         return simple
@@ -88,7 +90,7 @@ def translated(pattern: str) -> str:
             parts.append(".")
         elif letter == "\\":
             if at == end:
-                return "(?!)"  # it escapes nothing, and matches nothing
+                return "(?!)"  # a trailing backslash escapes nothing, so nothing matches
             parts.append(re.escape(pattern[at]))
             at += 1
         elif letter == "[":
@@ -104,7 +106,7 @@ def translated(pattern: str) -> str:
 
 
 def _bracket(pattern: str, at: int) -> tuple[str, int] | None:
-    """Return the set after a bracket, and its end; None if it is not a set."""
+    """Return the set that follows a bracket, and its end; None if it is not a set."""
     begin = at
     negated = pattern[at : at + 1] in ("!", "^")
     at += negated
@@ -135,7 +137,7 @@ def _bracket(pattern: str, at: int) -> tuple[str, int] | None:
                 members.append(f"{_quoted(low)}-{_quoted(high)}")
         else:
             members.append(_quoted(low))
-    if not members:  # of ranges that have nothing in them
+    if not members:  # all ranges are empty
         return "(?s:.)" if negated else "(?!)", at + 1
     return f"[{'^' * negated}{''.join(members)}]", at + 1
 

@@ -1,6 +1,6 @@
-"""The arguments of primaries, as far as they do not refer to files.
+"""The arguments of primaries, except references to files.
 
-Errors are ValueError; the grammar adds the place.
+Invalid arguments raise ValueError; the grammar adds the position.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Reader:
         reader = Reader._option if name.startswith("O") else _READERS.get(name)
         if reader is None and re.fullmatch("newer[aBcmt]{2}", name):
             reader = Reader._newer_xy
-        if reader is None:  # its arguments are what they are
+        if reader is None:  # arguments that need no parsing
             found = Node(name, tuple(map(os.fsencode, args)))
         else:
             found = reader(self, name, *args)
@@ -97,7 +97,8 @@ class Reader:
         return Node(kind, (os.fsencode(text), int(fold)))
 
     def _regex(self, name: str, text: str) -> Node:
-        # What is wrong is said now; how wide a character is is known when the job begins.
+        # The expression is compiled here only to report errors early. The width of a character is
+        # known only when the job begins.
         translated = regexes.translated(text, self._syntax)
         try:
             re.compile(translated)
@@ -112,13 +113,13 @@ class Reader:
         return self._time(name[0], text, MINUTE_S)
 
     def _time(self, field: str, text: str, unit_s: int) -> Node:
-        compare, rest = _compared(text)
-        args = (field, compare, _ns(rest, unit_s), unit_s, int(self._from_midnight))
+        compare, number = _compared(text)
+        args = (field, compare, _ns(number, unit_s), unit_s, int(self._from_midnight))
         return Node("time", args)
 
     def _used(self, name: str, text: str) -> Node:
-        compare, rest = _compared(text)
-        return Node("used", (compare, _ns(rest, DAY_S)))
+        compare, number = _compared(text)
+        return Node("used", (compare, _ns(number, DAY_S)))
 
     def _newer(self, name: str, text: str) -> Node:
         field = {"anewer": "a", "cnewer": "c", "newer": "m"}[name]
@@ -152,8 +153,8 @@ class Reader:
         return Node("size", (compare, number, unit))
 
     def _bytes(self, name: str, text: str) -> Node:
-        compare, rest = _compared(text)
-        return Node("number", ("bytes", compare, min(int(parse_size(rest)), _LARGEST)))
+        compare, size = _compared(text)
+        return Node("number", ("bytes", compare, min(int(parse_size(size)), _LARGEST)))
 
     def _type(self, name: str, text: str) -> Node:
         letters = text.split(",")
@@ -184,8 +185,8 @@ class Reader:
         return Node("flags", ("/" if kind == "+" else kind, letters))
 
     def _stripe_size(self, name: str, text: str) -> Node:
-        compare, rest = _compared(text)
-        return Node("layout_number", (name, compare, min(int(parse_size(rest)), _LARGEST)))
+        compare, size = _compared(text)
+        return Node("layout_number", (name, compare, min(int(parse_size(size)), _LARGEST)))
 
     def _layout_number(self, name: str, text: str) -> Node:
         return Node("layout_number", (name, *_numbered(text)))
@@ -198,14 +199,14 @@ class Reader:
     # ---- actions ---------------------------------------------------------------
 
     def _print(self, name: str, *args: str) -> Node:
-        """Return the node of a primary that prints, to a file if its name begins with `f`."""
+        """Return the node of a primary that prints; a name that begins with `f` names a file."""
         stream = 0
-        rest = args
+        remaining = args
         if name.startswith("f"):
-            stream, rest, name = self._stream(args[0]), args[1:], name[1:]
+            stream, remaining, name = self._stream(args[0]), args[1:], name[1:]
         if name == "printf":
-            parse_format(os.fsencode(rest[0]), self.warnings)
-        return Node(name, (stream, *map(os.fsencode, rest)))
+            parse_format(os.fsencode(remaining[0]), self.warnings)
+        return Node(name, (stream, *map(os.fsencode, remaining)))
 
     def _stream(self, path: str) -> int:
         if path in (_STDOUT, _STDERR):
@@ -245,7 +246,7 @@ class Reader:
 
 
 def _refuse_commands_of_others() -> None:
-    """Raise ValueError if PATH would find commands in the directory of an entry, as find does."""
+    """Raise ValueError, as find does, if PATH contains relative directories."""
     places = os.environ.get("PATH", os.defpath).split(":")
     relative = next((place for place in places if not place.startswith("/")), None)
     if relative is not None:
@@ -272,9 +273,9 @@ def _compared(text: str) -> tuple[str, str]:
 
 
 def _numbered(text: str) -> tuple[str, int]:
-    compare, rest = _compared(text)
-    number = rest.lstrip(_SPACE)
-    number = number[number.startswith("+") :]  # as strtoumax reads it
+    compare, digits = _compared(text)
+    number = digits.lstrip(_SPACE)
+    number = number[number.startswith("+") :]  # strtoumax also accepts a plus sign
     if not (number.isascii() and number.isdecimal()):
         raise ValueError(f"invalid number '{_shown(text)}'")
     if int(number) > _MAX_NUMBER:
@@ -295,7 +296,7 @@ def _ns(text: str, unit_s: int) -> int:
 
 
 def _float(text: str) -> float:
-    """Return a number as strtod reads it. ValueError."""
+    """Parse a number as strtod does. ValueError."""
     unsigned = text.lstrip(_SPACE).lstrip("+-")
     return float.fromhex(text) if unsigned[:2] in ("0x", "0X") else float(text)
 

@@ -1,7 +1,7 @@
 """Regular expressions of the GNU library in its many syntaxes, as Python expressions.
 
 A syntax is a set of bits, as in `regex.h`, whose meaning follows this header and the manual. The
-whole path must match, so it makes no difference that Python takes the first alternative and not the
+whole path must match, so it does not matter that Python takes the first alternative instead of the
 longest.
 """
 
@@ -92,12 +92,12 @@ def translated(pattern: str, syntax: int) -> str:
 
 
 class _Translator:
-    """The translator of one expression. A token is a pair of its kind and its text."""
+    """The translator of one expression. A token is a pair of kind and text."""
 
     def __init__(self, pattern: str, syntax: int) -> None:
         self._text = pattern
         self._syntax = syntax
-        self._at = 0  # behind the token
+        self._at = 0  # the position after the token
         self._groups = 0
         self._closed: set[int] = set()
         self._next(anchors=True)
@@ -192,7 +192,7 @@ class _Translator:
                 at_end = self._kind in ("|", "end", ")")
                 return "" if at_end else self._item()
         if kind in ("anchor", "word"):
-            # What follows is no repetition of an anchor.
+            # An anchor cannot be repeated: a following operator is not a repetition.
             self._next()
             return value if kind == "anchor" else _WORDS[value]
         if kind == ")" and not self._has(LONE_PAREN):
@@ -231,7 +231,7 @@ class _Translator:
             if self._kind == "{":
                 count = self._interval()
                 if count is None:
-                    return item  # the brace is a character, and comes next
+                    return item  # the brace is a literal, read as the next item
             else:
                 count = self._kind
             self._next()
@@ -263,7 +263,7 @@ class _Translator:
 
 
 def bracket(text: str, at: int, syntax: int) -> tuple[str, int]:
-    """Return the set after a bracket, and its end. ValueError."""
+    """Return the set that follows a bracket, and its end. ValueError."""
     negated = text[at : at + 1] == "^"
     at += negated
     members: list[str] = []

@@ -1,11 +1,11 @@
 """The words of a command line: options of ffind, paths, and tokens of the expression.
 
-Primaries have one dash, options of the suite two. Options of the suite may stand anywhere. The
+Primaries have one dash, options of the suite two. Options of the suite may occur anywhere. The
 options -H, -L, -P, -D and -O precede the paths, as in find. The expression begins with the first
-other word that has a dash, `(` or `!`; before it `,` and `)` are paths, after it operators. A path
-may also follow the expression. The arguments of a primary may have any form.
+other word that starts with a dash, `(` or `!`. Before that word `,` and `)` are paths, after it
+operators. A path may also follow the expression. The arguments of a primary may have any form.
 
-This module imports almost nothing, so that help and mistakes answer at once.
+This module imports almost nothing, so that help and error messages appear at once.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ OPTIONS = {
     **dict.fromkeys(("maxdepth", "mindepth", "regextype", "files0-from", "D"), 1),
 }
 LEADING = ("H", "L", "P", "D")
-"""Options that find accepts only before all paths; so is -O with its level."""
+"""Options that find accepts only before all paths, like -O with its level."""
 
 SETTINGS = (*LEADING, "daystart", "files0-from")
 """Options that are not part of the expression; other options are true in it."""
@@ -90,7 +90,7 @@ _MARK = "^"
 
 
 class Token(NamedTuple):
-    """A word of the expression: its kind, its arguments, and their places."""
+    """A word of the expression: its kind, its arguments, and their positions."""
 
     name: str
     arguments: tuple[str, ...]
@@ -108,7 +108,7 @@ class Split(NamedTuple):
 
 
 def refused(words: Sequence[str], at: int, count: int, text: str) -> UsageError:
-    """Return the error for a wrong expression, with the place underlined."""
+    """Return the error for an invalid expression, with the position underlined."""
     shown = [show(word.encode("utf-8", "surrogateescape")) or "''" for word in words]
     before = len(" ".join(shown[:at])) + (at > 0)
     length = max(1, len(" ".join(shown[at : at + count])))
@@ -116,15 +116,15 @@ def refused(words: Sequence[str], at: int, count: int, text: str) -> UsageError:
 
 
 def is_setting(name: str) -> bool:
-    """Return whether an option has no value in the expression."""
+    """Return whether an option is not part of the expression."""
     return name in SETTINGS or _OPTIMISATION.fullmatch(name) is not None
 
 
 def split(words: Sequence[str], takes_value: Callable[[str], bool]) -> Split:
-    """Divide the words into their parts. `takes_value` reports an option of the suite. UsageError.
+    """Divide the words into their parts. `takes_value` identifies options with a value. UsageError.
 
-    Where the expression begins is decided as by find: `ffind -P , -delete` must not search the
-    working directory instead of a path of that name.
+    The expression begins where find begins it: `ffind -P , -delete` must not search the working
+    directory instead of a path with the name `,`.
     """
     found = Split([], [], [])
     at = 0
@@ -164,13 +164,13 @@ def _is_leading(name: str) -> bool:
 
 
 def _operator(word: str) -> str:
-    """Return the operator that a word is, if it is one; find accepts `-(` for `(`."""
+    """Return the operator that a word represents, if any; find accepts `-(` for `(`."""
     plain = word.removeprefix("-")
     return plain if plain in _PUNCTUATION else OPERATORS.get(word, "")
 
 
 def _add_primary(found: Split, words: Sequence[str], at: int) -> int:
-    """Add the primary at a place; return how many words it has."""
+    """Add the primary at a position; return the number of its words."""
     token = _primary(words, at)
     if token.name in ("help", "version"):
         found.suite.append(f"--{token.name}")
@@ -180,7 +180,7 @@ def _add_primary(found: Split, words: Sequence[str], at: int) -> int:
 
 
 def _primary(words: Sequence[str], at: int) -> Token:
-    """Return the primary at a place, with its arguments."""
+    """Return the primary at a position, with its arguments."""
     name = words[at][1:]
     if name in COMMANDS:
         return _command(words, at)
@@ -188,7 +188,7 @@ def _primary(words: Sequence[str], at: int) -> Token:
         raise refused(words, at, 1, "'-O' must be followed by a level: -O3")
     if name in ("help", "version") or name.startswith("O"):
         return Token(name, (), at, 1)
-    count = next((some[name] for some in (TESTS, ACTIONS, OPTIONS) if name in some), None)
+    count = next((table[name] for table in (TESTS, ACTIONS, OPTIONS) if name in table), None)
     if count is None and _NEWER.fullmatch(name):
         count = 1
     if count is None:
@@ -215,14 +215,14 @@ def _command(words: Sequence[str], at: int) -> Token:
 
 
 def _near(name: str) -> str:
-    """Return the primary that is spelled most like a name."""
-    import difflib  # only for mistakes
+    """Return the primary with the most similar name."""
+    import difflib  # needed only for error messages
 
     known = [*TESTS, *ACTIONS, *COMMANDS, *OPTIONS, "exclude", "not"]
     return next(iter(difflib.get_close_matches(name, known, 1)), "")
 
 
 def primaries() -> Iterator[str]:
-    """Return all names, for help and tests."""
-    yield from (f"-{name}" for some in (TESTS, ACTIONS, OPTIONS) for name in some)
+    """Yield the names of all primaries, for help and tests."""
+    yield from (f"-{name}" for table in (TESTS, ACTIONS, OPTIONS) for name in table)
     yield from (f"-{name}" for name in COMMANDS)

@@ -74,9 +74,9 @@ def ordered(some: bytearray) -> bytes:
 class Paths:
     """Millions of paths in eight bytes each, for dry runs; two paths may collide."""
 
-    def __init__(self, some: bytes | memoryview) -> None:
-        """`some` is a result of `ordered`, and is not copied."""
-        self._numbers = memoryview(some).cast("Q")
+    def __init__(self, hashes: bytes | memoryview) -> None:
+        """Make a set of paths from a result of `ordered`, which is not copied."""
+        self._numbers = memoryview(hashes).cast("Q")
 
     def __len__(self) -> int:
         return len(self._numbers)

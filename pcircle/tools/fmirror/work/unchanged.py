@@ -135,7 +135,7 @@ class QuickCheck:
             self._doubts = _DOUBTS
 
     def _recent(self, tables: tuple[Table, Table], count: int, unit_ns: int = _NS) -> set[int]:
-        """The places of those that were changed on a side since its last complete run.
+        """Return the rows of entries that changed on either side since the last complete run.
 
         Change times may be cut to whole seconds.
         """

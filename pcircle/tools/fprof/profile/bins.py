@@ -45,17 +45,17 @@ def is_edge(size_bytes: int) -> bool:
 
 
 def octave_of(size_bytes: int) -> int:
-    """Return 0 for empty files, else the exponent of the next power of two, plus 1.
+    """Return the exponent of the next power of two, plus 1, or 0 for empty files.
 
-    At most 63, for all files of more than 2 EiB.
+    The result is at most 63, for all files of more than 2 EiB.
     """
     return 0 if size_bytes == 0 else min(63, (size_bytes - 1).bit_length() + 1)
 
 
 def quantile(numbers: Mapping[int, int], share: float) -> int | None:
-    """Return the size that this share of files does not exceed; None without files.
+    """Return the size that this share of files does not exceed, or None without files.
 
-    The result is the middle of a bin, off by at most `RELATIVE_ERROR`.
+    The result is the middle of a bin, with an error of at most `RELATIVE_ERROR`.
     """
     total = sum(numbers.values())
     if not total:
@@ -73,7 +73,7 @@ def quantile(numbers: Mapping[int, int], share: float) -> int | None:
 def standard_edges(kind: str, largest_bytes: int) -> list[int]:
     """Return the edges of a histogram by name, up to the first edge that holds the largest size.
 
-    "log2" doubles from bin to bin, "pow4" quadruples; the default starts at 4 KiB.
+    "log2" doubles from bin to bin, and "pow4" quadruples. The default starts at 4 KiB.
     """
     factor, first = {"log2": (2, 1), "pow4": (4, 1)}.get(kind, (4, 4096))
     edges = [0, first]

@@ -48,10 +48,10 @@ SPECIALS = {
     stat.S_IFBLK: "block devices",
 }
 DAY_S = 86_400
-LONGEST_PATH_BYTES = 1024  # of the thousands of directories that are kept as a tree
-_LONGEST_LISTED_BYTES = 4096  # of what is in a list of the best
+LONGEST_PATH_BYTES = 1024  # for the thousands of directories that form the tree
+_LONGEST_LISTED_BYTES = 4096  # for entries of top lists
 _MAX_DAYS = 16_384
-_FIRST_DAY, _LAST_DAY = -25_567, 73_049  # of 1900 and of 2170
+_FIRST_DAY, _LAST_DAY = -25_567, 73_049  # the first day of 1900 and a day of 2170
 
 
 Tell = Callable[..., None]
@@ -61,9 +61,9 @@ Tell = Callable[..., None]
 class Files:
     """Files of one directory: their names, and columns in the same order.
 
-    `places` are their rows in the table of look-ups, None if all rows are files. If the files lie
-    in several subdirectories, `holders` has the names of these, and `ends` the number of files up
-    to the end of each.
+    `places` are their rows in the table of look-ups, or None if all rows are files. If the files
+    lie in several subdirectories, `holders` has the names of the subdirectories, and `ends` the
+    number of files up to the end of each.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ Where = tuple[int, bytes, int]
 class Collector:
     """The sums of a worker. `edges` are the edges of a histogram that must be exact.
 
-    `inodes` belong to the rank, if another worker has created them.
+    The workers of a rank share `inodes`.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Collector:
             name: Best[DirectoryRow](self._kept(name, most, top), order)
             for name, (order, most) in DIRECTORY_LISTS.items()
         }
-        # Those that are kept, each with the number that counts.
+        # The lists that are kept, each with the number by which it is ranked.
         numbers = {"wide": "own_entries", "heavy": "own_bytes"}
         numbers |= {"weights": "size_bytes", "crowds": "entries"}
         self._ranked = [
@@ -161,7 +161,7 @@ class Collector:
             for name, best in self._directories.items()
             if best.floor > 0
         ]
-        some = {
+        optional = {
             "owner": lambda files: self._by_id(self._owners, files, "uid"),
             "group": lambda files: self._by_id(self._groups, files, "gid"),
             "age": self._by_age,
@@ -169,10 +169,10 @@ class Collector:
             "depth": self._by_depth,
             "top": self._by_rank,
         }
-        self._more = [add for name, add in some.items() if name in self._wanted]
+        self._more = [add for name, add in optional.items() if name in self._wanted]
 
     def _kept(self, name: str, most: int | None, top: int) -> int:
-        """Return the length of a list of directories; the widest directory is always needed."""
+        """Return the length of a list of directories. The widest directory is always needed."""
         if name == "wide":
             return top
         if name == "heavy":
@@ -182,7 +182,10 @@ class Collector:
     # ---- files -----------------------------------------------------------------
 
     def files(self, files: Files) -> tuple[int, list[Claim]]:
-        """Add a block of files; return the bytes that count for its directory, and claims."""
+        """Add a block of files.
+
+        Return the bytes that count for its directory, and the claims to hard-linked files.
+        """
         sizes = files.sizes
         total = sum(sizes)
         self._sizes.add(sizes)
@@ -247,7 +250,7 @@ class Collector:
             self._tally(self.profile.age_sizes, place, 0, size, 0)
 
     def claim(self, claim: Claim) -> None:
-        """Record a name of a file with several names, at its home."""
+        """Record a name of a hard-linked file, at the home of its inode."""
         if self.inodes.is_first(claim):
             self.profile.names[1] += 1
             self.once(claim, 1)
@@ -277,7 +280,7 @@ class Collector:
                 tally[0] += 1
                 tally[1] += size
                 tally[2] += blocks * SECTOR_BYTES
-            # This is `octave_of`, without the call.
+            # An inlined copy of `octave_of`.
             place = day // 7 * 64 + (min(63, (size - 1).bit_length() + 1) if size else 0)
             tally = age_sizes.get(place)
             if tally is None:
@@ -287,7 +290,7 @@ class Collector:
                 tally[1] += size
 
     def _bound_ages(self) -> None:
-        """Bound the number of days: hostile timestamps could be all different."""
+        """Bound the number of days, since hostile timestamps could all be different."""
         profile = self.profile
         profile.ages = _bounded(profile.ages, 1, _FIRST_DAY, _LAST_DAY)
         first, last = _FIRST_DAY // 7, _LAST_DAY // 7
@@ -343,7 +346,7 @@ class Collector:
         tally[2] += SECTOR_BYTES * sum(blocks)
 
     def specials(self, modes: Iterable[int]) -> None:
-        """Count special files, which were added before, by kind."""
+        """Count special files by kind. Their bytes were added before."""
         counted = self.profile.specials
         for mode in modes:
             kind = SPECIALS.get(stat.S_IFMT(mode), "other")
@@ -378,12 +381,12 @@ class Collector:
         first = prefix + min(names)
         places: set[int] = set()
         for name, best, _ in self._ranked:
-            below = 1 if name == "crowds" else 0  # a directory counts among its entries
+            below = 1 if name == "crowds" else 0  # the entries of a directory include itself
             values = counts if name in ("wide", "crowds") else sizes
             least = -best.floor - below
             place_of_first = (root, first) if name in ("wide", "heavy") else (depth, root, first)
             if best.passes_by(place_of_first):
-                least += 1  # equal ones come behind those that are kept
+                least += 1  # rows with an equal number come after the kept rows
             if max(values) >= least:
                 places.update(place for place, value in enumerate(values) if value >= least)
         for place in sorted(places):
@@ -406,7 +409,7 @@ class Collector:
             if name in ("wide", "heavy"):
                 best.add(msgspec.structs.replace(row, path=_listed(row.path)))
             elif len(row.path) <= LONGEST_PATH_BYTES:
-                # A longer path is below directories that stand for it.
+                # A directory with a longer path is represented by its ancestors.
                 best.add(row)
 
     # ---- the end ---------------------------------------------------------------
@@ -437,7 +440,7 @@ class Collector:
 
 
 def _listed(path: bytes) -> bytes:
-    """Return a path for a top list; a path that is too long ends with dots."""
+    """Return a path for a top list. A path that is too long is cut and ends with dots."""
     if len(path) <= _LONGEST_LISTED_BYTES:
         return path
     return path[: _LONGEST_LISTED_BYTES - 3] + b"..."
@@ -446,12 +449,12 @@ def _listed(path: bytes) -> bytes:
 def _bounded(table: dict[int, list[int]], unit: int, first: int, last: int) -> dict[int, list[int]]:
     """Merge tallies by time outside of the days from `first` to `last`.
 
-    Keys are times in a unit, of which `unit` make the unit of `first` and `last`.
+    A key is a time times `unit`, plus a second property below `unit`.
     """
     bounded: dict[int, list[int]] = {}
     for key, tally in table.items():
-        time_, rest = divmod(key, unit)
-        place = min(max(time_, first), last) * unit + rest
+        time_, remainder = divmod(key, unit)
+        place = min(max(time_, first), last) * unit + remainder
         if place in bounded:
             add_to(bounded[place], tally)
         else:
@@ -460,7 +463,7 @@ def _bounded(table: dict[int, list[int]], unit: int, first: int, last: int) -> d
 
 
 def extension_of(name: bytes) -> str:
-    """Return the extension of a name in lower case; "" without one."""
+    """Return the extension of a name in lower case, or an empty string without one."""
     stem, dot, extension = name.rpartition(b".")
     if not dot or not stem or not 0 < len(extension) <= LONGEST_EXTENSION:
         return ""

@@ -1,9 +1,9 @@
 """Growth and shrinkage between two profiles: by directory, owner, group, extension and size.
 
 Directories are compared by their direct contents, so that a change appears where it was made and
-not in all parent directories. Profiles know only some thousand largest directories. If one profile
-is full, a directory that only the other profile has may have been too small to be kept; it is
-marked as unsure.
+not in all parent directories. A profile has only some thousand largest directories. If it is full,
+a directory that only the other profile has may exist in both. It is reported as "new or grown", or
+as "gone or shrunk".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROWS = 20
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The increase of a number, negative for a decrease; and its present value."""
+    """The increase of a number, negative for a decrease, and its present value."""
 
     label: str
     number: int
@@ -37,9 +37,10 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class DirectoryChange(msgspec.Struct, frozen=True):
-    """A directory with other entries or bytes: `what` is changed, new, gone, or unsure.
+    """A directory with other entries or bytes.
 
-    Entries and bytes are those directly in it; `all_bytes` includes subdirectories.
+    `what` is "changed", "new", "gone", "new or grown" or "gone or shrunk". `entries` and `bytes`
+    count direct contents only, and `all_bytes` includes subdirectories.
     """
 
     path: str
@@ -64,7 +65,7 @@ class Comparison(Document, frozen=True):
 
 
 def compare(old: Profile, new: Profile, names: tuple[str, str], version: str) -> Comparison:
-    """Compare a new profile with an old one; `names` are the names of their files."""
+    """Compare a new profile with an old one. `names` are the names of their files."""
     largest = max(old.largest_bytes, new.largest_bytes)
     edges = standard_edges("log2", largest)
     labels = [*(f"up to {format_size(edge)}" for edge in edges), "larger"]
@@ -109,13 +110,13 @@ def _largest_change_first(change: DirectoryChange) -> tuple[int, int, str]:
 
 
 def _directories(old: Profile, new: Profile) -> Iterator[DirectoryChange]:
-    # Of one tree each, they are the same tree, wherever it is now.
+    # If both have one tree, it is the same tree, even if it was moved.
     alone = len(old.roots) == len(new.roots) == 1
     before, after = (dict(_rows(profile, alone=alone)) for profile in (old, new))
     whole = {id(profile): _knows_all(profile) for profile in (old, new)}
     for key in {**before, **after}:
         was, now = before.get(key), after.get(key)
-        # Where a list ends, what it does not have may still be there.
+        # A directory missing from a full list may still exist.
         what = "changed"
         if was is None:
             what = "new" if whole[id(old)] else "new or grown"
@@ -157,26 +158,26 @@ def render(comparison: Comparison) -> Iterable[str]:
     for title, changes in tables:
         rows = [
             [
-                _signed(each.number, format_count),
-                _signed(each.bytes, format_size),
-                format_count(each.now_number),
-                format_size(each.now_bytes),
-                each.label,
+                _signed(change.number, format_count),
+                _signed(change.bytes, format_size),
+                format_count(change.now_number),
+                format_size(change.now_bytes),
+                change.label,
             ]
-            for each in changes[:_ROWS]
+            for change in changes[:_ROWS]
         ]
         header = ("number", "bytes", "now", "bytes now", title)
         if rows:
             yield table.render(rows, align="rrrrl", header=header) + _more(len(changes))
     rows = [
         [
-            _signed(each.entries, format_count),
-            _signed(each.bytes, format_size),
-            _signed(each.all_bytes, format_size),
-            each.what,
-            each.path,
+            _signed(change.entries, format_count),
+            _signed(change.bytes, format_size),
+            _signed(change.all_bytes, format_size),
+            change.what,
+            change.path,
         ]
-        for each in comparison.directories[:_ROWS]
+        for change in comparison.directories[:_ROWS]
     ]
     header = ("entries", "bytes", "including subdirectories", "", "directory")
     if rows:

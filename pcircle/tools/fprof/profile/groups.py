@@ -1,4 +1,4 @@
-"""Files by age, owner, group, extension, depth and size of directory; and top lists."""
+"""Groups of files by age, owner, group, extension, depth and directory size, and top lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ DIRECTORY_SIZES = (0, 1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 1 << 20, 1 
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Files with a common property; for `dirsize`, directories, with entries in place of bytes."""
+    """Files with a common property.
+
+    For `dirsize`, a group has directories instead of files, and entries instead of bytes.
+    """
 
     label: str
     number: int
@@ -32,7 +35,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A file of a top list: its size, or its modification time."""
+    """A file of a top list, with its size or its modification time."""
 
     path: str
     bytes: int | None = None
@@ -40,7 +43,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Directory(msgspec.Struct, frozen=True):
-    """A directory: its direct contents, and its contents including subdirectories."""
+    """A directory with its direct contents, and its contents including subdirectories."""
 
     path: str
     entries: int
@@ -63,7 +66,7 @@ class Top(msgspec.Struct, frozen=True):
 
 
 def share(part: float, whole: float) -> float:
-    """Return a part of a whole, which may be 0, to six digits."""
+    """Return the ratio of a part to a whole, to six digits. The whole may be 0."""
     return round(part / whole, 6) if whole else 0.0
 
 
@@ -137,7 +140,7 @@ def _directory_sizes(profile: Profile) -> tuple[Group, ...]:
     rows = [[0, 0] for _ in DIRECTORY_SIZES]
     for number, tally in profile.directory_sizes.items():
         edge = edge_of(number)
-        place = sum(edge > each for each in DIRECTORY_SIZES[:-1])
+        place = sum(edge > bound for bound in DIRECTORY_SIZES[:-1])
         rows[place] = [a + b for a, b in zip(rows[place], tally, strict=True)]
     labels = ["empty", "1 entry"] + [f"up to {edge:,} entries" for edge in DIRECTORY_SIZES[2:]]
     return _made(list(zip(labels, rows, strict=True)))
@@ -186,12 +189,12 @@ def directory_of(roots: tuple[bytes, ...], row: DirectoryRow) -> Directory:
 
 
 def shown_path(roots: tuple[bytes, ...], root: int, path: bytes) -> str:
-    """Return a path, beginning as the user typed it."""
+    """Return a path that begins with the PATH of the command line."""
     return show(roots[root].rstrip(b"/") + b"/" + path if path else roots[root])
 
 
 def moment(seconds: int) -> str:
-    """Return a time since 1970 in UTC; the number of seconds if it is out of range."""
+    """Return a time since 1970 in UTC, or the number of seconds if it is out of range."""
     try:
         return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
     except (OverflowError, ValueError, OSError):

@@ -1,8 +1,8 @@
-"""The registry of hard-linked files that were seen, at the home of each inode.
+"""The registry of the hard-linked files that were seen, at the home of each inode.
 
-The home is a rank, found by hashing, so a file counts once however its names are spread over the
-ranks. A home needs bounded memory (`pcircle.fs.registry`): it forgets an inode when all its names
-have arrived, and knows only how many names are missing.
+The home is a rank, found by hashing, so a file counts once even if its names are spread over many
+ranks. A home needs bounded memory (`pcircle.fs.registry`): it stores only the number of missing
+names, and forgets an inode when all its names have arrived.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 from pcircle.fs import registry
 from pcircle.fs.registry import Firsts
 
-MAX_AT_HAND = 100_000  # some 20 MB
+MAX_AT_HAND = 100_000  # about 20 MB
 
 _PACKED = struct.Struct("=QQIQQIIq")
 
 
 class Claim(NamedTuple):
-    """One name of a file with several names, for its home. `volume` is the file system."""
+    """One name of a hard-linked file, for its home. `volume` is the file system."""
 
     volume: int
     inode: int
@@ -37,17 +37,20 @@ class Claim(NamedTuple):
 
 
 def unpack(packed: bytes) -> Iterator[Claim]:
-    """Return the claims in joined packed claims."""
+    """Yield the claims in a concatenation of packed claims."""
     return map(Claim._make, _PACKED.iter_unpack(packed))
 
 
 def home_of(claim: Claim, size: int) -> int:
-    """Return the rank that decides."""
+    """Return the rank that registers the inode of a claim."""
     return registry.home_of((claim.volume, claim.inode), size)
 
 
 class Inodes:
-    """The inodes of a home, for all of its threads. StoppedEarly without temporary space."""
+    """The inodes of a home, for all of its threads.
+
+    Methods raise StoppedEarly if temporary space is exhausted.
+    """
 
     def __init__(self, most: int = MAX_AT_HAND) -> None:
         self._firsts = Firsts(most)
@@ -57,5 +60,5 @@ class Inodes:
         return self._firsts.is_first((claim.volume, claim.inode), claim.links)
 
     def close(self) -> None:
-        """Release the space."""
+        """Release the temporary space."""
         self._firsts.close()

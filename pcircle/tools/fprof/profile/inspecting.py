@@ -1,9 +1,9 @@
-"""Properties that need a look into files: holes, and Lustre layouts.
+"""Properties for which files must be opened or examined: holes, and Lustre layouts.
 
 No data is read. A file that takes less space than its size has holes, or its file system has
-compressed it or keeps it within the inode; SEEK_DATA distinguishes these (lseek(2)). Data without
-space was compressed. A layout is an attribute of the file, read through the directory's descriptor;
-file systems other than Lustre are queried once.
+compressed it or stores it within the inode. SEEK_DATA distinguishes these cases (lseek(2)): data
+without space was compressed. A layout is an attribute of the file, read through the descriptor of
+its directory. File systems other than Lustre are queried once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ UNKNOWN = "unknown layout"
 class Sparse(msgspec.Struct, frozen=True):
     """Files that take less space than their size.
 
-    `hole_bytes` are in holes; `compressed_bytes` are data without space: compressed by the file
-    system, or kept within inodes. `unknown` counts files that could not be examined.
+    `hole_bytes` are in holes. `compressed_bytes` are data without space, which the file system has
+    compressed or stored within inodes. `unknown` counts files that could not be examined.
     """
 
     number: int
@@ -47,7 +47,7 @@ def find_holes(directory_fd: int, files: Files, profile: Profile, tell: Tell) ->
         allocated = blocks * SECTOR_BYTES
         if allocated >= size:
             continue
-        # A file of several names counts with a part under each.
+        # A hard-linked file counts with a part under each name.
         parts = max(1, links[place])
         sums[0] += 1
         sums[1] += size // parts
@@ -73,7 +73,7 @@ def _data_bytes(directory_fd: int, name: bytes, size: int) -> int:
             try:
                 at = os.lseek(fd, at, os.SEEK_DATA)
             except OSError as error:
-                if error.errno == errno.ENXIO:  # nothing but a hole is left
+                if error.errno == errno.ENXIO:  # only a hole remains
                     break
                 raise
             hole = min(size, os.lseek(fd, at, os.SEEK_HOLE))
@@ -89,7 +89,7 @@ class Layouts:
 
     def __init__(self) -> None:
         self.found: Sums[str] = Sums(MAX_LAYOUTS, by_length)
-        self._without: set[int] = set()  # file systems that are not Lustre
+        self._without: set[int] = set()  # devices without Lustre
 
     def look(self, directory_fd: int, files: Files, tell: Tell) -> None:
         """Add the layouts of files."""
@@ -121,7 +121,10 @@ _NONE = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS))
 
 
 def describe(layout: Layout) -> str:
-    """Return a layout in a few words: "4 x 1.0 MiB", with the pool; components by offset."""
+    """Return a short description of a layout: "4 x 1.0 MiB", with the pool.
+
+    Components are listed by offset.
+    """
     if isinstance(layout, Stripes):
         return _stripes(layout)
     parts = [
@@ -139,7 +142,7 @@ def _stripes(stripes: Stripes) -> str:
     number = "all" if stripes.count == 0xFFFF else str(stripes.count or "default")
     size = format_size(stripes.stripe_bytes) if stripes.stripe_bytes else "default"
     name = stripes.pool.decode("ascii", "backslashreplace")
-    if not name.isprintable():  # anybody may have written it
+    if not name.isprintable():  # any user may have set the attribute
         name = ascii(name)[1:-1]
     pool = f" in {name}" if name else ""
     return f"{number} x {size}{pool}"

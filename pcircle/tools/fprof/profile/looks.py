@@ -21,7 +21,7 @@ class Looks:
     def __init__(
         self, facets: Iterable[str], pieces: int, counts: Recalling, tell: Tell | None = None
     ) -> None:
-        """`tell` is called for each file with a finding."""
+        """Make empty findings. Each file with a finding is passed to `tell`."""
         self._wanted = frozenset(facets)
         self._tell: Tell = tell or _nobody
         self._layouts = Layouts()

@@ -1,15 +1,14 @@
 """The profile of a tree: of a fixed size, mergeable, and sufficient for every report.
 
 A profile holds sums, histograms at a fine resolution (`bins`), bounded tables (`tables`) and a
-sample; no part of it grows with the number of entries. Merging is associative and commutative to
-the last digit, so the result does not depend on which rank saw an entry, nor on the order of
-merges.
+sample. No part of it grows with the number of entries. Merging is associative and commutative to
+the last digit, so the result depends neither on which rank saw an entry nor on the order of merges.
 
 Hard-linked files count with each name in numbers and once in bytes. By size, age and owner, which
 belong to the inode, the bytes count with the first name that arrived. By extension, depth and
 directory, which belong to the name, an n-th of the bytes counts under each of n names, so that the
-result does not depend on the order. Such files cannot be recognised between profiles of different
-trees.
+result does not depend on the order. A hard link between trees with separate profiles cannot be
+detected.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -35,7 +34,7 @@ MAX_EXTENSIONS = 8192
 MAX_LAYOUTS = 4096
 MAX_DIRECTORIES = 4096
 LONGEST_EXTENSION = 16
-DEEPEST = 255  # what is deeper counts as this deep
+DEEPEST = 255  # maximum depth; deeper entries are counted with this depth
 LARGEST_UNIT_BITS = 26
 SMALLEST_UNIT_BITS = 9
 UNITS = range(SMALLEST_UNIT_BITS, LARGEST_UNIT_BITS + 1)
@@ -43,7 +42,7 @@ UNITS = range(SMALLEST_UNIT_BITS, LARGEST_UNIT_BITS + 1)
 
 
 class FileRow(msgspec.Struct, frozen=True, array_like=True):
-    """A file of a top list: `value` is its size, or its modification time in seconds."""
+    """A file of a top list. `value` is its size, or its modification time in seconds."""
 
     value: int
     root: int
@@ -51,7 +50,7 @@ class FileRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DirectoryRow(msgspec.Struct, frozen=True, array_like=True):
-    """A directory: its direct contents (`own_`), and all contents, itself included."""
+    """A directory with its direct contents (`own_`), and all contents including itself."""
 
     root: int
     path: bytes
@@ -76,16 +75,17 @@ Tallies = dict[int, list[int]]
 class Profile(msgspec.Struct, kw_only=True):
     """The profile of the trees below `roots`. Bytes are apparent sizes unless stated otherwise.
 
-    Tallies are [number, bytes, allocated bytes]; those of `sizes` are [names, bytes, files].
-    `kinds` is by kind of entry; `specials` has numbers of special files by kind. `sizes` is by bin
-    of size; `unit_counts` has, for each of `UNITS`, the number of units that hold all files. `ages`
-    is by day of modification since 1970; `age_sizes` by 64 times the week plus the octave of the
-    size. `directory_sizes` is by bin of the number of entries: [directories, entries]. `weights`
-    and `crowds` are the directories with the most bytes and entries including subdirectories,
-    `heavy` and `wide` without. `names` counts names of hard-linked files, and these files. `sparse`
-    has: files with less space than bytes, their bytes, allocated bytes, bytes in holes, bytes saved
-    otherwise, files that could not be examined. `stripes` is by layout. `sample` has the pieces of
-    the lowest lots, `sampled` their requested number.
+    Tallies are [number, bytes, allocated bytes], except for `sizes`: [names, bytes, files]. `kinds`
+    is by kind of entry, and `specials` has the number of special files by kind. `sizes` is by bin
+    of size. `unit_counts` has, for each of `UNITS`, the number of units that hold all files. `ages`
+    is by day of modification since 1970, and `age_sizes` by 64 times the week plus the octave of
+    the size. `directory_sizes` is by bin of the number of entries: [directories, entries].
+
+    `weights` and `crowds` are the directories with the most bytes and entries including
+    subdirectories, `heavy` and `wide` without. `names` counts names of hard-linked files, and these
+    files. `sparse` has: files with less space than bytes, their bytes, allocated bytes, bytes in
+    holes, bytes saved otherwise, files that could not be examined. `stripes` is by layout. `sample`
+    has the pieces with the lowest lots, and `sampled` is the requested number of pieces.
     """
 
     taken_s: int
@@ -150,27 +150,27 @@ Order = tuple[int | bytes, ...]
 
 
 def by_bytes(row: DirectoryRow) -> Order:
-    """Sort by all bytes; a directory never precedes its parent."""
+    """Return the sort key by all bytes. A directory never precedes its parent."""
     return -row.size_bytes, row.depth, *_all(row)
 
 
 def by_entries(row: DirectoryRow) -> Order:
-    """Sort by all entries; a directory never precedes its parent."""
+    """Return the sort key by all entries. A directory never precedes its parent."""
     return -row.entries, row.depth, *_all(row)
 
 
 def by_own_bytes(row: DirectoryRow) -> Order:
-    """Sort by the bytes directly in it."""
+    """Return the sort key by the bytes directly in the directory."""
     return -row.own_bytes, *_all(row)
 
 
 def by_own_entries(row: DirectoryRow) -> Order:
-    """Sort by the entries directly in it."""
+    """Return the sort key by the entries directly in the directory."""
     return -row.own_entries, *_all(row)
 
 
 def _all(row: DirectoryRow) -> Order:
-    """Return a total order, also for rows of the same path."""
+    """Return a sort key that is a total order, even for rows of the same path."""
     return row.root, row.path, row.size_bytes, row.entries, row.own_bytes, row.own_entries
 
 
@@ -181,11 +181,11 @@ DIRECTORY_LISTS = {
     "heavy": (by_own_bytes, None),
     "wide": (by_own_entries, None),
 }
-"""The order of each list, and its length; None for the requested length."""
+"""The order and the length of each list. None means the requested length."""
 
 
 def merge(a: Profile, b: Profile) -> Profile:
-    """Return the profile of both trees. Both arguments become unusable."""
+    """Merge two profiles. Neither argument can be used afterwards."""
     roots = a.roots
     if a.roots != b.roots:
         roots = tuple(sorted({*a.roots, *b.roots}))
@@ -217,7 +217,7 @@ def merge(a: Profile, b: Profile) -> Profile:
     for name, (by, max_kept) in DIRECTORY_LISTS.items():
         both = getattr(a, name), getattr(b, name)
         setattr(merged, name, _first(top if max_kept is None else max_kept, by, *both))
-    # One lot is one piece, which two ranks may have met under two names.
+    # Pieces with equal lots are the same piece, found by two ranks under two names.
     pieces = list({piece.lot: piece for piece in (*a.sample, *b.sample)}.values())
     merged.sample = _first(merged.sampled, _by_lot, pieces)
     return merged
@@ -235,7 +235,7 @@ def _first(most: int, order: Callable[[Row], tuple[Any, ...]], *lists: list[Row]
 
 
 def _summed(a: dict[K, list[int]], b: dict[K, list[int]]) -> dict[K, list[int]]:
-    """Return the sums of tallies, in the larger of both tables."""
+    """Add up tallies, in the larger of both tables."""
     if len(a) < len(b):
         a, b = b, a
     for key, tally in b.items():
@@ -259,7 +259,7 @@ def _merge_bounded(
 
 
 def _renumbered(profile: Profile, roots: tuple[bytes, ...]) -> Profile:
-    """Return the same profile with root numbers of `roots`."""
+    """Renumber the roots of a profile by their places in `roots`."""
     change = msgspec.structs.replace
     places = {root: place for place, root in enumerate(roots)}
     changed = {}

@@ -1,8 +1,8 @@
-"""Profiles as bytes, in messages and files: MessagePack with integers of any size.
+"""Profiles as bytes, for messages and files: MessagePack with integers of any size.
 
 Sparse files may have nearly 8 EiB each, so the sum of three does not fit into the 64 bits of a
 MessagePack integer. Larger integers are extension type 1: the number, big endian. They are so rare
-that the code looks for them only if plain encoding fails.
+that they are searched for only if plain encoding fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def pack(profile: Profile) -> bytes:
 
 
 def unpack(packed: bytes) -> Profile:
-    """Return a profile from its bytes. msgspec.DecodeError, ValueError."""
+    """Decode a profile. Raise msgspec.DecodeError or ValueError if it is invalid."""
     try:
         return msgspec.msgpack.decode(packed, type=Profile)
     except msgspec.ValidationError as error:
@@ -42,9 +42,9 @@ def _with_extensions(value: Any) -> Any:
     if isinstance(value, int) and value > _LARGEST_PLAIN:
         return msgspec.msgpack.Ext(_LARGE, value.to_bytes(_MAX_BYTES, "big"))
     if isinstance(value, dict):
-        return {key: _with_extensions(each) for key, each in value.items()}
+        return {key: _with_extensions(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_with_extensions(each) for each in value]
+        return [_with_extensions(inner) for inner in value]
     return value
 
 

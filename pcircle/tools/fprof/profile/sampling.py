@@ -1,17 +1,16 @@
 """The compressibility of files, estimated from a sample of pieces of 64 KiB, with its error.
 
 Every piece of every file draws a lot, and the pieces with the lowest lots are the sample (bottom-k
-sampling). So each byte has the same chance, the samples of ranks merge into the sample of the
-whole, and the same tree gives the same sample each time, because lots are drawn by hashing. A file
-with many pieces does not draw for each: the lowest of m lots is drawn at once, then the next
-lowest.
+sampling). So each byte has the same chance, and the samples of ranks merge into the sample of the
+whole. Lots are drawn by hashing, so the same tree gives the same sample each time. A file with many
+pieces does not draw for each piece: the lowest of m lots is drawn at once, then the next lowest.
 
 The estimate is a ratio of sums (Cochran, Sampling Techniques, 1977, chapter 6): compressed bytes by
 bytes of the sample, with its standard error and the correction for a finite population. If all
-pieces are alike, there is no such error; still, up to 3 of n may differ (the rule of three; Hanley
+pieces are alike, this error is 0. Up to 3 of n pieces may still differ (the rule of three; Hanley
 and Lippman-Hand, JAMA 1983), which is the smallest error stated. Pieces that could not be read add
 their share. Pieces are read during the walk, as soon as their lots are among the lowest: with N
-pieces in the tree, a rank reads some k (1 + ln(N / k)) of them.
+pieces in the tree, a rank reads about k (1 + ln(N / k)) of them.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXE
 class Compression(msgspec.Struct, frozen=True):
     """The estimate. `ratio` is compressed bytes by bytes, within `error` at 95 % confidence.
 
-    `pieces` of `of_pieces` were compressed; `unread` could not be read.
+    `pieces` of `of_pieces` were compressed, and `unread` could not be read.
     """
 
     method: str
@@ -57,13 +56,16 @@ class Compression(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """The sample of a rank, of at most `most` pieces. Offline files that are read are `recalls`."""
+    """The sample of a rank, of at most `most` pieces.
+
+    `recalls` counts offline files that are read.
+    """
 
     def __init__(self, most: int, recalls: Recalls | None = None) -> None:
         self._most = most
         self._recalls = recalls
         self._lots: list[tuple[int, int, int]] = []  # a heap, the highest lot first
-        self._drawn: set[int] = set()  # its lots
+        self._drawn: set[int] = set()  # the lots in the heap
         self._bar = _LOTS
         self._piece = aligned(PIECE_BYTES)
 
@@ -78,7 +80,7 @@ class Sampler:
                 hidden = may_hide_content(directory_fd) if hidden is None else hidden
                 if not hidden:
                     continue
-            # By each of its names a file draws the same lots, which count once.
+            # A hard-linked file draws the same lots under each name; they count once.
             seed = b"%d %d %d %d" % (size, *identity)
             raw = packed = 0
             is_first = True
@@ -90,7 +92,7 @@ class Sampler:
                     offset = piece * PIECE_BYTES
                     found = self._read(directory_fd, name, offset, lot, is_first=is_first)
                     if not (size or found.raw_bytes):
-                        break  # it is empty
+                        break  # the file is empty
                     self._add(lot, found)
                     is_first = False
                     raw, packed = raw + found.raw_bytes, packed + found.packed_bytes
@@ -112,7 +114,10 @@ class Sampler:
     def _read(
         self, directory_fd: int, name: bytes, offset: int, lot: int, *, is_first: bool
     ) -> Piece:
-        """Return a compressed piece, of 0 bytes if it cannot be read. The first counts its file."""
+        """Read and compress a piece. It has 0 bytes if it cannot be read.
+
+        For the first piece of a file, the file is counted as recalled if it was offline.
+        """
         count = 0
         with suppress(OSError):
             fd = open_without_atime(name, _FLAGS, directory_fd)
@@ -126,7 +131,7 @@ class Sampler:
 
 
 def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
-    """Return the lots of a file's pieces, the lowest first, with the pieces' numbers."""
+    """Yield the lots of a file's pieces with their numbers, lowest lot first."""
     share, left = 0.0, pieces
     at = xxhash.xxh3_64_intdigest(seed, 1) % pieces
     step = max(1, round(pieces * 0.618))
@@ -141,7 +146,7 @@ def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
 
 
 def compression_of(profile: Profile) -> Compression | None:
-    """Return the estimate from a profile's sample; None without a sample."""
+    """Return the estimate from the sample of a profile, or None without a sample."""
     if not profile.sampled:
         return None
     read = [piece for piece in profile.sample if piece.raw_bytes]
@@ -152,12 +157,12 @@ def compression_of(profile: Profile) -> Compression | None:
     drawn = of_pieces = len(profile.sample)
     error = 0.0
     if drawn >= profile.sampled:
-        # As many lots as lie below the highest of the sample tell how many there are.
+        # The density of lots below the highest one in the sample gives the number of pieces.
         of_pieces = max(drawn, round((drawn - 1) * _LOTS / max(1, profile.sample[-1].lot)))
         error = _Z_95 * _standard_error(read, ratio, raw, of_pieces)
-        # Of that many alike nobody knows that all are: the rule of three.
+        # Even if all pieces read are alike, other pieces may differ: the rule of three.
         error = max(error, 3 / max(3, number) * (1 - number / max(number, of_pieces)))
-    # What could not be read may be anything.
+    # Unread pieces may have any ratio.
     error = min(1.0, error + (drawn - number) / drawn) if drawn else 0.0
     return Compression(
         method=METHOD,
@@ -177,5 +182,5 @@ def _standard_error(read: Sequence[Piece], ratio: float, raw: int, of_pieces: in
     if number < 2:
         return 1.0
     squares = sum((piece.packed_bytes - ratio * piece.raw_bytes) ** 2 for piece in read)
-    rest = max(0.0, 1 - number / max(number, of_pieces))
-    return math.sqrt(rest * squares / (number - 1) / number) / (raw / number)
+    correction = max(0.0, 1 - number / max(number, of_pieces))
+    return math.sqrt(correction * squares / (number - 1) / number) / (raw / number)

@@ -1,9 +1,9 @@
-"""Profiles in files: written completely or not at all, and read with distrust.
+"""Profiles in files: written atomically, and validated when read.
 
 docs/profile-format.rst specifies the format: a line of text with its name, version and the digest
-of the rest, then compressed MessagePack. A profile may come from anybody, so its size is bounded
-before and after decompression, the decoder checks types, and this module checks what types cannot
-express. A file of a newer version is refused.
+of the rest, then compressed MessagePack. A profile may come from an untrusted source, so its size
+is bounded before and after decompression, the decoder checks types, and this module checks
+constraints that types cannot express. A file of a newer version is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_BYTES = 64 << 20
 _MAX_UNPACKED_BYTES = 128 << 20
 _HEAD = re.compile(rb"pcircle profile (\d{1,9}) ([0-9a-f]{32})\n")
 _HEAD_MOST_BYTES = 64
-_LARGEST = 1 << 80  # no sum of sizes is larger
+_LARGEST = 1 << 80  # upper bound of all sums of sizes
 _LARGEST_FILE = 1 << 64
 _LONGEST_LAYOUT = 4096
 _KEYS = {
@@ -65,7 +65,7 @@ _LENGTHS = {
 
 
 def write(profile: Profile, path: str) -> None:
-    """Write a profile in place of an older file. OSError."""
+    """Write a profile, replacing an older file. Raise OSError if that fails."""
     packed = pack(profile)
     body = zlib.compress(packed, 6)
     if len(packed) >= _MAX_UNPACKED_BYTES or len(body) > _MAX_BYTES - _HEAD_MOST_BYTES:
@@ -75,7 +75,7 @@ def write(profile: Profile, path: str) -> None:
 
 
 def read(path: str | bytes) -> Profile:
-    """Read a profile from a file. UsageError if it is not a profile, or has a newer version."""
+    """Read a profile from a file. Raise UsageError if it is invalid or of a newer version."""
     name = show(os.fsencode(path))
     try:
         with open(reading(os.fsencode(path)), "rb") as file:
@@ -106,7 +106,7 @@ def read(path: str | bytes) -> Profile:
 
 
 def _check(profile: Profile) -> None:
-    """Check the consistency that types cannot express. ValueError."""
+    """Raise ValueError for inconsistencies that types cannot express."""
     if set(profile.kinds) != set(KINDS):
         raise ValueError("unknown kinds of entries")
     if not set(profile.specials) <= {*SPECIALS.values(), "other"}:
@@ -121,7 +121,7 @@ def _check(profile: Profile) -> None:
             raise ValueError(f"a key of {name} can't be")
     for name, longest in (("extensions", LONGEST_EXTENSION), ("stripes", _LONGEST_LAYOUT)):
         for text in getattr(profile, name):
-            # It is shown as it is.
+            # The text is printed without escapes.
             if len(text) > longest or not (text.isascii() and (text.isprintable() or not text)):
                 raise ValueError(f"a key of {name} can't be")
     _check_sizes(profile)
@@ -135,7 +135,7 @@ def _check(profile: Profile) -> None:
 
 
 def _check_sizes(profile: Profile) -> None:
-    """Check that no part is larger than the whole, from which shares are computed."""
+    """Raise ValueError if a part is larger than the whole of which it is a share."""
     if not 0 <= profile.largest_bytes < _LARGEST_FILE:
         raise ValueError("impossible file size")
     for place, (names, size, files) in profile.sizes.items():

@@ -1,13 +1,15 @@
-"""Counting files by size at a low cost per file, whatever the sizes are.
+"""Counts files by size, at a low cost per file for any distribution of sizes.
 
-Most files of a tree share their sizes with others. So sizes are counted in a dictionary, a block at
-a time, which is folded into the histogram when it has some thousand keys. If hardly two sizes are
-equal, that is twice the work, and a block goes to its bins directly: as floating point numbers of
-32 bits with a fraction of 23, sizes have their bins in their upper half (`bins` divides each power
-of two into 64), and the machine converts a whole block in one step. A bin includes its upper edge,
-which as a number begins the next bin; so 1 is subtracted from the bits of each number, over the
-block as one long integer. Sizes with more bits than the fraction would be rounded; blocks with such
-a size are counted in the dictionary, as are all blocks if exact sizes are needed.
+Most files of a tree have the same size as other files. So sizes are counted in a dictionary, a
+block at a time, which is folded into the histogram when it has some thousand keys. If hardly any
+two sizes are equal, that is twice the work, and a block is added to its bins directly. As floating
+point numbers of 32 bits with a fraction of 23 bits, sizes have their bins in their upper half
+(`bins` divides each power of two into 64), and the machine converts a whole block in one step. A
+bin includes its upper edge, which as a number begins the next bin. So 1 is subtracted from the bits
+of each number, over the block as one long integer.
+
+Sizes with more bits than the fraction would be rounded. A block that has one is counted in the
+dictionary, as are all blocks if exact sizes are needed.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from pcircle.tools.fprof.profile.bins import BINS, bin_of
 from pcircle.tools.fprof.profile.model import UNITS
 
 _MAX_SIZES = 8192
-_EXACT_BYTES = 1 << 24  # sizes up to this are told apart by a number of 32 bits
+_EXACT_BYTES = 1 << 24  # a 32-bit float represents all sizes up to this one exactly
 _BLOCK_FILES = 2048
-_BLOCKS_AT_ONCE = 128  # blocks that go to their bins before sizes are counted again
+_BLOCKS_AT_ONCE = 128  # blocks added directly to bins before sizes are counted again
 _UPPER_HALVES = slice(1, None, 2) if sys.byteorder == "little" else slice(0, None, 2)
-_HALVES = 0x4B80  # up to that of the largest size
+_HALVES = 0x4B80  # exceeds the upper half of the largest size
 _ONE_FILE = 1 << 64
 _ONE = struct.pack("=I", 1)
 
@@ -34,8 +36,8 @@ _ONE = struct.pack("=I", 1)
 class Sizes:
     """The files of one rank by size.
 
-    `unit_counts` are kept on request, `edge_tallies` if there are `edges`; see
-    `pcircle.tools.fprof.profile.model.Profile`.
+    `unit_counts` are kept on request, and `edge_tallies` if there are `edges`. Both are described
+    in `pcircle.tools.fprof.profile.model.Profile`.
     """
 
     def __init__(self, edges: tuple[int, ...] = (), *, units: bool = False) -> None:
@@ -45,12 +47,13 @@ class Sizes:
         self._edges = edges
         self._units = units
         self._sizes: Counter[int] = Counter()
-        self._waiting: list[int] = []  # of small directories, to be added with others
-        self._once: Counter[int] = Counter()  # files whose bytes came, or were taken back, alone
-        self._by_half: list[int] = []  # files * _ONE_FILE + bytes, if there are any
+        self._waiting: list[int] = []  # sizes that do not fill a block yet
+        # Files whose bytes were added or subtracted without a name.
+        self._once: Counter[int] = Counter()
+        self._by_half: list[int] = []  # files * _ONE_FILE + bytes, empty until used
         self._bins = [0] * BINS, [0] * BINS  # files and bytes
-        self._unnamed: Counter[int] = Counter()  # hard-linked files taken back, by bin
-        self._at_once = 0  # blocks that still go to their bins
+        self._unnamed: Counter[int] = Counter()  # hard-linked files subtracted, by bin
+        self._at_once = 0  # remaining blocks to add directly to bins
 
     def add(self, sizes: Iterable[int]) -> None:
         """Add files of a directory."""
@@ -128,7 +131,7 @@ class Sizes:
         """Add files of each size to the histograms: bytes, and with `named` names."""
         numbers, sizes = self._bins
         for size, number in counted:
-            # This is `bin_of`, without the call.
+            # An inlined copy of `bin_of`.
             below = size - 1
             if below < 128:
                 place = size

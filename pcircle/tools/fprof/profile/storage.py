@@ -1,10 +1,10 @@
-"""The space that the files would take elsewhere: in blocks of a size, and within inodes.
+"""The space that the files would take elsewhere: in blocks of a given size, and within inodes.
 
 A file system that allocates in units takes a whole number of units for each file. GPFS (Spectrum
-Scale) has large blocks, and stores the end of a file in subblocks: a unit is a subblock. The
-profile knows, for each power of two, how many units all files would take, so the result is exact.
-Small files may lie within their inodes and take no unit; they are subtracted by the fine bins of
-sizes, in which all files take equally many units unless units are far smaller.
+Scale) has large blocks, and stores the end of a file in subblocks, so its unit is a subblock. The
+profile has the number of units of all files for each power of two, so the result is exact. Small
+files may be stored within their inodes and take no unit. They are subtracted by the fine bins of
+sizes, in which all files take the same number of units unless units are far smaller.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pcircle.tools.fprof.profile.groups import share
 from pcircle.tools.fprof.profile.model import UNITS, Profile
 
 KiB, MiB = 1 << 10, 1 << 20
-# Subblocks of the blocks that GPFS may have, since version 5; else a 32nd, as it was before.
+# Subblocks by block size in GPFS since version 5. Other blocks have 32 subblocks, as before.
 _SUBBLOCKS = {
     64 * KiB: 2 * KiB,
     128 * KiB: 4 * KiB,
@@ -45,7 +45,8 @@ class Blocks(msgspec.Struct, frozen=True):
 class InInode(msgspec.Struct, frozen=True):
     """Files of at most `limit_bytes`, whose data would fit into their inodes.
 
-    The limit is the edge of a bin at or below `asked_bytes`, the requested size.
+    The limit is the edge of a bin: the largest that does not exceed `asked_bytes`, the requested
+    size.
     """
 
     asked_bytes: int
@@ -57,11 +58,14 @@ class InInode(msgspec.Struct, frozen=True):
 
 
 LARGEST_INODE_BYTES = 128 << UNITS[0]
-"""The largest inode; up to this size, all files of a bin take equally many units."""
+"""The size of the largest inode.
+
+Up to this size, all files of a bin take the same number of units.
+"""
 
 
 def subblock_of(block_bytes: int) -> int:
-    """Return the subblock that belongs to a block size, in bytes."""
+    """Return the size of the subblocks that GPFS uses for a block size, in bytes."""
     return _SUBBLOCKS.get(block_bytes) or max(1 << UNITS[0], block_bytes // 32)
 
 
@@ -95,7 +99,7 @@ def blocks_of(
 
 
 def _units(profile: Profile, unit: int, limit: int) -> int:
-    """Return the units of files above a size; hard-linked files count once."""
+    """Return the number of units of files above a size. Hard-linked files count once."""
     total = profile.unit_counts[UNITS.index(unit.bit_length() - 1)]
     if limit <= 0:
         return total
@@ -107,7 +111,7 @@ def _units(profile: Profile, unit: int, limit: int) -> int:
 
 
 def in_inode(profile: Profile, limit_bytes: int) -> InInode:
-    """Return the files that would lie within inodes, up to the limit or the edge below it."""
+    """Return the files that would fit into inodes, up to the limit or the edge below it."""
     last = bin_of(limit_bytes)
     if edge_of(last) > limit_bytes:
         last -= 1

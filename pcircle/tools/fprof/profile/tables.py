@@ -1,13 +1,13 @@
 """Tables of bounded size whose result does not depend on the order of rows.
 
-The kept rows must follow from the rows alone, or two ranks that saw the same files in different
-orders would report different results. So each table has a total order of rows: a top list keeps the
-first rows in its order, and a table of sums the first keys in an order of keys; the sums of other
-keys become "other". A row that was dropped was preceded by as many rows as the table holds, and
-these never get worse; so it would not be in the final table either, and the kept rows are complete.
-Both kinds merge exactly, in any order.
+The kept rows must follow from the rows alone. Otherwise two ranks that saw the same files in
+different orders would report different results. So each table has a total order of rows. A top list
+keeps the first rows in its order. A table of sums keeps the first keys in an order of keys, and the
+sums of all other keys become "other". A row was dropped because enough rows to fill the table
+precede it. These rows are replaced only by rows that precede them, so the dropped row would not be
+in the final table either, and the kept rows are complete. Both kinds merge exactly, in any order.
 
-The price: which keys stay does not depend on how much they hold. So the limits are far above the
+The price is that the choice of keys does not depend on their sums. So the limits are far above the
 numbers in real trees, and the order of keys drops the least informative keys first.
 """
 
@@ -23,10 +23,10 @@ OTHER_WIDTH = 3
 
 
 class Best(Generic[Row]):
-    """The first `most` rows in the order of `key`, whose first part is the number that counts.
+    """The first `most` rows in the order of `key`.
 
-    `floor` is the smallest number that still matters, in the form of `key`: rows with larger ones
-    need not be added, nor made.
+    The first part of a key is the number by which rows are ranked. Rows whose number exceeds
+    `floor` are never kept, so they need not be created.
     """
 
     def __init__(self, most: int, key: Callable[[Row], tuple[Any, ...]]) -> None:
@@ -36,9 +36,9 @@ class Best(Generic[Row]):
         self._last: tuple[Any, ...] = ()
         self._rows: list[Row] = []
 
-    def passes_by(self, rest: tuple[Any, ...]) -> bool:
-        """Return whether rows whose keys are `floor` and at least `rest` do not matter."""
-        return bool(self._last) and rest > self._last[1 : 1 + len(rest)]
+    def passes_by(self, bounds: tuple[Any, ...]) -> bool:
+        """Return whether rows with the number `floor` and other parts from `bounds` are dropped."""
+        return bool(self._last) and bounds > self._last[1 : 1 + len(bounds)]
 
     def add(self, row: Row) -> None:
         """Add a row."""
@@ -65,7 +65,7 @@ class Best(Generic[Row]):
 
 
 class Sums(Generic[K]):
-    """Tallies by key, of the first `most` keys in the order of `rank`; other keys are summed."""
+    """Tallies of the first `most` keys in the order of `rank`. Other keys are summed up."""
 
     def __init__(self, most: int, rank: Callable[[K], Any]) -> None:
         self.tallies: dict[K, list[int]] = {}
@@ -74,7 +74,7 @@ class Sums(Generic[K]):
         self._rank = rank
 
     def add(self, key: K, number: int, size_bytes: int, allocated_bytes: int) -> None:
-        """Add to a key's tally; negative numbers take back what was added before."""
+        """Add to the tally of a key. Negative numbers undo earlier additions."""
         tally = self.tallies.get(key)
         if tally is None:
             if len(self.tallies) >= 2 * self._most:

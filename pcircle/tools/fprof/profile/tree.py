@@ -38,7 +38,7 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 def tree_of(profile: Profile, depth: int) -> Tree:
-    """Return the directories down to a depth below their PATHs, as far as the profile has them."""
+    """Return the directories down to a depth below their PATHs, if the profile has them."""
     rows = [row for row in profile.weights if row.depth <= depth]
     total = sum(row.size_bytes for row in profile.weights if not row.path)
     found = [
@@ -51,13 +51,13 @@ def tree_of(profile: Profile, depth: int) -> Tree:
         )
         for row in _in_order(rows)
     ]
-    kept = profile.weights
-    complete = len(kept) < MAX_DIRECTORIES
-    return Tree(tuple(found), complete, 0 if complete else kept[-1].size_bytes)
+    weights = profile.weights
+    complete = len(weights) < MAX_DIRECTORIES
+    return Tree(tuple(found), complete, 0 if complete else weights[-1].size_bytes)
 
 
 def below_of(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow]]:
-    """Return directories by their parent, roots by None; each list in the order of rows."""
+    """Return directories by their parent, or None for roots. Lists have the order of rows."""
     below: defaultdict[Key | None, list[DirectoryRow]] = defaultdict(list)
     for row in rows:
         above = (row.root, row.path.rpartition(b"/")[0]) if row.path else None
@@ -66,7 +66,7 @@ def below_of(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow
 
 
 def _in_order(rows: Sequence[DirectoryRow]) -> Iterator[DirectoryRow]:
-    """Return each directory before its subdirectories, without directories that have moved."""
+    """Yield each directory before its subdirectories, without directories that were moved."""
     below = below_of(rows)
     waiting = below[None][::-1]
     while waiting:

@@ -1,1 +1,1 @@
-"""Reports of a profile: the result as a model, and its forms as text, tables, pages, plots."""
+"""Reports of a profile: a model, and its output as text, tables, pages and plots."""

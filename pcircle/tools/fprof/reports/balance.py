@@ -1,8 +1,8 @@
 """The balance of work among the ranks: the work of each rank, and how its time was spent.
 
 The figures are those by which LaFon, Misra and Bringhurst (SC12) judged their walk: entries, work
-requests and messages of each rank, and the shares of its time in reading directories, in looking up
-names, in the protocol and in waiting for work.
+requests and messages of each rank, and the shares of its time spent reading directories, looking up
+names, in the protocol, and waiting for work.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class RankWork(RankShare, frozen=True, kw_only=True):
     """The work of one rank. Times are in seconds.
 
     `threads` is the final number of workers. Their time is divided into `readdir_s`, `stat_s`,
-    `adding_s` (all other work) and `idle_s`; `protocol_s` is the processor time of the engine's
-    thread.
+    `adding_s` (all other work) and `idle_s`. The processor time of the thread of the engine is
+    `protocol_s`.
     """
 
     readdir_s: float
@@ -44,7 +44,7 @@ class RankWork(RankShare, frozen=True, kw_only=True):
 
 
 def rank_work(report: RankReport) -> RankWork:
-    """Return a rank's work, from its report."""
+    """Return the work of a rank from its report."""
     counts = totals(report.counts)
     return RankWork(
         **msgspec.structs.asdict(rank_share(report, counts.settled, counts.bytes)),
@@ -58,7 +58,7 @@ def rank_work(report: RankReport) -> RankWork:
 
 
 def render(ranks: Sequence[RankWork], entries: int, verbose: int) -> str:
-    """Return a table of the work of all ranks; with `verbose` 2 including memory and spilling."""
+    """Return a table of the work of all ranks. `verbose` 2 adds memory and spilling."""
     header = ["rank", "node", "entries", "share", "threads", "steals", "messages", "sent"]
     header += ["readdir", "stat", "adding", "idle", "protocol"]
     rows = []

@@ -18,7 +18,7 @@ from pcircle.tools.fprof.reports.report import Report
 
 
 def check(directory: str) -> None:
-    """Create the directory if it is missing. UsageError."""
+    """Create the directory if it is missing. Raise UsageError if that fails."""
     try:
         make_directory(os.fsencode(directory), option=True)
         problem = "" if os.access(directory, os.W_OK | os.X_OK) else "cannot be written"
@@ -36,7 +36,7 @@ class Special(msgspec.Struct, frozen=True):
 
 
 def write(report: Report, directory: str) -> None:
-    """Write a file for each table of the report. OSError."""
+    """Write a file for each table of the report. Raise OSError if that fails."""
     for name, rows in tables(report):
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -47,7 +47,7 @@ def write(report: Report, directory: str) -> None:
 
 
 def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Return each table that has rows: its name, and rows by column names."""
+    """Yield the name of each table that has rows, with its rows by column names."""
     counts = msgspec.structs.asdict(report.counts)
     kinds = ("files", "directories", "links", "special", "total")
     yield "counts", [{"kind": kind, **msgspec.structs.asdict(counts[kind])} for kind in kinds]

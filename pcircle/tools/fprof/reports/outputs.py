@@ -16,9 +16,9 @@ from pcircle.tools.fprof.reports.text import render
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The outputs in addition to text: names of files, and of a directory for `csv`.
+    """The outputs in addition to text: names of files, and the directory of `csv`.
 
-    With `tree`, the text on a terminal begins with the largest directories.
+    With `tree`, the text on a terminal starts with the largest directories.
     """
 
     json: str | None = None
@@ -42,13 +42,13 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     def _writers(
         self, profile: Profile, report: Report, run: Run
     ) -> Iterator[tuple[str, Callable[[], None]]]:
-        # What only some runs need is imported by them.
+        # Modules that only some runs need are imported late.
         if self.save is not None:
             from pcircle.tools.fprof.profile import saved
 
-            # Kept without what only this run's histogram needed.
-            kept = msgspec.structs.replace(profile, edges=(), edge_tallies=[])
-            yield self.save, partial(saved.write, kept, self.save)
+            # Only the histogram of this run needs the exact edges.
+            stored = msgspec.structs.replace(profile, edges=(), edge_tallies=[])
+            yield self.save, partial(saved.write, stored, self.save)
         if self.csv is not None:
             from pcircle.tools.fprof.reports import csvout
 
@@ -69,15 +69,15 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
 def _with_tree(
     profile: Profile, parts: Callable[..., Iterable[str]], results: Results, *, unicode: bool
 ) -> Iterator[str]:
-    """Return the text with the largest directories in front, fitted to the terminal."""
+    """Yield the text with the largest directories in front, fitted to the terminal."""
     from pcircle.tools.fprof.reports import tree
 
-    rest = list(parts(unicode=unicode))
+    other_parts = list(parts(unicode=unicode))
     terminal = tree.terminal_of(results.stream)
     if terminal is not None and profile.weights:
-        taken = tree.lines_of(rest, terminal)
+        taken = tree.lines_of(other_parts, terminal)
         yield tree.render(profile, terminal, taken, unicode=unicode)
-    yield from rest
+    yield from other_parts
 
 
 def tell(document: Document, parts: Callable[..., Iterable[str]] | None, results: Results) -> None:

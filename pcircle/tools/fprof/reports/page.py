@@ -1,9 +1,9 @@
 """One HTML page of a profile, self-contained: charts, a treemap, and the numbers behind them.
 
 The page (`page.html`) draws the JSON that it contains: the report, as `--json` writes it, and data
-for pictures: directories as a tree, ages by sizes, messages between ranks. It loads nothing, and
-declares this to the browser (a content security policy), so it can be mailed and archived. Names
-are data: they are never parsed as HTML.
+for pictures: directories as a tree, ages by sizes, messages between ranks. It loads no other
+resources, and declares this to the browser (a content security policy), so it can be mailed and
+archived. Names are data: they are never parsed as HTML.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def wishes(top: int) -> Wishes:
 
 
 def write(profile: Profile, report: Report, path: str) -> None:
-    """Write the page of a report made by `wishes`, in place of an older file. OSError."""
+    """Write the page of a report made by `wishes`, replacing an older file. Raise OSError."""
     data = Data(report, tuple(_nodes(profile)), heat_of(profile), _sent(report))
-    # What ends a script, or begins a comment in it, can't be in it; in JSON it can be escaped.
+    # Escape text that would end the script element, or start a comment in it.
     text = msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
     template = (
         files("pcircle.tools.fprof.reports").joinpath("page.html").read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def write(profile: Profile, report: Report, path: str) -> None:
 
 
 def _nodes(profile: Profile) -> Iterator[Node]:
-    """Return the known directories, each after its parent; the first node holds all roots."""
+    """Yield the known directories, each after its parent. The first node holds all roots."""
     rows = {(row.root, row.path): row for row in (*profile.weights, *profile.crowds)}
     ordered = sorted(rows.values(), key=lambda row: (row.depth, row.root, row.path))
     roots = [row for row in ordered if not row.path]
@@ -94,7 +94,7 @@ def _nodes(profile: Profile) -> Iterator[Node]:
     for row in ordered:
         above = places.get((row.root, row.path.rpartition(b"/")[0])) if row.path else None
         if row.path and above is None:
-            continue  # it has changed its place while the tree was walked
+            continue  # the directory was moved during the walk
         name = show(row.path.rpartition(b"/")[2] or profile.roots[row.root])
         place = above if above is not None else count - 1 if len(roots) == 1 else 0
         yield Node(place, name, row.size_bytes, row.entries, row.own_bytes, row.own_entries)
@@ -125,7 +125,7 @@ def heat_of(profile: Profile) -> Heat:
 
 
 def _sent(report: Report) -> tuple[tuple[int, ...], ...]:
-    """Return messages from rank to rank; empty if there are too many ranks to draw."""
+    """Return messages from rank to rank, or nothing if there are too many ranks to draw."""
     size = len(report.ranks)
     if not 1 < size <= 256:
         return ()

@@ -20,14 +20,16 @@ _BLUE, _ORANGE = "#2a6fc9", "#c2571a"
 
 
 def write(report: Report, heat: Heat, path: str) -> None:
-    """Draw the picture into a file. OSError."""
+    """Draw the picture into a file. Raise OSError if it cannot be written."""
     figure = pictures.new_figure(_SIZE_INCHES)
     figure.suptitle(", ".join(report.roots), parse_math=False)
     (number, size), (sums, ages) = figure.subplots(2, 2)
     bins = report.sizes.bins
-    labels = [format_size(each.up_to) if each.up_to is not None else "larger" for each in bins]
-    _bars(number, labels, [each.number_share for each in bins], "files by size")
-    _bars(size, labels, [each.bytes_share for each in bins], "bytes by size of file")
+    labels = [
+        format_size(size_bin.up_to) if size_bin.up_to is not None else "larger" for size_bin in bins
+    ]
+    _bars(number, labels, [size_bin.number_share for size_bin in bins], "files by size")
+    _bars(size, labels, [size_bin.bytes_share for size_bin in bins], "bytes by size of file")
     _sums(sums, labels, report)
     _heat(ages, heat)
     pictures.save(figure, path)
@@ -39,7 +41,7 @@ def _ticks(axes: Any, labels: list[str]) -> None:
 
 
 def _bars(axes: Any, labels: list[str], shares: list[float], title: str) -> None:
-    axes.bar(range(len(shares)), [100 * each for each in shares], color=_BLUE)
+    axes.bar(range(len(shares)), [100 * share for share in shares], color=_BLUE)
     axes.set_title(title)
     axes.set_ylabel("%")
     _ticks(axes, labels)
@@ -48,10 +50,10 @@ def _bars(axes: Any, labels: list[str], shares: list[float], title: str) -> None
 def _sums(axes: Any, labels: list[str], report: Report) -> None:
     bins = report.sizes.bins
     for name, color, shares in (
-        ("of the files", _BLUE, [each.number_share for each in bins]),
-        ("of the bytes", _ORANGE, [each.bytes_share for each in bins]),
+        ("of the files", _BLUE, [size_bin.number_share for size_bin in bins]),
+        ("of the bytes", _ORANGE, [size_bin.bytes_share for size_bin in bins]),
     ):
-        axes.plot([100 * each for each in accumulate(shares)], color=color, label=name)
+        axes.plot([100 * size_bin for size_bin in accumulate(shares)], color=color, label=name)
     axes.set_title("share in files up to a size")
     axes.set_ylabel("%")
     axes.legend()

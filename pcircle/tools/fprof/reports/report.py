@@ -1,4 +1,4 @@
-"""Reports of a profile: the model that is shown and written."""
+"""Reports of a profile: the model that all outputs present."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.reports.balance import RankWork, rank_work
 from pcircle.tools.fprof.reports.report_options import Wishes
 
-if TYPE_CHECKING:  # what only some reports have is imported for them alone
+if TYPE_CHECKING:  # modules that only some reports need are imported late
     from pcircle.tools.fprof.profile.inspecting import Sparse
     from pcircle.tools.fprof.profile.sampling import Compression
     from pcircle.tools.fprof.profile.storage import Blocks, InInode
@@ -54,9 +54,9 @@ class Amount(msgspec.Struct, frozen=True):
 class Counts(msgspec.Struct, frozen=True):
     """The entries by kind.
 
-    `specials` has numbers of special files by kind. `hard_linked_names` are names of
+    `specials` has the number of special files by kind. `hard_linked_names` counts the names of
     `hard_linked_files` files, whose bytes count once. `unreadable` directories are included in the
-    directories; `failed` entries have no kind.
+    directories. `failed` entries have no kind.
     """
 
     entries: int
@@ -73,7 +73,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Bin(msgspec.Struct, frozen=True):
-    """Files above the previous bin, and of at most `up_to` bytes; None: of any size."""
+    """Files above the previous bin, and of at most `up_to` bytes. None means any size."""
 
     up_to: int | None
     number: int
@@ -85,7 +85,7 @@ class Bin(msgspec.Struct, frozen=True):
 class Sizes(msgspec.Struct, frozen=True):
     """The sizes of files. Quantiles are within `quantile_error` of their value.
 
-    `exact` means that no file may be in a neighbouring bin, because all edges are edges of fine
+    `exact` means that no file can be in a neighbouring bin, because all edges are edges of fine
     bins.
     """
 
@@ -188,7 +188,7 @@ def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
         bins.pop()
     numbers = {place: tally[0] for place, tally in profile.sizes.items()}
     found = {f"{q:g}": quantile(numbers, q) for q in QUANTILES}
-    # The middle of a bin may be beyond what is in it.
+    # The middle of a bin may exceed the largest size in it.
     found = {name: size and min(size, profile.largest_bytes) for name, size in found.items()}
     return Sizes(
         mean=round(total / number, 3) if number else 0.0,
@@ -202,7 +202,7 @@ def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run went; absent for a profile that was read from a file."""
+    """The course of a run, which a profile read from a file does not have."""
 
     exit_code: int
     elapsed_s: float = 0.0
@@ -227,7 +227,7 @@ def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
         counts=counts,
         sizes=sizes_of(profile, wishes.bins, wishes.edges),
         largest_directory=None if widest is None else directory_of(profile.roots, widest),
-        by={each: groups(profile, each) for each in wishes.by} or None,
+        by={facet: groups(profile, facet) for facet in wishes.by} or None,
         top=top_of(profile, wishes.top) if wishes.top else None,
         elapsed_s=round(run.elapsed_s, 6),
         entries_per_s=round(counts.entries / run.elapsed_s, 3) if run.elapsed_s else 0.0,

@@ -10,12 +10,12 @@ DIMENSIONS = ("age", "owner", "group", "ext", "depth", "dirsize")
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """The requested contents of a report.
 
-    `bins` is the name of a histogram of sizes, or `edges` are its edges; `by` are dimensions; `top`
-    is the length of top lists, 0 for none; `blocks` are pairs of block and subblock, and `in_inode`
-    the largest data within inodes, in bytes; `sparse` requests files with holes, `stripe` layouts;
-    `pieces` is the size of the sample to compress; `depth` is the depth of listed directories,
-    `tree` requests the largest directories. `everything` requests all sums that need no look into
-    files.
+    `bins` is the name of a histogram of sizes, unless `edges` has its edges. `by` are dimensions,
+    and `top` is the length of top lists, 0 for none. `blocks` are pairs of block and subblock, and
+    `in_inode` is the largest data within inodes, in bytes. `sparse` requests files with holes, and
+    `stripe` layouts. `pieces` is the size of the sample to compress. `depth` is the depth of listed
+    directories, and `tree` requests the largest directories. `everything` requests all sums for
+    which no file must be examined.
     """
 
     bins: str = ""
@@ -33,7 +33,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
     def facets(self) -> set[str]:
         """Return the names of the `FACETS` that the walk must compute."""
-        some = {
+        optional = {
             "top": bool(self.top),
             "tree": self.tree or self.depth is not None,
             "blocks": bool(self.blocks),
@@ -41,7 +41,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
             "stripe": self.stripe,
             "compress": bool(self.pieces),
         }
-        found = {*self.by, *(name for name, wanted in some.items() if wanted)}
+        found = {*self.by, *(name for name, wanted in optional.items() if wanted)}
         if self.everything:
             from pcircle.tools.fprof.profile.collect import FACETS
 

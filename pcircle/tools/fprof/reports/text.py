@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pcircle.tools.fprof.profile.tree import Tree
     from pcircle.tools.fprof.reports.report import Amount, Report, Sizes
 
-_ROWS = 20  # of a table that may have thousands
+_ROWS = 20  # maximum rows of a table
 _TITLES = {
     "stripe": "Lustre layout",
     "ext": "extension",
@@ -28,7 +28,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def bar(share: float, *, unicode: bool, cells: int = _BAR_CELLS) -> str:
-    """Return a bar in proportion to the share, of 1 to `cells` cells; empty only for 0."""
+    """Return a bar of 1 to `cells` cells in proportion to the share, or an empty one for 0."""
     if share <= 0:
         return ""
     if not unicode:
@@ -38,7 +38,7 @@ def bar(share: float, *, unicode: bool, cells: int = _BAR_CELLS) -> str:
 
 
 def render(report: Report, *, unicode: bool) -> Iterator[str]:
-    """Return the parts of the report; each ends with a newline."""
+    """Yield the parts of the report, each of which ends with a newline."""
     if report.tree is not None:
         yield _tree(report.tree)
     yield _counts(report)
@@ -63,12 +63,12 @@ def render(report: Report, *, unicode: bool) -> Iterator[str]:
 def _tree(tree: Tree) -> str:
     rows = [
         [
-            format_size(each.bytes),
-            f"{each.share:.1%}",
-            format_count(each.entries),
-            each.path,
+            format_size(directory.bytes),
+            f"{directory.share:.1%}",
+            format_count(directory.entries),
+            directory.path,
         ]
-        for each in tree.directories
+        for directory in tree.directories
     ]
     header = ("size", "share", "entries", "directory, including subdirectories")
     text = table.render(rows, align="rrrl", header=header)
@@ -102,18 +102,22 @@ def _counts(report: Report) -> str:
 def _sizes(sizes: Sizes, *, unicode: bool) -> str:
     rows = []
     below = None
-    for each in sizes.bins:
-        label = f"> {format_size(below or 0)}" if each.up_to is None else format_size(each.up_to)
-        below = each.up_to
+    for size_bin in sizes.bins:
+        label = (
+            f"> {format_size(below or 0)}"
+            if size_bin.up_to is None
+            else format_size(size_bin.up_to)
+        )
+        below = size_bin.up_to
         rows.append(
             [
                 label,
-                format_count(each.number),
-                f"{each.number_share:.2%}",
-                bar(each.number_share, unicode=unicode),
-                format_size(each.bytes),
-                f"{each.bytes_share:.2%}",
-                bar(each.bytes_share, unicode=unicode),
+                format_count(size_bin.number),
+                f"{size_bin.number_share:.2%}",
+                bar(size_bin.number_share, unicode=unicode),
+                format_size(size_bin.bytes),
+                f"{size_bin.bytes_share:.2%}",
+                bar(size_bin.bytes_share, unicode=unicode),
             ]
         )
     for row in rows:
@@ -150,15 +154,15 @@ def _groups(dimension: str, groups: Sequence[Group], *, unicode: bool) -> str:
     of_directories = dimension == "dirsize"
     rows = [
         [
-            each.label,
-            format_count(each.number),
-            f"{each.number_share:.2%}",
-            bar(each.number_share, unicode=unicode).ljust(_BAR_CELLS),
-            format_count(each.bytes) if of_directories else format_size(each.bytes),
-            f"{each.bytes_share:.2%}",
-            bar(each.bytes_share, unicode=unicode),
+            group.label,
+            format_count(group.number),
+            f"{group.number_share:.2%}",
+            bar(group.number_share, unicode=unicode).ljust(_BAR_CELLS),
+            format_count(group.bytes) if of_directories else format_size(group.bytes),
+            f"{group.bytes_share:.2%}",
+            bar(group.bytes_share, unicode=unicode),
         ]
-        for each in groups[:_ROWS]
+        for group in groups[:_ROWS]
     ]
     first = _TITLES.get(dimension, dimension)
     counted = ("directories", "", "", "entries") if of_directories else ("files", "", "", "bytes")
@@ -173,7 +177,7 @@ def _top(top: Top) -> Iterator[str]:
         ("newest files", top.newest),
         ("oldest files", top.oldest),
     ):
-        values = [[each.modified or format_size(each.bytes or 0), each.path] for each in files]
+        values = [[item.modified or format_size(item.bytes or 0), item.path] for item in files]
         yield table.render(values, align="rl", header=(title, ""))
     for title, listed in (
         ("directories by bytes", top.directories_by_bytes),
@@ -181,13 +185,13 @@ def _top(top: Top) -> Iterator[str]:
     ):
         rows = [
             [
-                format_size(each.bytes),
-                format_count(each.entries),
-                format_size(each.all_bytes),
-                format_count(each.all_entries),
-                each.path,
+                format_size(item.bytes),
+                format_count(item.entries),
+                format_size(item.all_bytes),
+                format_count(item.all_entries),
+                item.path,
             ]
-            for each in listed
+            for item in listed
         ]
         header = ("in it", "entries", "including subdirectories", "entries", title)
         yield table.render(rows, align="rrrrl", header=header)
@@ -208,15 +212,15 @@ def _in_inode(found: InInode) -> str:
 def _blocks(blocks: Sequence[Blocks]) -> str:
     rows = [
         [
-            format_size(each.block_bytes),
-            format_size(each.space_bytes),
-            f"{each.efficiency:.2%}",
-            format_size(each.subblock_bytes),
-            format_count(each.subblocks),
-            format_size(each.subblocks_space_bytes),
-            f"{each.subblocks_efficiency:.2%}",
+            format_size(estimate.block_bytes),
+            format_size(estimate.space_bytes),
+            f"{estimate.efficiency:.2%}",
+            format_size(estimate.subblock_bytes),
+            format_count(estimate.subblocks),
+            format_size(estimate.subblocks_space_bytes),
+            f"{estimate.subblocks_efficiency:.2%}",
         ]
-        for each in blocks
+        for estimate in blocks
     ]
     header = ("block", "whole blocks", "used", "subblock", "subblocks", "space", "used")
     return table.render(rows, align="rrrrrrr", header=header)

@@ -2,11 +2,11 @@
 
 A profile keeps the 4,096 largest directories, each including subdirectories (`profile.model`). A
 directory is at least as large as its subdirectories, so the first directories form a tree without
-gaps, and no omitted directory is larger than the last one. So the output is exact, whatever the
+gaps, and no omitted directory is larger than the last one. The output is therefore exact for any
 number of directories.
 
-The tree has as many rows as fit above the rest of the report. A directory whose bytes are all in
-one subdirectory shares a row with it.
+The tree has as many rows as fit above the other parts of the report. A directory whose bytes are
+all in one subdirectory shares a row with it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Pro
 from pcircle.tools.fprof.profile.tree import below_of
 from pcircle.tools.fprof.reports.text import bar
 
-FEWEST_ROWS = 10  # though the rest of the report then moves the first ones out of sight
-_LINES, _COLUMNS = 24, 80  # of a terminal that does not say
+FEWEST_ROWS = 10  # even if the first rows then scroll out of view
+_LINES, _COLUMNS = 24, 80  # for a terminal of unknown size
 _ENTRIES_FROM_COLUMNS = 60  # narrower terminals show sizes and names
 _BAR_FROM_COLUMNS = 72
 _MAX_BAR_CELLS = 20
@@ -47,14 +47,14 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """A row of the tree; `below` are the rows of its contents."""
+    """A row of the tree. `below` has the rows of its contents."""
 
     name: str
     entries: int
     bytes: int
     below: list[_Row] = []
-    is_own: bool = False  # not a directory, but the files in one
-    directories: int = 1  # that share it
+    is_own: bool = False  # the files directly in a directory
+    directories: int = 1  # directories that share the row
 
 
 def terminal_of(stream: TextIO | None) -> Terminal | None:
@@ -63,7 +63,7 @@ def terminal_of(stream: TextIO | None) -> Terminal | None:
         if stream is None or not stream.isatty():
             return None
         size = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):  # it is closed, or no file at all
+    except (OSError, ValueError):  # the stream is closed, or has no descriptor
         return None
     lines, columns = _given("LINES") or size.lines, _given("COLUMNS") or size.columns
     return Terminal(lines or _LINES, columns or _COLUMNS)
@@ -78,23 +78,29 @@ class _Fitted(msgspec.Struct):
     """Rows of the largest directories, and the bytes of the largest omitted directory."""
 
     rows: list[_Row]
-    shown: int  # directories
+    shown: int  # number of directories
     omitted_bytes: int
 
 
 def _fitted(profile: Profile, most: int) -> _Fitted:
     """Return the largest directories in at most `most` rows."""
-    kept = profile.weights
+    weights = profile.weights
     count = most
     while True:
-        rows = _grown(profile, kept[:count], full=count < len(kept))
+        rows = _grown(profile, weights[:count], full=count < len(weights))
         spare = most - _count(rows)
-        if spare <= 0 or count >= len(kept):
+        if spare <= 0 or count >= len(weights):
             break
-        count += spare  # as some share a row
-    shown = min(count, len(kept))
-    rest = kept[count] if count < len(kept) else kept[-1] if len(kept) == MAX_DIRECTORIES else None
-    omitted = 0 if rest is None else rest.size_bytes
+        count += spare  # some directories share a row
+    shown = min(count, len(weights))
+    largest_omitted = (
+        weights[count]
+        if count < len(weights)
+        else weights[-1]
+        if len(weights) == MAX_DIRECTORIES
+        else None
+    )
+    omitted = 0 if largest_omitted is None else largest_omitted.size_bytes
     for _ in range(-spare):
         row = _without_least(rows)
         if not row.is_own:
@@ -111,15 +117,15 @@ def _without_least(rows: list[_Row]) -> _Row:
     holder, least = rows, rows[-1]
     waiting = [rows]
     while waiting:
-        some = waiting.pop()
-        waiting += [row.below for row in some if row.below]
-        if not some[-1].below and (least.below or some[-1].bytes <= least.bytes):
-            holder, least = some, some[-1]
+        siblings = waiting.pop()
+        waiting += [row.below for row in siblings if row.below]
+        if not siblings[-1].below and (least.below or siblings[-1].bytes <= least.bytes):
+            holder, least = siblings, siblings[-1]
     return holder.pop()
 
 
 def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> list[_Row]:
-    """Return rows of directories, and of files directly in them if these are as large."""
+    """Return rows of directories, and of the files directly in them if they are large enough."""
     below = below_of(rows)
     least = rows[-1].size_bytes if rows and full else 0
 
@@ -134,14 +140,14 @@ def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> lis
         elif inner and directory.own_bytes > least:
             number = max(0, directory.own_entries - len(inner))
             row.below.append(_Row(_OWN, number, directory.own_bytes, is_own=True))
-            row.below.sort(key=lambda each: -each.bytes)
+            row.below.sort(key=lambda child: -child.bytes)
         return row
 
     return list(map(made, below.get(None, [])))
 
 
 def lines_of(parts: Sequence[str], terminal: Terminal) -> int:
-    """Return the number of lines for the rest of the report.
+    """Return the number of lines that the other parts of the report take.
 
     This includes empty lines between parts, the head and the foot of the tree, and the prompt.
     """
@@ -150,7 +156,7 @@ def lines_of(parts: Sequence[str], terminal: Terminal) -> int:
 
 
 def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -> str:
-    """Return the tree for a terminal of which `taken` lines are used; empty without content."""
+    """Return the tree for a terminal on which `taken` lines are used, or an empty string."""
     fitted = _fitted(profile, max(FEWEST_ROWS, terminal.lines - taken))
     if not fitted.rows:
         return ""
@@ -183,7 +189,7 @@ _GLYPHS = {
 
 
 def _lines(rows: Sequence[_Row], glyphs: _Glyphs) -> Iterator[tuple[_Row, str]]:
-    """Return each row with the branches that lead to it."""
+    """Yield each row with the branches that lead to it."""
     waiting = [(row, "", "") for row in reversed(rows)]
     while waiting:
         row, branch, stem = waiting.pop()
@@ -196,28 +202,28 @@ def _lines(rows: Sequence[_Row], glyphs: _Glyphs) -> Iterator[tuple[_Row, str]]:
 def _cells(
     lines: Sequence[tuple[_Row, str]], total: int, columns: int, *, unicode: bool
 ) -> list[list[str]]:
-    """Return the rows of the table, fitted to the terminal; narrow ones have fewer columns."""
+    """Return the rows of the table, with fewer columns on a narrow terminal."""
     cells = []
     bar_cells = min(_MAX_BAR_CELLS, (columns - 2 * _BAR_FROM_COLUMNS // 3) // 3)
     for row, _ in lines:
         part = share(row.bytes, total)
-        some = [format_size(row.bytes)]
+        values = [format_size(row.bytes)]
         if columns >= _ENTRIES_FROM_COLUMNS:
-            some += [f"{part:.1%}", format_count(row.entries)]
+            values += [f"{part:.1%}", format_count(row.entries)]
         if columns >= _BAR_FROM_COLUMNS:
-            some.insert(2, bar(part, unicode=unicode, cells=bar_cells).ljust(bar_cells))
-        cells.append(some)
+            values.insert(2, bar(part, unicode=unicode, cells=bar_cells).ljust(bar_cells))
+        cells.append(values)
     header = _HEADERS[len(cells[0]) + 1][:-1]
     columns_of = zip(header, *cells, strict=True)
     taken = sum(max(map(len, column)) + 2 for column in columns_of)
     left = max(_FEWEST_NAME_CELLS, columns - taken)
-    for some, (row, branch) in zip(cells, lines, strict=True):
-        some.append(_name(row.name, branch, left, _GLYPHS[unicode].cut))
+    for values, (row, branch) in zip(cells, lines, strict=True):
+        values.append(_name(row.name, branch, left, _GLYPHS[unicode].cut))
     return cells
 
 
 def _name(name: str, branch: str, cells: int, cut: str) -> str:
-    """Return a name with its branches, cut to `cells`: of a root its end, else its beginning."""
+    """Return a name with its branches, cut to `cells`. A root loses its beginning."""
     if len(branch) > cells - _FEWEST_NAME_CELLS:
         branch = cut + branch[len(branch) - max(0, cells - _FEWEST_NAME_CELLS - len(cut)) :]
     room = cells - len(branch)
