@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import NamedTuple
 
-from tests.fcp.running import HANG_S, Launcher, clean_environment
-from tests.fcp.trees import make_directory, remove_tree, write_file
 from tests.programs import add_stand_ins, no_mount_namespace
+from tests.tools.fcp.running import HANG_S, Launcher, clean_environment
+from tests.tools.fcp.trees import make_directory, remove_tree, write_file
 
 NOBODY = 65534
 _DIRECTORIES, _FILES = 12, 8

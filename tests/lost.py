@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from tests.fcp.running import Finished, Launcher, Run
+from tests.tools.fcp.running import Finished, Launcher, Run
 
 _STEP_S = 0.0005
 

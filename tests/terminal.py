@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.running import HANG_S, clean_environment
+from tests.tools.fcp.running import HANG_S, clean_environment
 
 _TAKEN = ("TMUX", "LINES", "COLUMNS")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.running import Finished, Run
-from tests.fmirror.running import needs_strace
 from tests.strace import read_calls
+from tests.tools.fcp.running import Finished, Run
+from tests.tools.fmirror.running import needs_strace
 
 WORDS = {
     "p file": ["fdiff", "p", "file"],

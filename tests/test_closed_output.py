@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.tools.commands import COMMANDS
-from tests.fcp.running import clean_environment
+from tests.tools.fcp.running import clean_environment
 
 _TOOLS = {each.name for each in COMMANDS} - {"fchgrp", "fchown", "pcircle-doctor", "pcircle-scale"}
 _HELPS = [f"-m pcircle.tools.{each} --help" for each in sorted(_TOOLS)]

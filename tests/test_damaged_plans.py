@@ -12,12 +12,12 @@ import pytest
 from pcircle.core.errors import UsageError
 from pcircle.jobs.plan_file import read_plan
 from pcircle.tools.fchmod.state.state import check_mark
-from tests.fchmod.running import run_tool, snapshot
-from tests.fcp.conftest import mount_tmpfs, place
-from tests.fcp.running import ONE, TWO, Finished, Launcher
-from tests.ffind.running import run_ffind
-from tests.fmirror.running import run_fmirror
-from tests.frm.running import run_frm
+from tests.tools.fchmod.running import run_tool, snapshot
+from tests.tools.fcp.conftest import mount_tmpfs, place
+from tests.tools.fcp.running import ONE, TWO, Finished, Launcher
+from tests.tools.ffind.running import run_ffind
+from tests.tools.fmirror.running import run_fmirror
+from tests.tools.frm.running import run_frm
 
 __all__ = ["mount_tmpfs", "place"]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.conftest import place
-from tests.fcp.running import Finished, Run
-from tests.fcp.trees import write_file
-from tests.fmirror.running import needs_strace
 from tests.fusefs.fixture import Mount, fuse
 from tests.fusefs.rules import Rule
 from tests.strace import read_calls
+from tests.tools.fcp.conftest import place
+from tests.tools.fcp.running import Finished, Run
+from tests.tools.fcp.trees import write_file
+from tests.tools.fmirror.running import needs_strace
 
 __all__ = ["fuse", "place"]
 

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conftest import SOAK
-from tests.fcp.conftest import place
-from tests.fcp.running import Finished, Launcher, Run
 from tests.fusefs.fixture import fuse
 from tests.fusefs.mounting import Mounted
 from tests.fusefs.rules import Rule
 from tests.lost import run_killing
+from tests.tools.fcp.conftest import place
+from tests.tools.fcp.running import Finished, Launcher, Run
 
 __all__ = ["fuse", "place"]  # fixtures
 

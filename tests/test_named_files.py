@@ -16,8 +16,8 @@ import pytest
 
 from pcircle.cli.json_output import check
 from pcircle.core.errors import UsageError
-from tests.fcp.running import FCP, ONE, TWO, Finished, Launcher, Run, run_fcp
 from tests.programs import needs_mount_namespace
+from tests.tools.fcp.running import FCP, ONE, TWO, Finished, Launcher, Run, run_fcp
 
 OTHER = 65534
 FSUM, FPROF, FBENCH = ("pcircle.tools.fsum",), ("pcircle.tools.fprof",), ("pcircle.tools.fbench",)

@@ -22,11 +22,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.fcp.interrupts import interrupt
-from tests.fcp.running import ONE
-from tests.fcp.trees import build_flat_tree, build_small_tree
 from tests.mpi import mpirun_prefix
 from tests.signed import signature_of
+from tests.tools.fcp.interrupts import interrupt
+from tests.tools.fcp.running import ONE
+from tests.tools.fcp.trees import build_flat_tree, build_small_tree
 
 # x86-64-v2, the oldest processor that numpy's wheels support: SSE4.2 and POPCNT, but no AVX.
 PROCESSOR = "Nehalem"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.conftest import place
-from tests.fcp.running import Run
-from tests.fcp.trees import write_file
 from tests.fusefs.fixture import Mount, fuse
 from tests.fusefs.rules import Rule
+from tests.tools.fcp.conftest import place
+from tests.tools.fcp.running import Run
+from tests.tools.fcp.trees import write_file
 
 __all__ = ["fuse", "place"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from pcircle.aio import Files
 
-from ..fcp.conftest import place
 from ..fusefs.fixture import fuse
+from ..tools.fcp.conftest import place
 
 __all__ = ["fuse", "io", "place"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..fcp.conftest import place
+from ..tools.fcp.conftest import place
 from .fixture import fuse
 
 __all__ = ["fuse", "place"]

@@ -16,7 +16,7 @@ import pytest
 from pcircle.aio import Files
 from pcircle.cli.json_output import put
 from pcircle.tools.fsum.publishing import place_for
-from tests.fcp.access import ACCESS, DEFAULT, access_of, drawn_seed, give, random_list
+from tests.tools.fcp.access import ACCESS, DEFAULT, access_of, drawn_seed, give, random_list
 
 
 def _document(path: Path) -> None:

@@ -19,7 +19,7 @@ from pcircle.aio.composite import copy_file
 from pcircle.core.buffers import Pool, aligned
 from pcircle.tools.fcp.cli import main as fcp
 from pcircle.tools.fsum.cli import main as fsum
-from tests.fcp.faulty import without_native
+from tests.tools.fcp.faulty import without_native
 
 KIB = 1 << 10
 MIB = 1 << 20

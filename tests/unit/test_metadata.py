@@ -14,7 +14,7 @@ import pytest
 
 from pcircle.fs.attributes.metadata import Keep, settle_file, settle_link, settle_searched
 from tests.conftest import Run
-from tests.fcp.access import ACCESS, DEFAULT, NOBODY, Subject, access_of, allowed, pack
+from tests.tools.fcp.access import ACCESS, DEFAULT, NOBODY, Subject, access_of, allowed, pack
 from tests.unit.unprivileged import run_unprivileged
 
 OWNER, GROUP = 4711, 4712

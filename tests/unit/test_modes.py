@@ -17,7 +17,7 @@ import pytest
 
 from pcircle.fs.attributes.modes import ALL, parse_mode
 from tests.conftest import SOAK
-from tests.fcp.access import drawn_seed
+from tests.tools.fcp.access import drawn_seed
 
 UMASKS = (0o022, 0o077, 0o7)
 KNOWN = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fcp.conftest import place, shared_place
 from tests.fusefs.fixture import fuse
+from tests.tools.fcp.conftest import place, shared_place
 
 __all__ = ["fuse", "place", "shared_place"]

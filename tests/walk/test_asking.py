@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests import terminal
-from tests.fcp.running import ONE, Launcher, Run, command, launchers
 from tests.fusefs.fixture import Mount
 from tests.fusefs.mounting import Mounted
 from tests.fusefs.rules import Rule
+from tests.tools.fcp.running import ONE, Launcher, Run, command, launchers
 
 LINE = r"~?[\d.]+% after \S+: .*entries"
 PAUSE_S = 3.0

@@ -1,6 +1,6 @@
 """Trees of 3,000 levels, which no path reaches: found, listed and changed as by find and chmod.
 
-That they are removed is held by `tests.frm.test_removal`, and copies by the tests of fcp.
+That they are removed is held by `tests.tools.frm.test_removal`, and copies by the tests of fcp.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from tests.fcp.running import Launcher, Run, launchers
+from tests.tools.fcp.running import Launcher, Run, launchers
 
 LEVELS = 3000
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)

@@ -27,9 +27,9 @@ from pcircle.tools.fls.cli import parser as fls_parser
 from pcircle.tools.frm import remove
 from pcircle.tools.frm.cli import parser as frm_parser
 from tests.conftest import Run
-from tests.fcp.running import TWO, Launcher
-from tests.fcp.running import Run as Started
-from tests.frm.running import grow, paths
+from tests.tools.fcp.running import TWO, Launcher
+from tests.tools.fcp.running import Run as Started
+from tests.tools.frm.running import grow, paths
 
 TREE = [f"tree/{number % 7}/{number}/{name}" for number in range(60) for name in ("a.o", "b")]
 # How each is asked by a program and by a command, on trees that are the same.

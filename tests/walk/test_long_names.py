@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tests.fcp.running import Launcher, Run
 from tests.fusefs.fixture import Mount
 from tests.fusefs.folding import LONG
+from tests.tools.fcp.running import Launcher, Run
 
 NAMES = (b"before", LONG + b"of all", b"last")
 FOLDERS = 12

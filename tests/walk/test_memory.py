@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import SOAK
-from tests.fcp.running import TWO, Run
+from tests.tools.fcp.running import TWO, Run
 
 pytestmark = pytest.mark.skipif(
     not SOAK or os.geteuid() != 0, reason="takes many minutes, and a mount: with PCIRCLE_SOAK=1"

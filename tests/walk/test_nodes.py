@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Run
-from tests.frm.running import grow, paths
+from tests.tools.frm.running import grow, paths
 
 APART = """
 import sys

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Run as Script
-from tests.fcp.running import FCP, Finished, Launcher, Run, command, launchers
 from tests.fusefs.fixture import Mount
 from tests.fusefs.mounting import Mounted
 from tests.fusefs.rules import Rule
+from tests.tools.fcp.running import FCP, Finished, Launcher, Run, command, launchers
 
 FOREVER_S = 3600.0
 LIMIT = "2"

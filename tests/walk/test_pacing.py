@@ -10,10 +10,10 @@ import os
 
 import pytest
 
-from tests.fcp.running import ONE, Run
-from tests.frm.running import grow, paths
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
+from tests.tools.fcp.running import ONE, Run
+from tests.tools.frm.running import grow, paths
 
 ALL = ("lookup", "getattr", "setattr", "unlink", "rmdir", "opendir", "readdir", "readdirplus")
 TREE = [f"tree/{number % 12}/{number}" for number in range(360)]

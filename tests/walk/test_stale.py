@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.running import ONE, Run
-from tests.fcp.trees import make_directory, write_file
+from tests.tools.fcp.running import ONE, Run
+from tests.tools.fcp.trees import make_directory, write_file
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 LOOKS, CLOSES = "newfstatat,fstat,statx", "close"

@@ -21,7 +21,7 @@ from pcircle.fs.native import pure
 from pcircle.fs.native.pure import KEEP_ATTRIBUTES, KEEP_LISTS, KEEP_MODE, KEEP_OWNER, KEEP_TIMES
 from tests.contract.native.test_native import FOREVER, module
 from tests.contract.native.tracing import traced
-from tests.fcp.access import MASK, NOBODY, OTHER, OWNER, OWNING_GROUP, USER, pack
+from tests.tools.fcp.access import MASK, NOBODY, OTHER, OWNER, OWNING_GROUP, USER, pack
 
 __all__ = ["module"]  # a fixture
 

@@ -1,8 +1,0 @@
-"""Fixtures: those of the fcp tests, which build and remove trees, and file systems on demand."""
-
-from __future__ import annotations
-
-from tests.fcp.conftest import mount, mount_tmpfs, place
-from tests.fusefs.fixture import fuse
-
-__all__ = ["fuse", "mount", "mount_tmpfs", "place"]

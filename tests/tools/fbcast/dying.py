@@ -1,0 +1,91 @@
+"""fbcast in which one rank kills itself at a given step; or whose messages are counted.
+
+``python -m tests.tools.fbcast.dying VICTIM STEP ARGUMENT...``: a step is before and after each call
+that its disk and its records get. Where the environment names a file in FBCAST_COUNTS, each rank
+writes how many messages it has sent to a file of that name and its number.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pcircle.tools.fbcast import loop, place
+
+_CALLS = ("join", "begin", "write", "complete", "prepare", "commit", "undo", "drop")
+
+
+class _Steps:
+    def __init__(self, victim: int, step: int) -> None:
+        self._victim = victim
+        self._left = step
+        self.rank = -1
+
+    def step(self) -> None:
+        """One more; perhaps the last."""
+        if self.rank == self._victim:
+            self._left -= 1
+            if not self._left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _around(steps: _Steps, owner: Any, name: str) -> None:
+    original: Callable[..., Any] = getattr(owner, name)
+
+    def stepped(self: Any, *arguments: Any, **named: Any) -> Any:
+        steps.step()
+        result = original(self, *arguments, **named)
+        steps.step()
+        return result
+
+    setattr(owner, name, stepped)
+
+
+def _count(path: str) -> None:
+    """Have each rank write how many messages it has sent."""
+    run: Any = loop.Loop.run
+    send: Any = loop.Loop._send
+    sent = [0]
+
+    def counted(self: Any, dest: int, message: Any) -> None:
+        sent[0] += dest != self._transport.rank
+        send(self, dest, message)
+
+    def told(self: Any, signals: Any) -> Any:
+        code = run(self, signals)
+        with open(f"{path}-{self._transport.rank}", "w") as file:
+            file.write(str(sent[0]))
+        return code
+
+    loop.Loop.run = told  # type: ignore[method-assign]
+    loop.Loop._send = counted  # type: ignore[method-assign]
+
+
+def main() -> int:
+    """Be fbcast."""
+    victim, step, *arguments = sys.argv[1:]
+    sys.argv[1:] = arguments
+    steps = _Steps(int(victim), int(step))
+    begin: Any = place.Place.__init__
+
+    def begun(self: Any, host: str, rank: int, decisions: Any) -> None:
+        steps.rank = rank
+        begin(self, host, rank, decisions)
+
+    place.Place.__init__ = begun  # type: ignore[method-assign]
+    for name in _CALLS:
+        _around(steps, place.Place, name)
+    for name in ("settle", "forget"):
+        _around(steps, place.Decisions, name)
+    if "FBCAST_COUNTS" in os.environ:
+        _count(os.environ["FBCAST_COUNTS"])
+    from pcircle.tools.fbcast.__main__ import main as fbcast
+
+    return fbcast()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,300 @@
+"""Broadcasts are searched for broken promises, and what is broken on purpose is found.
+
+`python -m tests.tools.fbcast FIRST SEEDS` searches further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from pcircle.core.errors import Defect
+from pcircle.tools.fbcast.conductor import Conductor
+from pcircle.tools.fbcast.messages import Chunk, Parts, Staged, Start, Way
+from pcircle.tools.fbcast.node import READER, Node, Then
+from pcircle.tools.fbcast.spread import Chain, Exchange
+from pcircle.transport._sim import Conditions, Kill, Stall
+from tests.sim.seeds import ONE_IN
+from tests.tools.fbcast.playing import Play, Types, draw, moments, play, play_case, simple
+
+_SEEDS = 2000 // ONE_IN
+_BLOCKS = 4
+
+
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_no_promise_is_broken(block: int) -> None:
+    for seed in range(block * _SEEDS // _BLOCKS, (block + 1) * _SEEDS // _BLOCKS):
+        play(seed)
+
+
+def _kill_everywhere(
+    way: Way, partial: bool, types: Types | None = None, one_in: int = 1
+) -> Iterator[Play]:
+    """Plays in which each rank dies at each step of any rank; what it sent last is lost or not."""
+    size, pieces = 4, 6
+    times_s = moments(simple(way, partial, size, pieces))
+    assert len(times_s) > 50
+    for time_s in times_s[::one_in]:
+        for rank in range(size):
+            for lasts_s in (0.0, 0.01):
+                kills = (Kill(rank, time_s + 1e-9, lasts_s=lasts_s),)
+                conditions = Conditions(kills=kills, detect_s=1e-6)
+                case = simple(way, partial, size, pieces)._replace(conditions=conditions)
+                yield play_case(case, types)
+
+
+@pytest.mark.parametrize("way", ["chain", "exchange"])
+@pytest.mark.parametrize("partial", [False, True])
+def test_each_node_may_die_at_each_step(way: Way, partial: bool) -> None:
+    """So at each chunk, at each vote, and on both sides of the decision."""
+    ends = set()
+    for played in _kill_everywhere(way, partial, one_in=ONE_IN):
+        if 0 in played.dead:
+            ends.add("shown" if played.shown - {0} else "not shown")
+        elif played.conductor is not None:
+            ends.add(str(played.conductor.decided))
+    if ONE_IN <= 2:
+        expected = {"True", "shown", "not shown"}
+        assert ends == expected | (set() if partial else {"False"})
+
+
+def test_a_bad_node_that_hands_on_and_then_leaves() -> None:
+    """Its disk is stuck, and then the reader is, for so long that all others give it up."""
+    case = simple("chain", True, 4, 30)
+    for time_s in moments(case)[:: 6 * ONE_IN]:
+        kills = (Kill(3, time_s + 1e-9),)
+        stalls = (Stall(0, time_s + 0.0007, time_s + 8.0),)
+        conditions = Conditions(stalls=stalls, kills=kills, detect_s=0.0001)
+        for seed in range(4):
+            play_case(case._replace(conditions=conditions, rng=Random(seed), stuck={1, 2}))
+
+
+def test_cases_reach_what_they_are_for() -> None:
+    """They end in every way, for every reason."""
+    ends: set[bool | None] = set()
+    reasons: set[str] = set()
+    for seed in range(400):
+        played = play(seed)
+        conductor = played.conductor
+        if conductor is None or 0 in played.dead:
+            continue
+        ends.add(conductor.decided)
+        reasons.update(conductor.bad.values())
+        reasons.add(conductor.reason)
+    assert ends == {True, False, None}
+    assert {
+        "the process was lost: killed by the simulation",
+        "no such directory",
+        "No space left on device",
+        "no answer in 1 s",
+        "no answer from the file system in 1 s",
+        "it changed while it was read",
+        "not all of it is here",
+    } <= reasons
+    assert any("checksum mismatch" in reason for reason in reasons)
+
+
+class Hasty(Node):
+    """Shows what it has before all have it."""
+
+    def _staged_as(self, attempt: int) -> Then:
+        then = super()._staged_as(attempt)
+
+        def shown(said: Any, error: BaseException | None) -> None:
+            disk: Any = self._disk
+            if error is None:
+                disk.shown = disk._job, disk.temporary[disk._job]
+            then(said, error)
+
+        return shown
+
+
+class Credulous(Node):
+    """Does not check what has come."""
+
+    def _write(self, chunk: Chunk) -> None:
+        self._disk.write(chunk.data)
+
+
+class Mixing(Node):
+    """Takes chunks of any attempt."""
+
+    def _parts(self, source: int, parts: Parts) -> None:
+        if self.spread is not None:
+            self.spread.received(source, parts)
+
+
+class Deaf(Node):
+    """Loses what comes before the reader's word."""
+
+    def _parts(self, source: int, parts: Parts) -> None:
+        if self.spread is not None:
+            super()._parts(source, parts)
+
+
+class Unsettled(Node):
+    """Undoes what it has prepared when it loses the reader, whatever the record says."""
+
+    def _finish(self, code: int) -> None:
+        for op in list(self._disk.in_doubt()):
+            self._disk.undo(op)
+        super()._finish(code)
+
+
+class Blocking(Node):
+    """A node that can't write holds back those behind it."""
+
+    def _fail(self, why: str, attempt: int | None = None) -> None:
+        if not self._problem and not self._leaving:
+            self._problem = why
+            self._send(READER, Staged(self._attempt(), why))
+
+
+class Littering(Node):
+    """Leaves what it has not shown."""
+
+    def _finish(self, code: int) -> None:
+        super()._finish(code)
+        self.has_ended = True
+
+
+class Silent(Conductor):
+    """Forgets to say which nodes were lost at the end."""
+
+    def _hear_answer(self, answer: Any) -> None:
+        super()._hear_answer(answer)
+        self.bad.clear()
+
+
+class Eager(Conductor):
+    """Does not wait for the slowest node."""
+
+    def _look(self) -> None:
+        if self._staged and self.phase == 2:
+            self._show()
+        else:
+            super()._look()
+
+
+class Stubborn(Conductor):
+    """Does not send again what a lost node was to hand on."""
+
+    def _stream(self) -> None:
+        if not self._attempt:
+            super()._stream()
+
+
+class Patient(Conductor):
+    """Waits for ever."""
+
+    def _waited_for(self) -> list[int]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("mutant", "first"),
+    [
+        (Hasty, 0),
+        (Credulous, 0),
+        (Mixing, 0),
+        (Deaf, 0),
+        (Unsettled, None),  # by kills at each step
+        (Blocking, 500),
+        (Littering, 0),
+    ],
+)
+def test_search_finds_broken_nodes(mutant: type[Node], first: int | None) -> None:
+    assert _found(Types(node=mutant), first)
+
+
+@pytest.mark.parametrize("mutant", [Silent, Eager, Stubborn, Patient])
+def test_search_finds_broken_conductors(mutant: type[Conductor]) -> None:
+    assert _found(Types(conductor=mutant))
+
+
+def test_search_finds_a_chain_that_tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Chain, "_tell", lambda _: None)
+    assert _found(Types())
+
+
+def test_search_finds_an_exchange_that_skips_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _part(self: Exchange, place: int, chunks: Any, rest: Any = ()) -> None:
+        if len(chunks) != 2:
+            self._send(self._route[place], Parts(self.attempt, tuple(chunks), rest))
+
+    monkeypatch.setattr(Exchange, "_part", _part)
+    assert _found(Types())
+
+
+def _found(types: Types, first: int | None = 0) -> bool:
+    """Whether some seeds from the first on, kills at each step, or more seeds find it."""
+    some = range(0) if first is None else range(first, first + 300)
+    plays = (
+        (play(seed, types) for seed in some),
+        _kill_everywhere("chain", False, types),
+        _kill_everywhere("chain", True, types),
+        (play(seed, types) for seed in range(300, 3000)),
+    )
+    for number, played in enumerate(plays):
+        try:
+            for _ in played:
+                pass
+        except (AssertionError, Defect, ValueError, KeyError) as error:
+            print(f"found by {number}: {error}")
+            return True
+    return False
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5, 7, 8, 13, 32])
+@pytest.mark.parametrize("way", ["chain", "exchange"])
+def test_what_each_node_sends(way: Way, nodes: int) -> None:
+    """In a chain each link carries the data once; in an exchange no node sends it more than twice.
+
+    All nodes are given all of it, in order; the reader sends twice what the model says at most.
+    """
+    number = 4 * nodes
+    written: list[list[int]] = [[] for _ in range(nodes)]
+    kind = Chain if way == "chain" else Exchange
+    start = Start(1, tuple(range(nodes)), way)
+    queue: list[tuple[int, int, Any]] = []
+    sent = [0] * nodes
+
+    def sender(rank: int) -> Any:
+        def send(dest: int, message: Any) -> None:
+            queue.append((rank, dest, message))
+            if isinstance(message, Parts):
+                sent[rank] += sum(1 for chunk in message.chunks if chunk.data)
+
+        return send
+
+    spreads: list[Any] = []
+    for rank in range(nodes):
+
+        def deliver(chunk: Chunk, rank: int = rank) -> None:
+            written[rank].append(chunk.number)
+            queue.append((rank, rank, None))
+
+        spreads.append(kind(start, rank, sender(rank), deliver))
+    offered = 0
+    while queue or offered < number:
+        while offered < number and spreads[0].has_room():
+            spreads[0].offer(Chunk(offered, b"x", b"d", offered == number - 1))
+            offered += 1
+        source, dest, message = queue.pop(0)
+        if message is None:
+            spreads[dest].chunk_written()
+        elif isinstance(message, Parts):
+            spreads[dest].received(source, message)
+        else:
+            spreads[dest].took(source, message.below)
+    assert written == [list(range(number))] * nodes
+    assert max(sent) <= (number if way == "chain" else 2 * number)
+    if way == "chain":
+        assert sent == [number] * (nodes - 1) + [0]
+
+
+def test_the_same_seed_is_the_same_case() -> None:
+    assert draw(7)[:-1] == draw(7)[:-1]

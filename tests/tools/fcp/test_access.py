@@ -1,0 +1,307 @@
+"""Who may do what with a copy: access control lists and the mode, as with cp, and never more.
+
+The judge is cp over random lists, on both sides, on several file systems; where a destination holds
+no lists it is acl(5): nobody may do with a copy what he might not do with its source. That holds at
+every moment: the states between the calls of a run are looked at one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ...fusefs.rules import Rule
+from .access import (
+    ACCESS,
+    DEFAULT,
+    GROUPS,
+    MASK,
+    OTHER,
+    USERS,
+    Access,
+    drawn_seed,
+    exceeds,
+    falls_short,
+    give,
+    keeps_groups_above_others,
+    random_list,
+    tree,
+)
+from .interrupts import interrupt
+from .running import ONE, TWO, clean_environment, command, copy, document, run_fcp
+from .trees import MIB, content, make_directory, write_file
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and give files away")
+CHUNKS = ("--chunksize", "4M")
+# What cp is told, what fcp is told, and the umask of both.
+WAYS = (
+    ("-rp", ("-p",), 0o022),
+    ("-a", ("-a",), 0o077),
+    ("-rp", ("-p", "--inplace"), 0o027),
+    ("-r", (), 0o022),
+    ("-r", (), 0),
+    ("-r", ("--inplace",), 0o027),
+    ("-r", ("-u",), 0o077),
+)
+
+
+def the_cp() -> str:
+    """The judge."""
+    cp = shutil.which("cp")
+    version = b"" if cp is None else subprocess.run([cp, "--version"], capture_output=True).stdout
+    if cp is None or b"coreutils" not in version:
+        pytest.skip("the judge, cp of GNU coreutils, is not installed")
+    return cp
+
+
+def build(root: bytes, rng: random.Random, kinds: str) -> None:
+    """A tree whose entries have random modes, owners and lists; of files `kinds` says the sizes."""
+    directories = [root]
+    for number in range(6):
+        parent = rng.choice(directories)
+        directories.append(make_directory(parent, b"directory %d" % number))
+    entries = list(directories)
+    for number in range(30):
+        kind = rng.choice(kinds)
+        path = b"pipe %d" if kind == "f" else b"file %d"
+        path = os.path.join(rng.choice(directories), path % number)
+        if kind == "f":
+            os.mkfifo(path)
+        else:
+            size = rng.randrange(5000) if kind == "s" else 5 * MIB
+            write_file(path, content(number, size) if kind == "s" else b"")
+            os.truncate(path, size)
+        entries.append(path)
+    for path in entries:
+        give_rights(path, rng)
+    for path in directories:
+        if rng.random() < 0.5:
+            give(path, DEFAULT, random_list(rng))
+
+
+def give_rights(path: bytes, rng: random.Random) -> None:
+    """Any mode, often another owner, and often an access list."""
+    os.chmod(path, rng.randrange(0o1000) | (0 if os.geteuid() == 0 else 0o700))
+    if os.geteuid() == 0 and rng.random() < 0.5:
+        os.chown(path, rng.choice(USERS), rng.choice(GROUPS))
+    if rng.random() < 0.6:
+        give(path, ACCESS, random_list(rng))
+
+
+def occupy(source: bytes, target: bytes, rng: random.Random) -> None:
+    """In the target, something of the names of half of the source's entries."""
+    os.mkdir(target)
+    entries = [target]
+    for above, directories, files in os.walk(source):
+        directories.sort()
+        here = os.path.join(target, os.path.relpath(above, source))
+        if not os.path.isdir(here):
+            continue
+        for name in directories:
+            if rng.random() < 0.5:
+                entries.append(make_directory(here, name))
+        for name in sorted(files):
+            path = os.path.join(here, name)
+            if rng.random() < 0.4 and os.path.isfile(os.path.join(above, name)):
+                entries.append(write_file(path, b"old"))
+                os.utime(path, (0, 0))
+    for path in entries:
+        give_rights(path, rng)
+        if os.path.isdir(path) and rng.random() < 0.6:
+            give(path, DEFAULT, random_list(rng))
+
+
+def misses(name: bytes, ours: Access, cp: Access, source: Access, *, keeps: bool) -> str | None:
+    """What of a copy is not as it should be, by what cp has made of the same."""
+    if keeps:
+        if ours != source:
+            return f"{name!r}: {ours} is not the source's {source}"
+        # cp from 9.2 on leaves what a copy has inherited if its source has none.
+        known = cp == source or not source.access or not source.default
+        return None if known else f"{name!r}: cp makes {cp} of {source}, and fcp does not"
+    if ours == cp:
+        return None
+    # cp lets group and others write into a new directory past what the default list allows.
+    more = cp.mode & ~ours.mode & source.mode & 0o022
+    less = {MASK: ~more >> 3, OTHER: ~more}
+    narrowed = cp._replace(
+        mode=cp.mode & ~more,
+        access=tuple((tag, right & less.get(tag, 7), who) for tag, right, who in cp.access),
+    )
+    if ours == narrowed and ours.default:
+        return None
+    return f"{name!r}: {ours} is not cp's {cp}"
+
+
+@pytest.mark.parametrize("kind", ["", "ext4", "xfs"])
+def test_as_with_cp(kind: str, place: bytes, mount: Callable[..., bytes]) -> None:
+    """Over random trees and random targets; hard links are among what -a copies."""
+    cp = the_cp()
+    home = mount(kind, 320 * MIB) if kind else place
+    seed = drawn_seed()
+    wrong = []
+    for number, (asked, options, umask) in enumerate(WAYS[::2] if kind else WAYS):
+        archive, keeps = asked == "-a", asked != "-r"
+        rng = random.Random(f"{seed} {number}")
+        source = make_directory(home, b"source %d" % number)
+        build(source, rng, "ssslf" if archive else "sssl")
+        if archive:
+            for name in os.listdir(source):
+                if name.startswith(b"file"):
+                    os.link(os.path.join(source, name), os.path.join(source, b"second " + name))
+        sides = [home + b"/%s %d" % (side, number) for side in (b"cp", b"fcp")]
+        for side in sides:
+            occupy(source, side, random.Random(f"{seed} {number} target"))
+        judge: list[str | bytes] = [cp, asked, "-T", source, sides[0]]
+        judged = subprocess.run(judge, capture_output=True, umask=umask)
+        assert judged.returncode == 0, judged.stderr
+        copy(TWO, *options, *CHUNKS, "-T", source, sides[1], umask=umask)
+        theirs, ours, all_of = tree(sides[0]), tree(sides[1]), tree(source)
+        assert theirs.keys() == ours.keys() == all_of.keys()
+        found = [misses(n, ours[n], theirs[n], all_of[n], keeps=keeps) for n in sorted(ours)]
+        wrong += [f"{asked} {options}: {each}" for each in found if each is not None]
+    assert wrong == [], "\n".join([f"seed {seed}", *wrong])
+
+
+LATER = (("-a", "--verify"), ("-p", "--resume"), ("-p", "--retry-from"))
+
+
+@as_root
+@pytest.mark.parametrize("options", LATER, ids=lambda options: options[1][2:])
+def test_as_the_source_also_later(options: tuple[str, str], place: bytes) -> None:
+    """What is copied in a second run, or read back, is as what is copied at once."""
+    rng = random.Random(seed := drawn_seed())
+    source, target = make_directory(place, b"source"), place + b"/target"
+    build(source, rng, "sl")
+    occupy(source, target, rng)
+    names = (*CHUNKS, "-T", source, target)
+    if options[1] == "--resume":
+        for number in range(1000):
+            write_file(source + b"/%d" % number, b"x", 0o666)
+            give(source + b"/%d" % number, ACCESS, random_list(rng))
+        interrupt(TWO, place, options[0], *names)
+        copy(TWO, *options, *names)
+    elif options[1] == "--retry-from":
+        taken = [n for n in tree(source) if n.startswith(b"file")]
+        for name in taken:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(target, name))
+            make_directory(target, name)
+        log = place + b"/log"
+        assert run_fcp(TWO, "-p", "--error-log", log, *names).code == (1 if taken else 0)
+        for name in taken:
+            os.rmdir(os.path.join(target, name))
+        copy(TWO, *options, log, *names) if taken else None
+    else:
+        copy(TWO, *options, *names)
+    assert tree(target) == tree(source), f"seed {seed}"
+
+
+@as_root
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("fcp", "-a"),
+        ("fcp", "-p", "--inplace"),
+        ("fcp",),
+        ("fcp", "--inplace"),
+        ("fmirror", "-q"),
+    ],
+    ids=" ".join,
+)
+def test_no_moment_gives_more(options: tuple[str, ...], place: bytes) -> None:
+    """Than the end, but to its owner. What still has its old content may have more.
+
+    Nor does a moment give less than what the beginning and the end give.
+    """
+    rng = random.Random(seed := drawn_seed())
+    source, target = make_directory(place, b"source"), place + b"/target"
+    build(source, rng, "ssslf" if {"-a", "fmirror"} & set(options) else "sssl")
+    occupy(source, target, rng)
+    old_bytes = 6000  # no source is so large
+    for above, _, files in os.walk(target):
+        for name in files:
+            path = os.path.join(above, name)
+            os.truncate(path, old_bytes)
+            if rng.random() < 0.3 and options[0] == "fmirror":  # only its attributes differ
+                original = os.path.join(source, os.path.relpath(path, target))
+                shutil.copyfile(original, path)
+                times = os.stat(original)
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    before = {os.lstat(os.path.join(target, n)).st_ino: e for n, e in tree(target).items()}
+    report = place + b"/report"
+    tool, *rest = options
+    program = ("tests.tools.fcp.watched", tool, os.fsdecode(target), os.fsdecode(report))
+    sides = [source, target] if tool == "fmirror" else [*CHUNKS, "-T", source, target]
+    line = command(ONE, [*rest, *sides], program)
+    finished = subprocess.run(line, env=clean_environment(), capture_output=True, umask=0o022)
+    assert finished.returncode == 0, finished.stderr
+    at_end = {os.lstat(os.path.join(target, n)).st_ino: entry for n, entry in tree(target).items()}
+    with open(report) as stream:
+        states = [(inode, size, as_access(state)) for inode, size, state in json.load(stream)]
+    seen = [state for state in states if state[0] in at_end]
+    assert len(seen) > len(at_end)
+    wrong = [
+        f"{state}, in the end {at_end[inode]}: {more}"
+        for inode, size, state in seen
+        # What a directory gave before, it may give until it has what it is to have.
+        if size != old_bytes and not (inode in before and not exceeds(state, before[inode]))
+        for more in exceeds(state, at_end[inode])
+    ]
+    wrong += [
+        f"{before[inode]}, then {state}, in the end {at_end[inode]}: {less}"
+        for inode, _, state in seen
+        if inode in before and keeps_groups_above_others(at_end[inode])
+        for less in falls_short(state, before[inode], at_end[inode])
+    ]
+    assert wrong == [], f"seed {seed}"
+
+
+def as_access(state: list[Any]) -> Access:
+    """One that was written as JSON."""
+    owner, group, mode, *lists = state
+    return Access(owner, group, mode, *(tuple(tuple(entry) for entry in each) for each in lists))
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["ramfs", "fuse"])
+def test_where_no_lists_are_held(
+    kind: str, place: bytes, mount: Callable[..., bytes], request: pytest.FixtureRequest
+) -> None:
+    """Nobody gets more than he had, and it is said; asked for by name it is a failure."""
+    rng = random.Random(seed := drawn_seed())
+    source = make_directory(place, b"source")
+    build(source, rng, "sslf")
+    if kind == "fuse":
+        # A server that has none, in its own words.
+        mounted = request.getfixturevalue("fuse")()
+        ops = ("setxattr", "getxattr", "listxattr", "removexattr")
+        mounted.rules(Rule(ops, errno="EOPNOTSUPP"))
+        home = mounted.path
+    else:
+        home = mount(kind)
+    entries = tree(source)
+    listed = sum(bool(entry.access or entry.default) for entry in entries.values())
+    for option in ("-p", "-a"):
+        some = (option, "--exclude", "pipe *") if option == "-p" else (option,)
+        target = home + b"/copy" + option.encode()
+        finished = copy(TWO, *some, *CHUNKS, "--json", place + b"/result", source, target)
+        assert "access control lists of" in finished.said
+        if option == "-a":
+            assert document(place + b"/result")["not_kept"] == {"access control lists": listed}
+        for name, made in tree(target).items():
+            assert exceeds(made, entries[name]) == [], f"seed {seed}: {name!r}"
+            assert made.mode & 0o700 == entries[name].mode & 0o700
+            if not entries[name].access:
+                assert made.mode == entries[name].mode
+    finished = run_fcp(TWO, "-a", "--preserve=acl", *CHUNKS, source, home + b"/demanded")
+    assert finished.code == 1
+    assert finished.said.count("destination does not support its access control lists") == listed

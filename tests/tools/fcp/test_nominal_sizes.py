@@ -1,0 +1,157 @@
+"""File systems whose answers about sizes and holes are wrong: files are read to their ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import zlib
+
+import pytest
+
+from pcircle.fs import file_system
+
+from ...fusefs.fixture import Mount
+from ...fusefs.rules import Rule
+from .running import ONE, TWO, Finished, Launcher, Run, copy, document
+from .trees import content, make_directory, write_file
+
+MADE_UP = (b"/proc/version", b"/proc/sys/kernel/threads-max", b"/sys/kernel/mm/ksm/run")
+
+
+def made_up() -> list[bytes]:
+    """Files of this machine with content and another size than that."""
+    found = [path for path in MADE_UP if os.access(path, os.R_OK)]
+    if not found:
+        pytest.skip("no readable files in /proc and /sys")
+    return found
+
+
+def read_file(path: bytes) -> bytes:
+    """The content of a file."""
+    with open(path, "rb") as stream:
+        return stream.read()
+
+
+def run(tool: str, *arguments: str | bytes, launcher: Launcher = ONE, code: int = 0) -> Finished:
+    """Run a tool to its end."""
+    with Run(launcher, *arguments, program=(f"pcircle.tools.{tool}",)) as started:
+        finished = started.finish()
+    assert finished.code == code, finished.said
+    return finished
+
+
+@pytest.mark.parametrize("options", [(), ("-a", "--verify"), ("-s",), ("--inplace",)], ids=" ".join)
+def test_fcp_reads_to_the_end(options: tuple[str, ...], place: bytes) -> None:
+    """A file of /proc/sys gives all to the first read; what is counted is what was read."""
+    sources, target = made_up(), make_directory(place, b"target")
+    if "--inplace" in options:
+        for path in sources:
+            write_file(os.path.join(target, os.path.basename(path)), b"old content" * 100)
+    copy(TWO, *options, "--json", place + b"/json", *sources, target)
+    total = 0
+    for path in sources:
+        expected = read_file(path)
+        assert read_file(os.path.join(target, os.path.basename(path))) == expected
+        total += len(expected)
+    assert document(place + b"/json")["bytes"] == total
+
+
+def test_other_tools_read_to_the_end(place: bytes) -> None:
+    """fmirror, fdiff, fsum and fbcast take no size for the length of the content."""
+    sources = made_up()
+    for path in sources:
+        name = os.path.basename(path)
+        same, empty = write_file(place + b"/" + name, read_file(path)), place + b"/empty " + name
+        write_file(empty, b"")
+        run("fdiff", "-c", "--fields=kind,content", path, same)
+        run("fdiff", "-c", "--fields=kind,content", path, empty, code=3)
+        signatures = [
+            run("fsum", "-q", "-o", place + b"/m", each).out[:40] for each in (path, same)
+        ]
+        assert signatures[0] == signatures[1]
+        node = make_directory(place, b"node " + name)
+        run("fbcast", "-q", path, node)
+        assert read_file(node + b"/" + name) == read_file(path)
+        run("fbcast", "-q", "--check", path, node)
+        os.chmod(node + b"/" + name, 0o600)
+        os.truncate(node + b"/" + name, 0)
+        run("fbcast", "-q", "--check", path, node, code=3)
+
+
+def test_fmirror_reads_to_the_end(place: bytes) -> None:
+    """An empty file is no copy of one that claims to be empty."""
+    source = b"/proc/sys/kernel/keys"
+    if not os.path.isdir(source):
+        pytest.skip("the kernel has no keys")
+    target = make_directory(place, b"target")
+    for name in os.listdir(source):
+        write_file(target + b"/" + name, b"")
+    for _ in range(2):
+        run("fmirror", "-q", "-c", source, target)
+        subprocess.run(["diff", "-r", source, target], check=True)
+
+
+@pytest.mark.parametrize("options", [(), ("-s",), ("--chunksize", "4M", "--verify")], ids=" ".join)
+def test_holes_that_are_none(options: tuple[str, ...], place: bytes, fuse: Mount) -> None:
+    """A FUSE server that says that there is no data is not believed; zeros become holes."""
+    mounted = fuse()
+    size = 9_000_000
+    for name, at in ((b"small", 60_000), (b"large", size)):
+        path = write_file(mounted.backing + b"/" + name, content(1, 20_000))
+        os.truncate(path, at)
+        with open(path, "r+b") as stream:
+            stream.seek(at)
+            stream.write(content(2, 20_000))
+    mounted.rules(Rule(("lseek",), errno="ENXIO"))
+    target = place + b"/target"
+    copy(TWO, *options, "-T", mounted.path, target)
+    subprocess.run(["diff", "-r", mounted.backing, target], check=True)
+    assert os.stat(target + b"/large").st_blocks * 512 < size
+    run("fdiff", "-c", "--fields=kind,content", mounted.path, target)
+    run("fmirror", "-q", mounted.path, place + b"/mirror")
+    subprocess.run(["diff", "-r", mounted.backing, place + b"/mirror"], check=True)
+    sums = [run("fsum", "-q", each).out.split()[0] for each in (mounted.path, target)]
+    assert sums[0] == sums[1]
+
+
+def test_types_of_file_systems(place: bytes) -> None:
+    """The types that statfs(2) gives are those that mountinfo has names for."""
+    fds = [os.open(path, os.O_RDONLY) for path in (b"/proc", place)]
+    try:
+        assert [file_system.is_pseudo(fd) for fd in fds] == [True, False]
+        name = subprocess.run(["stat", "-fc", "%T", place], capture_output=True).stdout.strip()
+        if name in (b"tmpfs", b"xfs", b"btrfs", b"ext2/ext3"):
+            assert file_system.reports_holes(fds[1])
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+@pytest.mark.parametrize("chunks", [(), ("--chunksize", "4M")], ids=["whole", "chunks"])
+@pytest.mark.parametrize("to_view", [True, False], ids=["to", "from"])
+def test_a_view_of_the_source(
+    chunks: tuple[str, ...], to_view: bool, place: bytes, fuse: Mount
+) -> None:
+    """--inplace into what FUSE shows of the source, or the reverse, leaves the source alone."""
+    mounted = fuse()
+    data = content(1, 9_000_000 if chunks else 50_000)
+    path = write_file(mounted.backing + b"/file", data)
+    os.utime(path, (10, 20))
+    sides = (mounted.backing, mounted.path) if to_view else (mounted.path, mounted.backing)
+    for side in sides:
+        os.stat(side + b"/file")  # what was looked up may be cached
+    finished = run("fcp", "--inplace", *chunks, "-T", *sides, code=1)
+    assert "the same file" in finished.said
+    assert read_file(path) == data
+    assert os.stat(path).st_mtime == 20
+
+
+def test_fprof_samples_content_that_has_no_size(place: bytes) -> None:
+    """And takes a file that is empty for no piece that could not be read."""
+    sources = made_up()
+    run("fprof", "-q", "--compress", "--json", place + b"/json", *sources)
+    contents = [read_file(path) for path in sources]
+    packed = sum(min(len(data), len(zlib.compress(data, 1))) for data in contents)
+    found = document(place + b"/json")["compression"]
+    assert (found["pieces"], found["unread"]) == (len(sources), 0)
+    assert found["ratio"] == pytest.approx(packed / sum(map(len, contents)), abs=1e-6)

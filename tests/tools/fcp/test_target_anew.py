@@ -1,0 +1,339 @@
+"""Targets that are no longer what the interrupted run has left: made anew, emptied, put back.
+
+A journal says what was done in a target. If another file system is mounted there by the time of
+the next run, its root directory may well have the same inode number: tmpfs, ext4 and XFS number
+their roots as they always do. Files and directories may also have been removed by their owner.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pcircle.ops.checkpoint.store import VERSION, Checkpoint
+from tests.tools.fcp.interrupts import checkpoints, committed, interrupt
+from tests.tools.fcp.judge import CONTENT, METADATA, differences
+from tests.tools.fcp.running import ONE, TWO, copy, document, run_fcp, without_rights
+from tests.tools.fcp.trees import MIB, content, make_directory, write_file
+
+KINDS = {"tmpfs": 0, "ext4": 320 * MIB, "xfs": 320 * MIB}
+FILES = 600
+
+
+class Volume:
+    """A mounted file system that can be made anew in its place."""
+
+    def __init__(self, kind: str, place: bytes) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("only root may mount")
+        if KINDS[kind] and shutil.which(f"mkfs.{kind}") is None:
+            pytest.skip(f"mkfs.{kind} is not installed")
+        self._kind = kind
+        self.path = make_directory(place, b"volume")
+        self._image = place + b"/image"
+        self._mount()
+        self.inode = os.stat(self.path).st_ino
+
+    def _mount(self) -> None:
+        if not KINDS[self._kind]:
+            self._run("mount", "-t", self._kind, "none", self.path)
+            return
+        write_file(self._image, b"")
+        os.truncate(self._image, KINDS[self._kind])
+        self._run(f"mkfs.{self._kind}", "-q", self._image)
+        self._run("mount", "-o", "loop", self._image, self.path)
+        if self._kind == "ext4":
+            os.rmdir(self.path + b"/lost+found")
+
+    def _run(self, *command: str | bytes) -> None:
+        finished = subprocess.run(command, check=False, capture_output=True)
+        if finished.returncode != 0:
+            pytest.skip(f"{command!r} does not work here: {finished.stderr!r}")
+
+    def make_anew(self) -> None:
+        """Another file system of the kind, empty, whose root has the same inode number."""
+        self.unmount()
+        if KINDS[self._kind]:
+            os.unlink(self._image)
+        self._mount()
+        assert os.stat(self.path).st_ino == self.inode, "else this test shows nothing"
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", self.path], check=True)
+
+
+@pytest.fixture
+def volume(place: bytes) -> Iterator[Callable[[str], Volume]]:
+    """A function that makes a volume of a kind, unmounted at the end."""
+    made: list[Volume] = []
+
+    def make(kind: str) -> Volume:
+        made.append(Volume(kind, place))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.unmount()
+
+
+def build_source(place: bytes) -> bytes:
+    """Files in the root, in directories of one and three levels, and some of two names."""
+    source = make_directory(place, b"source")
+    for number in range(FILES):
+        write_file(source + b"/%d" % number, b"root %d" % number)
+    for letter in (b"a", b"b", b"c"):
+        deep = make_directory(source, letter, b"mid", b"deep")
+        for number in range(40):
+            for folder in (source + b"/" + letter, os.path.dirname(deep), deep):
+                write_file(folder + b"/%d" % number, b"%b %d" % (folder, number))
+        os.link(source + b"/" + letter + b"/1", source + b"/1-" + letter)
+    return source
+
+
+def stop_midway(place: bytes, *arguments: str | bytes) -> None:
+    """Kill a copy of some thousand operations when much of it was committed."""
+    slowly = "--ops-limit", "600"
+    interrupt(ONE, place, *slowly, *arguments, when=lambda: committed(place).names > FILES // 3)
+
+
+def marks_in(*directories: bytes) -> list[bytes]:
+    """What a copy has left in directories of the target to know them again."""
+    return [
+        name
+        for directory in directories
+        for name in os.listdir(directory)
+        if name.startswith(b".fcp-mark-")
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_system_made_anew(kind: str, place: bytes, volume: Callable[[str], Volume]) -> None:
+    """A tree, files given one by one, and a tree beside others; then all is there."""
+    source, made = build_source(place), volume(kind)
+    target = made.path
+    stop_midway(place, "-a", "-s", "-T", source, target)
+    made.make_anew()
+    finished = copy(TWO, "-a", "-s", "--resume", "--json", place + b"/r", "-T", source, target)
+    assert differences(source, target, CONTENT) == []
+    assert document(place + b"/r")["resumed"] == 0
+    assert "is another directory now" in finished.said
+    assert marks_in(target) == []
+
+    made.make_anew()
+    singles = [source + b"/%d" % number for number in range(FILES)]
+    kept: list[str | bytes] = ["--checkpoint-dir", make_directory(place, b"kept")]
+    arguments: list[str | bytes] = [*kept, "-a", *singles, source + b"/a", target]
+    stop_midway(place + b"/kept", *arguments)
+    made.make_anew()
+    copy(TWO, "--resume", *arguments)
+    for single in singles:
+        there = Path(os.fsdecode(target), os.fsdecode(os.path.basename(single)))
+        assert there.read_bytes() == Path(os.fsdecode(single)).read_bytes()
+    assert differences(source + b"/a", target + b"/a", CONTENT) == []
+    assert marks_in(target, target + b"/a") == []
+
+
+def build_nested(place: bytes) -> bytes:
+    """Directories of several levels that are soon done, and a large file that takes long."""
+    source = make_directory(place, b"source")
+    write_file(source + b"/large", content("large", 224 * MIB))
+    for letter in (b"a", b"b", b"c", b"d", b"e", b"f"):
+        deep = make_directory(source, letter, b"mid", b"deep")
+        for folder in (source + b"/" + letter, os.path.dirname(deep), deep):
+            for number in range(12):
+                write_file(folder + b"/%d" % number, b"%b %d" % (folder, number))
+    for letter in (b"a", b"c", b"e"):
+        os.link(source + b"/" + letter + b"/1", source + b"/" + letter + b"/mid/1 again")
+    for number in range(80):
+        write_file(source + b"/%d" % number, b"%d" % number)
+    return source
+
+
+def files_below(path: bytes) -> list[Path]:
+    """The files of a tree."""
+    return [each for each in Path(os.fsdecode(path)).rglob("*") if each.is_file()]
+
+
+def stop_in_large(place: bytes, source: bytes, target: bytes, *options: str | bytes) -> None:
+    """Kill a copy when all directories but the root were committed, and some of the large file."""
+    options = ("--chunksize", "4M", "--bwlimit", "12M", "--ops-limit", "100000", *options)
+
+    def is_done() -> bool:
+        done = committed(place)
+        return done.directories == 18 and done.parts > 1
+
+    # A name of an inode of several is settled in some steps, each of which waits for a chunk: of
+    # one rank these take no second.
+    interrupt(ONE, place, *options, "-T", source, target, when=is_done)
+
+
+def put_back(path: bytes, data: bytes) -> None:
+    """Put another file in the place of one, as editors and tools that restore backups do."""
+    os.rename(write_file(path + b".new", data), path)
+
+
+@pytest.mark.parametrize("options", [(), ("-a", "-s", "--verify")], ids=["plain", "signed"])
+def test_directories_that_were_done_and_changed_since(
+    options: tuple[str, ...], place: bytes, volume: Callable[[str], Volume]
+) -> None:
+    """Files removed far below, directories emptied and put back, other files, another mount.
+
+    ext4 gives the numbers of removed directories again.
+    """
+    source, target = build_nested(place), volume("ext4").path
+    other = make_directory(target, b"f")
+    subprocess.run(["mount", "-t", "tmpfs", "none", other], check=True)
+    try:
+        stop_in_large(place, source, target, *options)
+        kept = {path: path.stat().st_ctime_ns for path in files_below(target + b"/d")}
+        for number in range(12):
+            os.unlink(target + b"/a/mid/deep/%d" % number)
+        for path in (target + b"/b/mid", target + b"/c/mid"):
+            shutil.rmtree(path)
+            os.mkdir(path)
+        os.mkdir(target + b"/c/mid/deep")
+        for number in range(12):
+            write_file(target + b"/c/mid/%d" % number, b"an older version")
+            write_file(target + b"/c/mid/deep/%d" % number, b"an older version")
+        put_back(target + b"/e/mid/3", b"an older version")
+        for number in range(40):
+            with suppress(FileNotFoundError):  # not all need to be copied yet
+                os.unlink(target + b"/%d" % number)
+        subprocess.run(["umount", other], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "none", other], check=True)
+        finished = copy(TWO, *options, "--resume", "--json", place + b"/r", "-T", source, target)
+        assert differences(source, target, CONTENT) == []
+        assert document(place + b"/r")["resumed_bytes"] > MIB, "the large file was gone on with"
+        assert len(kept) == 36
+        now = {path: path.stat().st_ctime_ns for path in kept}
+        assert now == kept, "what was done and is there is not done again"
+        if options:
+            whole = run_fcp(ONE, "-s", "--no-checkpoint", "-T", source, place + b"/whole")
+            assert finished.out.split()[0] == whole.out.split()[0]
+    finally:
+        subprocess.run(["umount", other], check=True)
+
+
+def test_a_second_interruption_after_the_target_was_made_anew(
+    place: bytes, volume: Callable[[str], Volume]
+) -> None:
+    """What the second run has done in the new target counts, what the first did in the old not."""
+    source, made = build_source(place), volume("tmpfs")
+    target = made.path
+    stop_midway(place, "-T", source, target)
+    made.make_anew()
+
+    def again() -> bool:
+        (checkpoint,) = checkpoints(place)
+        journal = Path(os.fsdecode(checkpoint)) / "journal-0002-0"
+        return journal.exists() and journal.read_bytes().count(b"fcpC") > 3
+
+    interrupt(ONE, place, "--ops-limit", "400", "--resume", "-T", source, target, when=again)
+    assert len(marks_in(target)) == 1
+    copy(TWO, "--resume", "--json", place + b"/r", "-T", source, target)
+    assert document(place + b"/r")["resumed"] > 0
+    assert differences(source, target, CONTENT) == []
+    assert marks_in(target) == []
+
+
+@pytest.mark.parametrize("option", ["--resume", "--restart"])
+@pytest.mark.parametrize("version", [1, VERSION - 1])
+def test_a_checkpoint_of_an_older_version(version: int, option: str, place: bytes) -> None:
+    """Nothing of it is used, and that is said. Its litter is swept up. The first had no mark."""
+    source, target = build_source(place), place + b"/copy"
+    write_file(source + b"/large", content("large", 48 * MIB))
+    stop_midway(place, "--chunksize", "4M", source, target)
+    (path,) = checkpoints(place)
+    found = Checkpoint.find(path)
+    assert found is not None
+    assert found.header is not None
+    header = msgspec.to_builtins(found.header, builtin_types=(bytes,))
+    header |= {"version": version, "options": {"others": b"then"}}
+    if version == 1:
+        del header["mark"]
+    body = msgspec.msgpack.encode(header)
+    found.write(b"header", [b"fcp checkpoint\n", blake2b(body, digest_size=16).digest(), body])
+    found.close()
+    for name in marks_in(target) if version == 1 else ():
+        os.unlink(target + b"/" + name)
+    refused = run_fcp(ONE, source, target)
+    assert refused.code == 2
+    assert "to continue, add --resume" in refused.said
+    finished = copy(TWO, option, "--json", place + b"/r", "-T", source, target)
+    assert ("another version" in finished.said) is (option == "--resume")
+    assert document(place + b"/r")["resumed"] == 0
+    assert differences(source, target, CONTENT) == []
+    assert sorted(os.listdir(place)) == [b"copy", b"r", b"source"]
+
+
+@pytest.mark.parametrize("how", ["--resume", "--restart", "damaged", "removed"])
+def test_no_mark_is_left(how: str, place: bytes) -> None:
+    """Nor are the mode and the times of a root moved, which its owner alone may not write.
+
+    Another copy's mark in the source is a file as any other.
+    """
+    source, target = build_source(place), place + b"/copy"
+    write_file(source + b"/.fcp-mark-0123456789abcdef-0123456789abcdef", b"another's")
+    os.chmod(source, 0o555)
+    os.utime(source, ns=(10**18, 10**18))
+    options = ["-p"]
+    stop_midway(place, *options, source, target)
+    assert len(marks_in(target)) == 1 + os.path.exists(
+        target + b"/.fcp-mark-0123456789abcdef-0123456789abcdef"
+    )
+    option, (path,) = how, checkpoints(place)
+    if not how.startswith("-"):
+        option = "--resume"
+        (mark,) = [name for name in marks_in(target) if b"-0123456789abcdef-" not in name]
+        if how == "removed":
+            os.unlink(target + b"/" + mark)
+        else:
+            os.truncate(path + b"/header", 20)
+    prefix = without_rights("dac_override", "dac_read_search")
+    finished = run_fcp(TWO, *options, option, "-T", source, target, prefix=prefix)
+    assert finished.code == 0, finished.said
+    assert differences(source, target, METADATA) == []
+    assert sorted(os.listdir(place)) == [b"copy", b"source"]
+
+
+def test_marks_below_inode_flags_are_removed(place: bytes, volume: Callable[[str], Volume]) -> None:
+    """A root that may only be added to, as its source; and the checkpoint that lies inside it."""
+    if shutil.which("chattr") is None:
+        pytest.skip("chattr is not installed")
+    image = volume("ext4").path
+    source, parent = build_source(image), make_directory(image, b"parent")
+    target = make_directory(parent, b"copy")
+    try:
+        subprocess.run(["chattr", "+a", source], check=True)
+        subprocess.run(["chattr", "+i", parent], check=True)
+        finished = copy(TWO, "-a", "-T", source, target)
+        assert finished.said == ""
+        assert differences(source, target, METADATA) == []
+        listed = subprocess.run(["lsattr", "-d", target], check=True, capture_output=True)
+        assert b"a" in listed.stdout.split()[0]
+    finally:
+        subprocess.run(["chattr", "-R", "-i", "-a", image], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_nothing_is_left_in_the_directory_of_another(place: bytes) -> None:
+    """Who may write in it may not set its times; a second copy must not find a checkpoint."""
+    sources = [make_directory(place, name) for name in (b"one", b"two")]
+    for source in sources:
+        write_file(source + b"/file", b"content")
+    target = make_directory(place, b"target")
+    os.chown(target, 65534, 65534)
+    os.chmod(target, 0o1777)
+    prefix = without_rights("fowner", "dac_override", "dac_read_search")
+    for _ in range(2):
+        finished = run_fcp(TWO, *sources, target, prefix=prefix)
+        assert (finished.code, finished.err) == (0, b""), finished.said
+        assert sorted(os.listdir(target)) == [b"one", b"two"]

@@ -1,0 +1,8 @@
+"""Fixtures: those of the fcp tests, which build and remove trees, and file systems on demand."""
+
+from __future__ import annotations
+
+from tests.fusefs.fixture import fuse
+from tests.tools.fcp.conftest import mount, mount_tmpfs, place
+
+__all__ = ["fuse", "mount", "mount_tmpfs", "place"]

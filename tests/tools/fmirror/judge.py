@@ -1,0 +1,369 @@
+"""Random mirrors, each compared with what rsync makes of a copy of the same target.
+
+    python -m tests.tools.fmirror.judge --seeds 0..2000
+
+Each seed decides the trees, the options, the launcher and the user. A run that takes longer than a
+minute hangs, and is a failure. Root runs a third of them as an ordinary user, where such a user can
+run the same Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from tests.tools.fcp.running import ONE, TWO, Launcher, Run
+
+from .running import FMIRROR, differences
+
+LIMIT_S = 60.0
+ORDINARY = 65534
+"""The number of a user and of a group without rights."""
+LAUNCHERS = ONE, TWO, Launcher(ranks=3)
+_KEEP = "keep"  # so no directory is empty, which rsync replaces without --delete as well
+_TIMES = [10**9 + 1000 * number for number in range(4)]
+_NAMES = "abcdefgh"
+_SOME_FAILED = 23, 24, 25
+"""Exit codes of rsync: some entries failed, have vanished, or were too many to delete."""
+_RSYNC_S = "20"
+_SETUID_TO = ["setpriv", f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups"]
+
+
+class Case(NamedTuple):
+    """What a seed decides, but for the trees."""
+
+    seed: int
+    options: tuple[str, ...]
+    more: tuple[str, ...]
+    launcher: Launcher
+    ordinary: bool
+
+    def __str__(self) -> str:
+        who = " as an ordinary user" if self.ordinary else ""
+        words = " ".join((*self.more, *self.options))
+        return f"seed {self.seed}: fmirror {words} ({self.launcher}{who})"
+
+
+def has_ordinary() -> bool:
+    """Return whether an ordinary user can run this Python, and we can become one."""
+    if os.geteuid() or shutil.which("setpriv") is None:
+        return False
+    # Through a shell: setpriv itself may still reach a directory that the user cannot enter.
+    probe = [*_SETUID_TO, "sh", "-c", '"$0" -c "import pcircle.tools.fmirror.cli"', sys.executable]
+    return not subprocess.run(probe, check=False, capture_output=True).returncode
+
+
+def case_of(seed: int, launchers: Sequence[Launcher], *, ordinary: bool) -> Case:
+    """What a seed decides, of all launchers; some runs are of an ordinary user, if possible."""
+    random = Random(seed)
+    options = [
+        random.choice(["", "", "-u", "--ignore-existing", "--existing"]),
+        random.choice(["", "--delete"]),
+        random.choice(["", "", "-c"]),
+    ]
+    more = [random.choice(["", "--verify"]), random.choice(["", "", "--threads=3"])]
+    launcher = random.choice(launchers)
+    ordinary = random.random() < 1 / 3 and ordinary
+    given, others = (tuple(filter(None, words)) for words in (options, more))
+    return Case(seed, given, others, launcher, ordinary)
+
+
+class Trees:
+    """A source and a target, made and edited at random."""
+
+    def __init__(self, place: Path, random: Random, *, devices: bool) -> None:
+        self.source, self.target = place / "a", place / "b"
+        self._random = random
+        self._kinds = ["file"] * 5 + ["link", "fifo", "hard", "hard", "directory", "directory"]
+        self._kinds += ["device"] * devices
+        self._devices = devices
+        self.source.mkdir()
+        (self.source / _KEEP).write_text("kept")
+        for _ in range(random.randrange(4, 25)):
+            self._make(self._new(self.source))
+        if random.random() < 0.85:
+            subprocess.run(["cp", "-a", self.source, self.target], check=True)
+            for _ in range(random.randrange(1, 14)):
+                self._edit(random.choice([self.source, self.target]))
+
+    def _all(self, top: Path) -> list[Path]:
+        """All entries but those that are never changed, in order."""
+        return sorted(path for path in top.rglob("*") if path.name != _KEEP)
+
+    def _new(self, top: Path) -> Path:
+        """A path that is free, or may be."""
+        places = [top, *(each for each in self._all(top) if _is_directory(each))]
+        return self._random.choice(places) / self._random.choice(_NAMES)
+
+    def _make(self, path: Path) -> None:
+        """Make an entry of any kind, if the path is free."""
+        random = self._random
+        if os.path.lexists(path):
+            return
+        kind = random.choice(self._kinds)
+        top = self.source if path.is_relative_to(self.source) else self.target
+        others = [each for each in self._all(top) if not _is_directory(each)]
+        if kind == "hard" and others and top == self.source:  # see `_edit` for the target
+            os.link(random.choice(others), path, follow_symlinks=False)
+            return
+        if kind == "link":
+            path.symlink_to(random.choice(_NAMES))
+        elif kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "device":
+            os.mknod(path, 0o20600, os.makedev(1, random.choice([3, 5])))
+        elif kind == "directory":
+            path.mkdir()
+            (path / _KEEP).write_text("kept")
+            os.utime(path / _KEEP, (10**9, 10**9))
+        else:
+            path.write_bytes(random.randbytes(random.choice([0, 1, 2, 5000])))
+        self._set(path)
+
+    def _set(self, path: Path) -> None:
+        """Give an entry a mode, an owner and a time."""
+        random = self._random
+        if not path.is_symlink():
+            path.chmod(random.choice([0o700, 0o755] if _is_directory(path) else [0o600, 0o644]))
+        if self._devices and random.random() < 0.2:
+            os.lchown(path, random.choice([0, 1, 2]), random.choice([0, 1, 2]))
+        os.utime(path, (1, random.choice(_TIMES)), follow_symlinks=False)
+
+    def _edit(self, top: Path) -> None:
+        """Change something. Names of the target are never joined: rsync leaves such as they are."""
+        random, some = self._random, self._all(top)
+        what = random.choice(["make", "make", "remove", "swap", "swap", "write", "write", "set"])
+        if what == "make" or not some:
+            self._make(self._new(top))
+            return
+        path = random.choice(some)
+        if what in ("remove", "swap"):
+            if _is_directory(path):
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+            if what == "swap":
+                self._make(path)
+        elif what == "write" and path.is_file() and not path.is_symlink():
+            size = path.stat().st_size + (path.stat().st_nlink > 1)  # which tells its content
+            path.unlink()  # a name of several is one of its own then
+            path.write_bytes(random.randbytes(size + random.choice([0, 1])))
+            self._set(path)
+        elif path.lstat().st_nlink == 1 or _is_directory(path):
+            self._set(path)
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def left_by(options: Sequence[str], trees: Trees) -> dict[Path, tuple[int, ...]]:
+    """What of the target an option leaves as it is, and by what it is known.
+
+    Of hard-linked files rsync leaves only the first name it meets by -u, and it gives the times of
+    a directory to what --ignore-existing leaves in its place: it is no judge of these.
+    """
+    found = set()
+    for path in trees.target.rglob("*"):
+        inner = path.relative_to(trees.target)
+        source = trees.source / inner
+        reached = all(_is_directory(trees.source / above) for above in inner.parents)
+        if not (reached and os.path.lexists(source)):
+            continue
+        here, there = source.lstat(), path.lstat()
+        regular = stat.S_ISREG(here.st_mode) and stat.S_ISREG(there.st_mode)
+        is_newer = regular and there.st_mtime_ns > here.st_mtime_ns
+        both = _is_directory(source) and _is_directory(path)
+        if ("-u" in options and is_newer) or ("--ignore-existing" in options and not both):
+            found.add(inner)
+    return _known(trees.target, found)
+
+
+def joined_names(trees: Trees) -> list[Path]:
+    """Names of hard-linked entries of the target that the source has not joined.
+
+    rsync sets attributes of an entry in place, and so those of all its names; fmirror replaces what
+    has other names. It is no judge of names that stay joined, nor of those that it joins to them.
+    """
+    groups: dict[int, list[Path]] = {}
+    for path in trees.target.rglob("*"):
+        status = path.lstat()
+        if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+            groups.setdefault(status.st_ino, []).append(path.relative_to(trees.target))
+    joined = [
+        path
+        for group in groups.values()
+        for path in group
+        if len(inodes := {_inode(trees.source / each) for each in group}) > 1 or None in inodes
+    ]
+    spoilt = {_inode(trees.source / path) for path in joined} - {None}
+    others = (path.relative_to(trees.source) for path in trees.source.rglob("*"))
+    return [*joined, *(path for path in others if _inode(trees.source / path) in spoilt)]
+
+
+def _inode(path: Path) -> int | None:
+    return path.lstat().st_ino if os.path.lexists(path) else None
+
+
+def confuses_rsync(options: Sequence[str], trees: Trees) -> bool:
+    """Return whether rsync takes what --ignore-existing leaves for a directory.
+
+    Below a symbolic link it goes on, and of a file it reports an I/O error and deletes nothing.
+    """
+    return "--ignore-existing" in options and any(
+        _is_directory(path) and os.path.lexists(target) and not _is_directory(target)
+        for path in trees.source.rglob("*")
+        for target in [trees.target / path.relative_to(trees.source)]
+    )
+
+
+def lost_by_rsync(options: Sequence[str], trees: Trees) -> list[Path]:
+    """Names that rsync leaves neither way: of another kind than a hard-linked entry of the source.
+
+    With --existing it makes room for such an entry, and then finds that there is nothing to update.
+    """
+    if "--existing" not in options:
+        return []
+    found = []
+    for path in trees.target.rglob("*"):
+        source = trees.source / path.relative_to(trees.target)
+        if os.path.lexists(source) and not _is_directory(source):
+            status = source.lstat()
+            if status.st_nlink > 1 and stat.S_IFMT(status.st_mode ^ path.lstat().st_mode):
+                found.append(path.relative_to(trees.target))
+    return found
+
+
+def deceptive_names(options: Sequence[str], trees: Trees) -> list[Path]:
+    """Names of hard-linked files of which the target has one of the same size and time, no copy.
+
+    Without -c that one is taken for right, and what the group becomes depends on which of its names
+    comes first: rsync goes by names, fmirror takes them as they come.
+    """
+    if "-c" in options:
+        return []
+    files = [path for path in trees.source.rglob("*") if path.is_file() and not path.is_symlink()]
+    deceptive = set()
+    for path in files:
+        status, copy = path.lstat(), trees.target / path.relative_to(trees.source)
+        if status.st_nlink > 1 and copy.is_file() and not copy.is_symlink():
+            there = copy.lstat()
+            alike = (status.st_size, status.st_mtime_ns) == (there.st_size, there.st_mtime_ns)
+            if alike and path.read_bytes() != copy.read_bytes():
+                deceptive.add(status.st_ino)
+    return [path.relative_to(trees.source) for path in files if path.lstat().st_ino in deceptive]
+
+
+def _known(top: Path, paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
+    known: dict[Path, tuple[int, ...]] = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            status = (top / path).lstat()
+            owner = status.st_uid, status.st_gid, status.st_mode
+            known[path] = status.st_ino, status.st_size, status.st_mtime_ns, *owner
+    return known
+
+
+def judged(case: Case, above: Path) -> str:
+    """Mirror once; what is wrong, or an empty text."""
+    place = above / f"seed-{case.seed}"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    random = Random(~case.seed)
+    trees = Trees(place, random, devices=not (os.geteuid() or case.ordinary))
+    judge, kept = place / "judge", place / "state"
+    trees.target.mkdir(exist_ok=True)
+    kept.mkdir()
+    subprocess.run(["cp", "-a", trees.target, judge], check=True)
+    prefix: list[str] = []
+    if case.ordinary:
+        subprocess.run(["chown", "-hR", f"{ORDINARY}:{ORDINARY}", place], check=True)
+        prefix = _SETUID_TO
+    left = left_by(case.options, trees)
+    others = [*joined_names(trees), *lost_by_rsync(case.options, trees)]
+    others += deceptive_names(case.options, trees)
+    is_confused = confuses_rsync(case.options, trees)
+    sides = f"{trees.source}/", f"{judge}/"
+    line = [
+        *prefix,
+        "timeout",
+        _RSYNC_S,
+        "rsync",
+        "-aH",
+        "--modify-window=-1",
+        *case.options,
+        *sides,
+    ]
+    by_rsync = subprocess.run(line, check=False, capture_output=True)
+    if by_rsync.returncode not in (0, *_SOME_FAILED):
+        # rsync gave up ("Hlink node data already has path"), or hangs, as 3.5.0 does on seed 20045.
+        shutil.rmtree(place)
+        return ""
+    words = ["-q", *case.more, *case.options, "--state-dir", str(kept)]
+    words += [str(trees.source), str(trees.target)]
+    with Run(case.launcher, *words, program=FMIRROR, prefix=prefix) as run:
+        try:
+            run.process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return f"hung: {len(run.processes())} processes are alive after {LIMIT_S:.0f} s"
+        finished = run.finish()
+    differ = bool(finished.code) != bool(by_rsync.returncode)
+    if finished.code not in (0, 1) or (differ and not is_confused):
+        said = finished.said + by_rsync.stderr.decode(errors="replace")
+        return f"exit code {finished.code}, rsync's {by_rsync.returncode}\n{said}"
+    if left != _known(trees.target, left):
+        return f"what {case.options[0]} leaves was changed\n{finished.said}"
+    if is_confused:
+        shutil.rmtree(place)
+        return ""
+    excluded = [f"--exclude=/{path}" for path in (*left, *others)]
+    excluded += ["--omit-dir-times"] * bool(by_rsync.returncode)  # which it has not set then
+    different = differences(os.fsencode(judge), os.fsencode(trees.target), *excluded)
+    if different:
+        return f"differences from rsync's target:\n{different}{finished.said}"
+    shutil.rmtree(place)
+    return ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run many; what is wrong is printed, and its trees are left for a look."""
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.fmirror.judge")
+    parser.add_argument("--seeds", default="0..100", metavar="FIRST..END")
+    names = [str(launcher) for launcher in LAUNCHERS]
+    parser.add_argument("--launchers", nargs="+", choices=names, default=names)
+    parser.add_argument("--place", type=Path, help="where trees are made")
+    options = parser.parse_args(arguments)
+    first, end = map(int, options.seeds.split(".."))
+    place = options.place or Path(tempfile.mkdtemp(dir="/dev/shm", prefix="fmirror-judge-"))
+    place.mkdir(exist_ok=True)
+    place.chmod(0o755)
+    hangs = wrong = 0
+    launchers = [each for each in LAUNCHERS if str(each) in options.launchers]
+    ordinary = has_ordinary()
+    if not ordinary:
+        print("no run is of another user: setpriv or this Python cannot be used for that")
+    for done, seed in enumerate(range(first, end), 1):
+        case = case_of(seed, launchers, ordinary=ordinary)
+        found = judged(case, place)
+        hangs += found.startswith("hung")
+        wrong += bool(found) and not found.startswith("hung")
+        if found:
+            print(f"{case}: {found}", flush=True)
+        if done % 100 == 0 or seed == end - 1:
+            print(f"seeds {first}..{seed + 1}: {done} runs, {hangs} hangs, {wrong} differences")
+            sys.stdout.flush()
+    return int(hangs + wrong > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,93 @@
+"""`--plan` with `--link-dest` and the like: what other trees have when it is applied counts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.tools.fcp.running import ONE, Launcher
+from tests.tools.fcp.trees import write_file
+
+from .edits import copy_of
+from .running import as_root, differences, every_launcher, mirrored, needs_rsync
+from .test_judge import state
+from .test_moments import held
+from .test_plans import applied, planned, read
+
+pytestmark = [as_root, needs_rsync]
+
+
+def _beside(place: bytes) -> tuple[bytes, bytes, bytes]:
+    """A source, an older copy of it, and a target that has nothing of it yet but one file."""
+    source, target, older = (place + b"/" + name for name in (b"a", b"b", b"older"))
+    for number in range(8):
+        os.makedirs(source + b"/d/%d" % number)
+        path = write_file(source + b"/d/%d/file" % number, b"%d" % number * 5000)
+        os.utime(path, (10**9, 10**9))
+    copy_of(source, older)
+    write_file(source + b"/d/3/new", b"new")
+    with open(source + b"/d/4/file", "ab") as stream:
+        stream.write(b"changed")
+    os.makedirs(target + b"/d/0")
+    os.utime(write_file(target + b"/d/0/file", b"old" * 100), (10**8, 10**8))
+    write_file(target + b"/gone", b"")
+    return source, target, older
+
+
+@every_launcher
+@pytest.mark.parametrize("option", ["--link-dest", "--copy-dest", "--compare-dest"])
+def test_a_plan_with_other_trees(
+    place: bytes, tmp_path: Path, option: str, launcher: Launcher
+) -> None:
+    """It makes what a run would make, of what another tree has by then."""
+    source, target, older = _beside(place)
+    plan, words = str(tmp_path / "plan"), f"{option}={os.path.relpath(os.fsdecode(older))}"
+    copy_of(target, place + b"/judge")
+    mirrored(launcher, "--delete", words, source, place + b"/judge")
+    before = state(target), state(older)
+    planned(launcher, plan, source, target, words)
+    assert before == (state(target), state(older))
+    made = {name for name, step in read(plan).steps.items() if step[2] == "copy"}
+    assert made >= set(held(place + b"/judge")) - set(held(target))
+    finished = applied(launcher, plan, "--json", str(tmp_path / "report"))
+    report = json.loads((tmp_path / "report").read_bytes())
+    assert held(target) == held(place + b"/judge"), finished.said
+    assert os.stat(older + b"/d/5/file").st_nlink == (3 if option == "--link-dest" else 1)
+    if option == "--link-dest":
+        assert report["linked"] == 6
+        assert os.path.samefile(older + b"/d/5/file", target + b"/d/5/file")
+    elif option == "--copy-dest":
+        assert report["nearby"] == 7
+    else:
+        assert not os.path.exists(target + b"/d/5/file")
+    if option != "--compare-dest":
+        assert differences(source, target) == ""
+        before = (state(target), state(older))
+        applied(launcher, plan)
+        assert before == (state(target), state(older))
+
+
+@pytest.mark.parametrize("option", ["--link-dest", "--copy-dest"])
+def test_a_tree_that_is_another_one_than_when_it_was_planned(
+    place: bytes, tmp_path: Path, option: str
+) -> None:
+    """What it has no longer comes from the source; what the target has by then is left alone."""
+    source, target, older = _beside(place)
+    plan = str(tmp_path / "plan")
+    planned(ONE, plan, source, target, f"{option}={os.fsdecode(older)}")
+    write_file(older + b"/d/5/file.new", b"9" * 5000)
+    os.rename(older + b"/d/5/file.new", older + b"/d/5/file")
+    os.unlink(older + b"/d/6/file")
+    os.makedirs(target + b"/d/7")
+    write_file(target + b"/d/7/file", b"by somebody else")
+    finished = applied(ONE, plan, code=1)
+    assert "no longer what was planned" in finished.said
+    for number in (5, 6):
+        with open(target + b"/d/%d/file" % number, "rb") as stream:
+            assert stream.read() == b"%d" % number * 5000
+        assert os.stat(target + b"/d/%d/file" % number).st_nlink == 1
+    with open(target + b"/d/7/file", "rb") as stream:
+        assert stream.read() == b"by somebody else"

@@ -1,0 +1,262 @@
+"""What a run remembers, and what the next one does by it."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcircle.tools.fmirror import mirror
+from tests.conftest import SOAK
+from tests.strace import read_calls
+from tests.tools.fcp.running import ONE, TWO, Launcher
+from tests.tools.fcp.trees import make_directory, write_file
+
+from .edits import Tree
+from .running import (
+    as_root,
+    differences,
+    every_launcher,
+    mirrored,
+    needs_rsync,
+    needs_strace,
+    run_fmirror,
+)
+
+# Change times are compared by whole seconds, and what is younger than two may be unseen.
+_QUIET_S = 3.2
+
+
+@pytest.fixture
+def pair(place: bytes) -> tuple[bytes, bytes]:
+    os.mkdir(place + b"/a")
+    for number in range(200):
+        write_file(place + b"/a/%d" % number, b"content")
+    return place + b"/a", place + b"/b"
+
+
+def state_of(place: bytes) -> list[str]:
+    (name,) = [name for name in os.listdir(place) if name.startswith(b".fmirror-")]
+    with open(os.path.join(place, name), encoding="ascii") as stream:
+        return stream.read().splitlines()
+
+
+def test_it_is_text(pair: tuple[bytes, bytes], place: bytes) -> None:
+    mirrored(ONE, *pair)
+    lines = state_of(place)
+    assert lines[0] == "fmirror 4"
+    words = dict(line.split(" ", 1) for line in lines[1:])
+    names = (
+        "began entries filesystem full given kept left names root snapshot source subvolume target"
+    )
+    names += " mark session touched"
+    assert sorted(words) == sorted(names.split())
+    assert words["subvolume"] == "- 0"
+    assert words["given"] == "-"
+    assert words["source"] == pair[0].decode()
+    assert int(words["root"]) == os.stat(pair[0]).st_ino
+    assert words["entries"] == "201"
+    assert "xattr" in words["kept"].split(",")
+
+
+def test_it_may_lie_elsewhere(pair: tuple[bytes, bytes], place: bytes) -> None:
+    os.mkdir(place + b"/state")
+    mirrored(ONE, "--state-dir", place + b"/state", *pair)
+    assert state_of(place + b"/state")
+    assert sorted(os.listdir(place)) == [b"a", b"b", b"state"]
+
+
+@needs_strace
+def test_what_is_older_than_the_last_run_is_not_asked_for_its_attributes(
+    pair: tuple[bytes, bytes], tmp_path: Path
+) -> None:
+    """Whose attributes alone were changed since then is."""
+    mirrored(ONE, *pair)
+    time.sleep(_QUIET_S)
+    mirrored(ONE, *pair)
+    time.sleep(_QUIET_S)
+    os.setxattr(pair[0] + b"/7", "user.new", b"1")
+    log = tmp_path / "calls"
+    prefix = ["strace", "-f", "-o", str(log), "-e", "trace=listxattr,llistxattr,flistxattr"]
+    assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
+    assert os.getxattr(pair[1] + b"/7", "user.new") == b"1"
+    asked = len(read_calls(log))
+    assert 2 <= asked < 420  # of a block that has such an entry all are asked for
+    assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
+    write_file(pair[0] + b"/new", b"")
+    assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
+
+
+@needs_strace
+def test_of_a_quiet_tree_nothing_is_asked(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
+    mirrored(ONE, *pair)
+    time.sleep(_QUIET_S)
+    mirrored(ONE, *pair)
+    log = tmp_path / "calls"
+    prefix = ["strace", "-f", "-o", str(log), "-e", "trace=listxattr,llistxattr,flistxattr"]
+    assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
+    assert len(read_calls(log)) < 4
+    # Who asks for more than the last run has seen to has it looked at.
+    assert run_fmirror(ONE, "-q", "--preserve=mode,timestamps", *pair).code == 0
+    assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
+    assert len(read_calls(log)) > 300
+
+
+def test_what_was_surplus_in_a_quiet_directory_goes_when_it_is_to_go(place: bytes) -> None:
+    """Directories of which nothing has changed since a run that has deleted nothing."""
+    source, target = place + b"/a", place + b"/b"
+    for number in range(40):
+        os.makedirs(source + b"/%d" % number)
+        for name in (b"one", b"two"):
+            write_file(source + b"/%d/" % number + name, b"")
+    mirrored(ONE, source, target)
+    extra = [target + b"/%d/ten" % number for number in range(0, 40, 3)]
+    for path in extra:
+        write_file(path, b"")
+        os.utime(os.path.dirname(path), ns=(0, 0))
+    mirrored(ONE, source, target)
+    time.sleep(_QUIET_S)
+    for _ in range(2):
+        mirrored(ONE, source, target)
+        assert all(map(os.path.exists, extra))
+    mirrored(ONE, "--delete", source, target)
+    assert not any(map(os.path.exists, extra))
+    for number in range(40):
+        assert sorted(os.listdir(target + b"/%d" % number)) == [b"one", b"two"]
+
+
+@needs_strace
+def test_a_large_directory_with_nothing_surplus_is_not_asked_for_name_by_name(
+    place: bytes, tmp_path: Path
+) -> None:
+    """Names of 70,000 files are more than are kept; one file more is found nevertheless."""
+    source, target = place + b"/a", place + b"/b"
+    os.mkdir(source)
+    fd = os.open(source, os.O_RDONLY)
+    for number in range(70_000):
+        os.mknod(b"%d" % number, dir_fd=fd)
+    os.close(fd)
+    mirrored(TWO, "--delete", source, target)
+    log = tmp_path / "calls"
+    prefix = ["strace", "-f", "-c", "-o", str(log), "-e", "trace=newfstatat,statx"]
+    assert run_fmirror(ONE, "-q", "--delete", source, target, prefix=prefix).code == 0
+    (total,) = [line for line in log.read_text().splitlines() if line.endswith("total")]
+    assert 140_000 <= int(total.split()[3]) < 170_000
+    write_file(target + b"/70000", b"")
+    mirrored(TWO, "--delete", source, target)
+    assert len(os.listdir(target)) == 70_000
+
+
+@needs_rsync
+@as_root
+def test_what_changes_in_trees_that_were_quiet(place: bytes) -> None:
+    """Most directories are then passed by at once; what somebody has done to the target is not."""
+    wanted: dict[str, Any] = {"delete": "after", "allow_empty": True, "jobs": 1}
+    trees = []
+    for seed in range(200 if SOAK else 25):
+        source, target = place + b"/%d" % seed, place + b"/%d-copy" % seed
+        trees.append((Tree(source, seed), source, target))
+        assert mirror(source, target, **wanted) is not None
+    time.sleep(_QUIET_S)
+    for _, source, target in trees:
+        assert mirror(source, target, **wanted) is not None
+    for tree, source, target in trees:
+        for _ in range(tree.random.randrange(1, 6)):
+            tree.edit()
+        for name in os.listdir(target)[:1]:
+            path = target + b"/" + name
+            if os.path.isfile(path) and not os.path.islink(path):
+                os.chmod(path, 0o777)
+                os.setxattr(path, "user.other", b"1")
+        report = mirror(source, target, **wanted)
+        assert report is not None
+        assert report.exit_code == 0
+        assert differences(source, target) == "", tree.seed
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["source", "target"])
+@pytest.mark.parametrize("where", [b"", b"/p", b"/p/q"], ids=["root", "inner", "deep"])
+def test_directories_that_change_places(pair: tuple[bytes, bytes], side: int, where: bytes) -> None:
+    """What is below them has the times that it had, and is what another name had."""
+    source, target = pair
+    for number, name in enumerate((b"x", b"y")):
+        for inner in (b"/in", b"/in/deep", b"/small"):
+            folder = source + where + b"/" + name + inner
+            os.makedirs(folder, exist_ok=True)
+            path = write_file(folder + b"/file", b"same")
+            os.utime(path, (10**9, 10**9))
+            os.setxattr(path, "user.which", b"%d" % number)
+    mirrored(ONE, "--delete", source, target)
+    time.sleep(_QUIET_S)
+    mirrored(ONE, "--delete", source, target)
+    time.sleep(_QUIET_S)
+    top = pair[side] + where
+    for one, other in ((b"/x", b"/t"), (b"/y", b"/x"), (b"/t", b"/y")):
+        os.rename(top + one, top + other)
+    mirrored(TWO, "--delete", source, target)
+    assert differences(source, target) == ""
+
+
+@needs_strace
+def test_a_write_whose_time_was_put_back(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
+    """By the change time it is found, and nothing else is read for that."""
+    source, target = pair
+
+    def spoil(name: bytes, content: bytes) -> None:
+        path = source + b"/" + name
+        status = os.stat(path)
+        with open(path, "r+b") as stream:
+            stream.write(content)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    def read(*words: str) -> int:
+        log = tmp_path / "calls"
+        prefix = ["strace", "-f", "-y", "-o", str(log), "-e", "trace=read,pread64,preadv,preadv2"]
+        finished = run_fmirror(ONE, *words, source, target, prefix=prefix)
+        assert finished.code == 0, finished.said
+        files = re.compile(r"\w+\(\d+<" + re.escape(os.fsdecode(target)) + r"/(\d+)>")
+        return len({found[1] for call in read_calls(log) if (found := files.match(call.text))})
+
+    mirrored(ONE, source, target)
+    spoil(b"7", b"CONTENT")
+    mirrored(ONE, source, target)
+    with open(target + b"/7", "rb") as stream:
+        assert stream.read() == b"content"  # as rsync's quick check has it
+    assert "all files are read" in mirrored(ONE, "--ctime", source, target).said
+    assert differences(source, target) == ""
+    time.sleep(_QUIET_S)
+    mirrored(ONE, "--ctime", source, target)
+    time.sleep(_QUIET_S)
+    spoil(b"8", b"CoNtEnT")
+    os.chmod(source + b"/9", 0o600)
+    assert read("-q", "--ctime") in (1, 2)
+    assert differences(source, target) == ""
+    mirrored(ONE, source, target)  # which tells the next run nothing of content
+    assert "all files are read" in mirrored(TWO, "--ctime", source, target).said
+
+
+@needs_rsync
+@every_launcher
+@pytest.mark.parametrize("words", [[], ["-i"]], ids=str)
+def test_files_that_came_with_a_renamed_directory_are_read(
+    place: bytes, launcher: Launcher, words: list[str]
+) -> None:
+    """They have the size, the time and the old change time of those that had their paths."""
+    source, target = place + b"/a", place + b"/b"
+    for inner, content in ((b"one", b"first"), (b"two/deep", b"other"), (b"same", b"equal")):
+        made = make_directory(source, inner)
+        for number in range(100):
+            os.utime(write_file(made + b"/%d" % number, content), (10**9, 10**9))
+    mirrored(launcher, "--ctime", source, target)
+    time.sleep(_QUIET_S)
+    mirrored(launcher, "--ctime", source, target)
+    time.sleep(_QUIET_S)
+    os.rename(source + b"/one", source + b"/aside")
+    os.rename(source + b"/two/deep", source + b"/one")
+    os.rename(source + b"/aside", source + b"/two/deep")
+    mirrored(launcher, "--ctime", "--delete", *words, source, target)
+    assert differences(source, target) == ""

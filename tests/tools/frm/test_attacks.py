@@ -1,0 +1,34 @@
+"""A user who swaps what root is removing for links loses nothing but what is his; see `attacks`.
+
+Some thousand swaps here, a million in a soak, as many as one likes by ``tox -e attack-frm``. And a
+remover that follows links is caught by the same rounds, so they can tell.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from tests.conftest import ROOT, SOAK, Run
+from tests.programs import needs_mount_namespace
+
+pytestmark = needs_mount_namespace
+ATTACKS = [sys.executable, "-m", "tests.tools.frm.attacks"]
+SWAPS = 50_000 if SOAK else 5_000
+PARTS = range(20) if SOAK else range(1)  # a million, and no test of many minutes
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_nothing_escapes(run: Run, part: int) -> None:
+    seed = str(1000 * part)
+    done = run([*ATTACKS, "--swaps", str(SWAPS), "--seed", seed], cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+    assert re.search(rb"\d+ rounds, \d{4,} swaps, 0 escapes", done.stdout)
+
+
+def test_a_remover_that_follows_links_is_caught(run: Run) -> None:
+    done = run([*ATTACKS, "--swaps", "3000000", "--following"], cwd=ROOT)
+    assert done.returncode == 1
+    assert b"/victim" in done.stdout

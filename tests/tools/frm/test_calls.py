@@ -1,0 +1,184 @@
+"""As a function of a program, with the result that --json writes; and what interruptions leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pcircle.core.errors import StoppedEarly, UsageError
+from pcircle.tools.frm import remove
+from tests.conftest import Run
+from tests.fusefs.fixture import Mount
+from tests.fusefs.mounting import Mounted
+from tests.fusefs.rules import Rule
+from tests.tools.fcp.running import ONE, TWO
+from tests.tools.fcp.running import Run as Started
+
+from .running import FRM, every_launcher, grow, paths, run_frm
+
+TREE = [f"tree/{number % 7}/{number}/{name}" for number in range(300) for name in "abc"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_program_removes(place: bytes, capfd: pytest.CaptureFixture[str], jobs: int) -> None:
+    grow(place, [*TREE, "tree/x.keep"])
+    result = remove(
+        place + b"/tree", recursive=True, exclude=["*.keep", "x"], jobs=jobs, verbose=True
+    )
+    assert result is not None
+    assert (result.tool, result.exit_code, len(result.ranks)) == ("frm", 0, jobs)
+    assert (result.counts["files"], result.counts["kept"]) == (900, 1)
+    assert paths(place) == [b"tree", b"tree/x.keep"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_can_not_be_removed_is_in_the_result(place: bytes, fuse: Mount) -> None:
+    mounted = fuse()
+    grow(mounted.backing, ["tree/a", "tree/b"])
+    mounted.rules(Rule(("unlink",), "tree/a", errno="EIO"))
+    result = remove(mounted.path + b"/tree", recursive=True, jobs=1)
+    assert result is not None
+    assert (result.exit_code, result.failures[0].error) == (1, "EIO")
+
+
+def test_a_call_that_is_refused_raises(place: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    grow(place, TREE)
+    with pytest.raises(UsageError, match="is a directory: add -r"):
+        remove(place + b"/tree", jobs=1)
+    with pytest.raises(UsageError, match="unknown option '--no-such'"):
+        remove(place + b"/tree", no_such=1)
+    for option in ("help", "version"):
+        with pytest.raises(UsageError, match=f"unknown option '--{option}'"):
+            remove(place + b"/tree", **{option: True})
+    plan = os.fsdecode(place + b"/plan")
+    assert remove(place + b"/tree", recursive=True, plan=plan, jobs=1) is not None
+    with pytest.raises(StoppedEarly, match="--max-delete 5"):
+        remove(apply=plan, max_delete=5, jobs=1)
+    result = remove(place + b"/tree", recursive=True, max_delete=5, jobs=1)
+    assert result is not None
+    assert result.exit_code == 4
+    assert len(paths(place + b"/tree")) == 7 + 300 + 900
+    assert capfd.readouterr() == ("", "")
+
+
+CALLER = """
+import sys, threading
+from pcircle.tools.frm import remove
+if __name__ == "__main__":
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    result = remove(sys.argv[1], recursive=True, jobs=2)
+    print(result.exit_code, result.counts["files"], len(result.ranks))
+"""
+
+
+def test_in_a_process_with_threads(run: Run, place: bytes, tmp_path: Path) -> None:
+    """The other ranks are interpreters of their own then."""
+    assert threading.active_count() >= 1
+    grow(place, TREE)
+    (tmp_path / "caller.py").write_text(CALLER)
+    done = run([sys.executable, tmp_path / "caller.py", place + b"/tree"])
+    assert done.stdout.split() == [b"0", b"900", b"2"], done.stderr
+    assert paths(place) == []
+
+
+@every_launcher
+def test_each_action_as_a_line(place: bytes, tmp_path: Path, launcher: object) -> None:
+    grow(place, TREE)
+    os.rename(place + b"/tree/0/0/a", place + b"/tree/0/0/\xff")
+    expected = set(paths(place + b"/tree")) | {b"."}
+    lines, listed = str(tmp_path / "lines"), str(tmp_path / "listed")
+    options = ["-q", "-r", "--json-lines", lines, "--list-out", listed, "-0"]
+    assert run_frm(launcher, *options, place + b"/tree").code == 0  # type: ignore[arg-type]
+    actions = [json.loads(line) for line in Path(lines).read_bytes().splitlines()]
+    assert {(each["tool"], each["action"], each["state"]) for each in actions} == {
+        ("frm", "delete", "done")
+    }
+    assert len(actions) == len(expected)
+    assert set(Path(listed).read_bytes().split(b"\0")[:-1]) == expected
+
+
+@contextmanager
+def _started(mounted: Mounted) -> Iterator[Started]:
+    """A removal of which some is done, and the rest can't be until the file system goes on."""
+    grow(mounted.backing, TREE)
+    mounted.rules(Rule(("unlink",), "tree/*", skip=50, delay_s=3600))
+    with Started(TWO, "-r", mounted.path + b"/tree", program=FRM) as started:
+        while not mounted.state().delayed:
+            time.sleep(0.01)
+        yield started
+
+
+def _removes_the_rest(mounted: Mounted) -> None:
+    """The same command does, and something is left."""
+    assert paths(mounted.backing) != []
+    assert run_frm(TWO, "-r", mounted.path + b"/tree").code == 0
+    assert paths(mounted.backing) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_interrupted_removal_is_run_again(
+    place: bytes, fuse: Mount, number: signal.Signals
+) -> None:
+    """It says how much is left at least, and the command; the same one removes the rest."""
+    mounted = fuse()
+    with _started(mounted) as started:
+        started.signal(number)
+        # The rest would take longer than a busy machine takes to deliver the signal.
+        mounted.rules(Rule(("unlink",), "tree/*", delay_s=0.05))
+        mounted.release()
+        ended = started.finish()
+    assert ended.code == 128 + number
+    assert "entries are left\n" in ended.said
+    assert "frm: to run it again: frm -j 2 -r " in ended.said
+    _removes_the_rest(mounted)
+
+
+def test_a_killed_removal_is_run_again(place: bytes, fuse: Mount) -> None:
+    """All of its processes, in the middle of it: what is left goes by the same command."""
+    mounted = fuse()
+    with _started(mounted) as started:
+        started.kill()
+        mounted.rules()
+        mounted.release()
+        assert started.wait_until_gone() == []
+    _removes_the_rest(mounted)
+
+
+def test_a_time_limit_stops_in_good_order(place: bytes, fuse: Mount) -> None:
+    mounted = fuse()
+    grow(mounted.backing, TREE)
+    mounted.rules(Rule(("unlink",), "tree/*", delay_s=0.05))
+    done = run_frm(ONE, "-r", "--threads", "1", "--stop-after", "0.5", mounted.path + b"/tree")
+    assert done.code == 4
+    assert "frm: time limit reached (--stop-after 0.5" in done.said
+    mounted.rules()
+    assert run_frm(ONE, "-r", mounted.path + b"/tree").code == 0
+
+
+def test_operations_are_limited(place: bytes) -> None:
+    """So the clock moves: two hundred files and their directories at a thousand a second."""
+    grow(place, [f"tree/{number}/x" for number in range(200)])
+    began_s = time.monotonic()
+    assert run_frm(ONE, "-q", "-r", "--ops-limit", "1000", place + b"/tree").code == 0
+    assert time.monotonic() - began_s >= (400 - 100) / 1000
+
+
+def test_bytes_are_freed_with_the_last_name(place: bytes) -> None:
+    """A file that has another name outside is not freed."""
+    top = grow(place + b"/tree", ["a", "b", "d/e"])
+    os.link(top + b"/a", top + b"/d/a")
+    os.link(top + b"/b", place + b"/outside")
+    disk = os.stat(top + b"/a").st_blocks * 512
+    result = remove(top, recursive=True, bytes=True, jobs=1)
+    assert result is not None
+    assert result.counts["named_bytes"] == 4 * disk
+    assert result.counts["freed_bytes"] == 2 * disk
