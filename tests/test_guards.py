@@ -108,7 +108,7 @@ def test_guards() -> None:
 _PROGRAM = """
 from pcircle.core.guards import Inconsistent
 from pcircle.ops.digest import Signer
-from pcircle.ops.digest.blocks import BLOCK_BYTES, BlockHasher
+from pcircle.ops.digest.digests import BLOCK_BYTES, BlockHasher
 from pcircle.ops.digest.signer import PART
 
 assert False, "asserts are taken out here"

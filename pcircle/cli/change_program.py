@@ -27,7 +27,7 @@ from pcircle.core.units import plural
 from pcircle.core.values import invalid
 from pcircle.jobs.action_log import Wanted
 from pcircle.jobs.change_task import MaxDelete
-from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import LogFile
 from pcircle.jobs.plan_file import Planned, head, read_plan, tail
 from pcircle.runtime import Outcome
 from pcircle.walk.attributes import ANY

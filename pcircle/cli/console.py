@@ -2,24 +2,33 @@
 
 All tools report these in the same way. A tool adds its own output in two methods: `remark`, for
 notices that are not failures, and `conclude`, for its results.
+
+A limit on the failures that are printed to standard error.
+
+Thousands of lines help nobody. The first failures are printed; then one line refers to the error
+log, or to the option for it. If standard error is not a terminal and there is no error log, all
+failures are printed, because standard error is the log.
+
+The report of very many ranks: the distribution of each figure instead of a row per rank.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle.circle import ProgressSums
-from pcircle.cli import progress
-from pcircle.cli.message_limit import Capped
+from pcircle.cli import progress, table
 from pcircle.cli.options import Common
+from pcircle.cli.output import Output
 from pcircle.cli.pace import Pace
 from pcircle.cli.report import (
     ACCOUNTS,
@@ -34,18 +43,72 @@ from pcircle.cli.report import (
 from pcircle.cli.results import Results
 from pcircle.core.errors import Defect, StoppedEarly, worst
 from pcircle.core.names import show
-from pcircle.core.units import plural
+from pcircle.core.units import format_count, format_size, plural
 from pcircle.jobs.action_log import Lines
 from pcircle.jobs.counters import WorkCounts, reported
-from pcircle.jobs.error_log import LogFile
-from pcircle.jobs.failures import FailedEntry, Failure, Recalled
+from pcircle.jobs.failures import FailedEntry, Failure, LogFile, Recalled
 from pcircle.runtime import Observer, Outcome, RankReport
 from pcircle.runtime.crash_report import write_report
 
-if TYPE_CHECKING:  # most jobs have neither
+if TYPE_CHECKING:
     from pcircle.jobs.plan_output import PlanFile
     from pcircle.runtime.restart.output_log import OutputLog
     from pcircle.runtime.summary import Summary
+
+_PLAIN = ("entries", "bytes", "threads")
+_TIME = "_s"
+_LABELS = {"message_bytes": "sent", "spilled_items": "spilled", "peak_rss_bytes": "peak memory"}
+
+
+def render(summary: RankSummary, verbose: int) -> str:
+    """Return the figures as a table; with `verbose` 2 all of them."""
+    header = ["", "all", "mean", "min", "rank", "5 %", "median", "95 %", "max", "rank"]
+    rows = []
+    for name, figure in summary.figures.items():
+        if verbose < 2 and name not in _PLAIN:
+            continue
+        values = (figure.sum, figure.mean, figure.min, figure.p5, figure.median, figure.p95)
+        row = [_shown(name, value) for value in (*values, figure.max)]
+        row.insert(3, str(figure.min_rank))
+        label = _LABELS.get(name, name.removesuffix(_TIME).replace("_", " "))
+        rows.append([label, *row, str(figure.max_rank)])
+    head = f"{format_count(summary.ranks)} processes\n"
+    return head + table.render(rows, align="l" + "r" * (len(header) - 1), header=header)
+
+
+def _shown(name: str, value: float) -> str:
+    if name.endswith(_TIME):
+        return f"{value:.2f} s"
+    if name == "bytes" or name.endswith("_bytes"):
+        return format_size(round(value))
+    return format_count(round(value))
+
+
+SHOWN = 20
+
+
+class Capped:
+    """Limits messages about failures to `SHOWN` lines, unless they would be lost."""
+
+    def __init__(self, tool: str, stream: TextIO | None, log: str | None) -> None:
+        self._tool = tool
+        self._everything = log is None and not Output(stream).isatty()
+        self._log = log
+        self._seen = 0
+
+    def take(self, lines: Sequence[str]) -> list[str]:
+        """Return the lines to print; the first omitted line is replaced by the reason."""
+        room = max(0, SHOWN - self._seen)
+        before, self._seen = self._seen, self._seen + len(lines)
+        if self._everything or self._seen <= SHOWN:
+            return list(lines)
+        said = list(lines[:room])
+        if before <= SHOWN:
+            listed = "add --error-log FILE to list all"
+            where = listed if self._log is None else f"'{show(os.fsencode(self._log))}' lists all"
+            said.append(f"{self._tool}: further failures are only counted: {where}")
+        return said
+
 
 R = TypeVar("R")
 
@@ -340,7 +403,7 @@ class Console(Observer[R]):
         """Return a table of statistics over many ranks; empty if each rank has a row."""
         if isinstance(report.rank_summary, UnsetType):
             return ""
-        from pcircle.cli import rank_summary as spread
+        from pcircle.cli import console as spread
 
         return spread.render(report.rank_summary, self.verbose)
 

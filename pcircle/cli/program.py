@@ -14,7 +14,7 @@ import msgspec
 from pcircle.cli.output import Output
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
-from pcircle.jobs.error_log import LogFile, open_log
+from pcircle.jobs.failures import LogFile, open_log
 from pcircle.runtime import Program, run_program
 from pcircle.threads.threads import has_live_workers
 from pcircle.transport.launch import TransportOption, choose, launched

@@ -13,7 +13,7 @@ from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.names import show
 from pcircle.core.writing import is_left, write_stream
 from pcircle.fs.safe_open import writing
-from pcircle.jobs.error_log import open_log
+from pcircle.jobs.failures import open_log
 
 if TYPE_CHECKING:
     import argparse

@@ -3,17 +3,59 @@
 The modules that interpret options are imported once the options are known to be well formed, so
 that `--help` and a mistyped option answer at once. So this module imports as little as
 `pcircle.cli.arguments`.
+
+The command to run next, for pasting into a shell: the original command, slightly changed.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from pcircle.cli.arguments import Parser, run
 from pcircle.core.errors import UsageError
+from pcircle.core.names import show
 from pcircle.transport.launch import launched
+
+
+def command(
+    name: str,
+    words: Sequence[str],
+    *,
+    add: str | None = None,
+    drop: Collection[str] = (),
+    drop_valued: Collection[str] = (),
+) -> str:
+    """Return the command line of a tool from its original `words`.
+
+    The option `add` is added; the options in `drop`, and in `drop_valued` with their values, are
+    removed.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    kept = []
+    args = iter(words[:end])
+    for word in args:
+        if word in drop_valued:
+            next(args, None)
+        elif word not in drop and word.partition("=")[0] not in drop_valued:
+            kept.append(word)
+    if add is not None and add not in kept:
+        kept.insert(0, add)
+    return " ".join([name, *map(_quoted, [*kept, *words[end:]])])
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for the shell, printable whatever it contains."""
+    from shlex import quote
+
+    shown = show(os.fsencode(word))
+    if shown.replace(r"\\", "\\") == word:
+        return quote(word)
+    escaped = shown.replace("'", r"\'")
+    return f"$'{escaped}'"
+
 
 _WHILE_LOGGED_S = 0.1
 
@@ -52,7 +94,6 @@ def logging(
         if "syslog" not in args or not args.syslog:  # not every command has it
             return carry_out(args)
         if speaks:
-            from pcircle.cli.resume_command import command
             from pcircle.cli.syslog import logged
 
             return logged(name, command(name, args.words), lambda: carry_out(args))

@@ -30,8 +30,7 @@ from pcircle.cli.options import Common, refuse_idle_null
 from pcircle.cli.options import common as common_of
 from pcircle.cli.program import ToolProgram, run_tool
 from pcircle.cli.report import Document, RankShare, RankSummary
-from pcircle.cli.resume_command import command
-from pcircle.cli.shell import logging
+from pcircle.cli.shell import command, logging
 from pcircle.cli.startup import enter
 from pcircle.core.errors import (
     Defect,
@@ -46,8 +45,7 @@ from pcircle.core.errors import (
 from pcircle.core.units import format_duration, plural
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
-from pcircle.jobs.error_log import LogFile
-from pcircle.jobs.failures import FailedEntry, line_of
+from pcircle.jobs.failures import FailedEntry, LogFile, line_of
 from pcircle.jobs.tree_task import TreePlan, TreeTask, resolve
 from pcircle.runtime import Observer, Outcome, Task
 from pcircle.transport.launch import launched

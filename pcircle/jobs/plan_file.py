@@ -29,7 +29,7 @@ from pcircle.core.names import show
 from pcircle.fs.path_list_slice import Listed
 from pcircle.fs.safe_open import reading
 from pcircle.fs.scan import Block
-from pcircle.jobs.error_log import decode, encode
+from pcircle.jobs.failures import decode, encode
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.roots import Root
 

@@ -20,7 +20,7 @@ import xxhash
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.names import show
 from pcircle.fs.safe_open import writing
-from pcircle.jobs.error_log import LogFile, open_log
+from pcircle.jobs.failures import LogFile, open_log
 
 _FIELDS = {b"]": b',"', b"}": b',"check":"'}
 """The text before the checksum, by the last byte of the line."""

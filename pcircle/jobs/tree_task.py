@@ -36,8 +36,7 @@ from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.pacing import paced
-from pcircle.walk.roots import Root, open_roots, root_of
-from pcircle.walk.seeds import seeds
+from pcircle.walk.roots import Root, open_roots, root_of, seeds
 from pcircle.walk.tasks import WalkTask
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker

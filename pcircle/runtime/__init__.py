@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pcircle.runtime.job import Program, Result, run, run_program
-from pcircle.runtime.per_thread import PartedTask
 from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, TimeLimit, Work
+from pcircle.runtime.worker_channel import PartedTask
 
 __all__ = [
     "Context",

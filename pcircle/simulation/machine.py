@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+ASK, REFUSE, ANSWER, PUSH, WAIT, RETURNS, QUIESCE, DRAIN, GATHER, STOP = range(10)
+LAST_LOOSE = RETURNS
+"""The last kind that travels between arbitrary ranks.
+
+Later kinds travel along the tree of ranks.
+"""
+
 
 class Machine(msgspec.Struct, frozen=True):
     """The latencies and message sizes of a machine. Times are in seconds.

@@ -15,7 +15,7 @@ from typing import Any
 
 from pcircle.core.guards import require
 from pcircle.simulation.ending import RankTree
-from pcircle.simulation.kinds import (
+from pcircle.simulation.machine import (
     ANSWER,
     ASK,
     LAST_LOOSE,
@@ -25,8 +25,9 @@ from pcircle.simulation.kinds import (
     RETURNS,
     STOP,
     WAIT,
+    Machine,
+    Policy,
 )
-from pcircle.simulation.machine import Machine, Policy
 from pcircle.simulation.rank import NONE, Bundle, Counts, Rank, Run, Slot, cut
 from pcircle.simulation.tree import Tree
 from pcircle.simulation.waves import WORKING, Waves

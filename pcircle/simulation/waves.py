@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TypeAlias
 
-from pcircle.simulation.kinds import DRAIN, GATHER, QUIESCE, STOP
+from pcircle.simulation.machine import DRAIN, GATHER, QUIESCE, STOP
 
 WORKING, ENDING, STOPPED = range(3)
 _FIRST_PAUSE_S = 0.0005

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from math import inf
 from typing import Any
 
-from pcircle.simulation.kinds import STOP
+from pcircle.simulation.machine import STOP
 from pcircle.simulation.rank import NONE, SPAWNED, Counts, Rank, Slot
 from pcircle.simulation.tree import Tree
 

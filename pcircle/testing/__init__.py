@@ -16,6 +16,6 @@ from __future__ import annotations
 
 from pcircle.testing.checking import cases, check, check_case, each
 from pcircle.testing.playing import Case, Run, play
-from pcircle.testing.violation import Violation
+from pcircle.testing.watch import Violation
 
 __all__ = ["Case", "Run", "Violation", "cases", "check", "check_case", "each", "play"]

@@ -13,8 +13,7 @@ from pcircle.core.errors import Interrupted, StoppedEarly
 from pcircle.runtime.task import Task
 from pcircle.testing.diagnosis import diagnosed
 from pcircle.testing.playing import Case, Job, Run
-from pcircle.testing.violation import Violation
-from pcircle.testing.watch import Found, short
+from pcircle.testing.watch import Found, Violation, short
 
 if TYPE_CHECKING:
     import pytest

@@ -16,8 +16,7 @@ from pcircle.testing.fibers import Crew, Here, virtual_time
 from pcircle.testing.random_cases import draw_nasty, draw_nodes, draw_settings
 from pcircle.testing.rank import Ears, SimRank
 from pcircle.testing.state import SharedState
-from pcircle.testing.violation import Violation
-from pcircle.testing.watch import Found, Watch, short
+from pcircle.testing.watch import Found, Violation, Watch, short
 from pcircle.transport._sim import Conditions, Kill, Network, SimTransport
 
 R = TypeVar("R")

@@ -3,6 +3,8 @@
 An item that cannot be sent to another rank does no harm on the rank that made it, and neither does
 an item that is changed after it was spawned, until it is stolen. Here every item is checked when it
 is made.
+
+The exception that reports a broken rule found by a simulation.
 """
 
 from __future__ import annotations
@@ -31,6 +33,24 @@ from pcircle.circle.messages import (
 )
 from pcircle.runtime.task import Task
 from pcircle.runtime.wire import Codec
+
+
+class Violation(AssertionError):
+    """A run broke a rule; the message names it and the case to reproduce it.
+
+    >>> from pcircle import testing
+    >>> from pcircle.runtime import Task
+    >>> class Words(Task[int, str]):
+    ...     def seed(self): return range(9)
+    ...     def process(self, item, context): return str(item)
+    ...     def merge(self, a, b): return a + b
+    >>> try:
+    ...     testing.check(Words)
+    ... except testing.Violation as found:
+    ...     print("merge(a, b) is not merge(b, a)" in str(found))
+    True
+    """
+
 
 MAX_STEPS = 1_000_000
 _MAX_SHOWN = 120

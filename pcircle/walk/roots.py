@@ -1,15 +1,47 @@
 """The roots of a walk: each PATH as typed, and the directories below it."""
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+from __future__ import annotations
+
 import errno
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from pcircle.fs.directories import Directories, bases, capacity_of, device_and_inode
+from pcircle.fs.directories import HOLDER, Directories, bases, capacity_of, device_and_inode
+from pcircle.fs.path_list_slice import Listed
+from pcircle.walk.items import Batch, Tree
+from pcircle.walk.visitor import Names, Tally
+
+
+def seeds(
+    roots: Sequence[Root], tally: Tally, only: Sequence[Listed | None] | None = None
+) -> Iterator[Tree | Batch]:
+    """Yield an item for each root, which is counted; `only` has the listed paths of each."""
+    weight = 1.0 / max(1, len(roots))
+    tally.found += len(roots)
+    for number, root in enumerate(roots):
+        if root.name:
+            names = kind_of_root(root.holder, root.name)
+            kinds = [b"".join(kind) for kind in (names.files, names.links, names.specials)]
+            files, links, specials = kinds
+            yield Batch(number, HOLDER, files, links, weight, None, specials)
+        else:
+            tally.scans_due += 1
+            yield Tree(number, b"", weight, only=None if only is None else only[number])
+
+
+def kind_of_root(holder: bytes, name: bytes) -> Names:
+    """Return a root that is not a directory, by its kind."""
+    try:
+        mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
+    except OSError:
+        mode = stat.S_IFREG  # reading it reports the error
+    if stat.S_ISREG(mode):
+        return Names([name], [], [])
+    return Names([], [name], []) if stat.S_ISLNK(mode) else Names([], [], [name])
 
 
 class Root(msgspec.Struct, frozen=True, array_like=True):

@@ -30,8 +30,7 @@ from pcircle.fs.path_list_slice import Listed
 from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.runtime import Context
 from pcircle.walk.attributes import ANY, Attributes
-from pcircle.walk.filter import choosing
-from pcircle.walk.following import follow
+from pcircle.walk.filter import choosing, follow
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Portion, Tree, unpack
 from pcircle.walk.open_directory import Gathering, Open, child_of, left_of

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from random import Random
 
-from pcircle.ops.checkpoint.shared_sync import SyncCounts
+from pcircle.ops.checkpoint.file_system_sync import SyncCounts
 
 
 class Disks:

@@ -18,7 +18,7 @@ import msgspec
 from pcircle.circle import Engine
 from pcircle.circle.invariants import check_job, check_rank
 from pcircle.core.errors import PcircleError, worst
-from pcircle.testing.violation import Violation
+from pcircle.testing.watch import Violation
 from pcircle.transport._sim import Network
 from pcircle.walk.walker import Walker
 from tests.sim.cases import Case, draw

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.jobs.error_log import LogFile, open_log
+from pcircle.jobs.failures import LogFile, open_log
 
 
 def test_what_a_full_disk_leaves_ends_with_a_whole_line(tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ from pcircle.ops.checkpoint.journal import (
     CreatedDirectoryRecord,
     DamagedRange,
     Journal,
+    JournalTail,
     NamesRecord,
+    TailState,
     read_frames,
     read_records,
 )
-from pcircle.ops.checkpoint.journal_tail import JournalTail, TailState
 from pcircle.ops.checkpoint.previous_records import read_history
 from pcircle.ops.checkpoint.shared_board import SharedBoard
 from pcircle.ops.checkpoint.store import Checkpoint

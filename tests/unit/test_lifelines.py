@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.circle.lifelines import Lifelines
+from pcircle.circle.stealing import Lifelines
 
 
 @given(size=st.integers(1, 300))

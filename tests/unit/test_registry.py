@@ -11,9 +11,9 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.core.timestamps import timestamp
 from pcircle.fs.registry import Key
 from pcircle.ops.copy.entry.settings import Stamp
-from pcircle.ops.copy.tree.inodes import Inode
-from pcircle.ops.copy.tree.inodes import registry as new_registry
 from pcircle.ops.copy.tree.items import ANYWHERE, One
+from pcircle.ops.copy.tree.links import Inode
+from pcircle.ops.copy.tree.links import registry as new_registry
 
 _STAMP = Stamp(1, 2, 3, timestamp(4), timestamp(5))
 

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from pcircle.core.guards import require
-from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
+from pcircle.ops.checkpoint.file_system_sync import FileSystemSync, SharedSync
 from pcircle.ops.checkpoint.shared_board import SharedBoard
-from pcircle.ops.checkpoint.shared_sync import SharedSync
 
 DEVICE, OTHER = "7", "8"
 FLUSH_S = 0.1

@@ -15,9 +15,7 @@ from pcircle.fs.directories import HOLDER
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.tools.fsum.counters import Counters
-from pcircle.tools.fsum.items import Part
-from pcircle.tools.fsum.plan import Plan
+from pcircle.tools.fsum.plan import Counters, Part, Plan
 from pcircle.tools.fsum.reader import Reader
 from pcircle.tools.fsum.visitor import SumVisitor
 from pcircle.walk import open_directory as module

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pcircle.cli.resume_command import command
+from pcircle.cli.shell import command
 from pcircle.cli.times import Stop, date_s, limit_of, next_clock_s, stop_of
 from pcircle.core.errors import UsageError
 

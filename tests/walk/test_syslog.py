@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.cli import syslog
-from pcircle.cli.resume_command import command
+from pcircle.cli.shell import command
 from tests.programs import needs_mount_namespace
 
 pytestmark = needs_mount_namespace

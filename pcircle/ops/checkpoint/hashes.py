@@ -4,6 +4,11 @@ Most directories fit in memory. The hashes of larger ones are sorted in parts, m
 unnamed temporary file, and looked up there by block; only the first hash of each block is in
 memory, an eighth of a byte per name. Comparing every block of names with all completed names, as
 `numpy.isin` does, would take time quadratic in the size of a directory.
+
+BLAKE2b for the names of checkpoints and the keys of directories, without importing `hashlib`.
+
+`hashlib` re-exports Python's own implementation but also loads OpenSSL, whose two libraries and
+configuration every rank of a job would open without need.
 """
 
 from __future__ import annotations
@@ -20,6 +25,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array: TypeAlias = NDArray[Any]
+
+try:
+    from _blake2 import blake2b
+except ImportError:  # a Python with another module name
+    from hashlib import blake2b
+
+__all__ = ["blake2b"]
+
 
 _BYTES = 8
 _MAX_IN_MEMORY = 1 << 19

@@ -21,6 +21,13 @@ The bytes, all integers little-endian:
 A directory is identified by 16 bytes of keyed BLAKE2b of root and path, a name in it by 8 bytes of
 seeded XXH3-64. A user who chooses the file names can predict neither, and records of deep
 directories are no longer than others. `docs/journal-format.rst` has an example.
+
+The tail of a journal file that all ranks of a node append to.
+
+On a parallel file system every file must be created, given reserved space and synced at each
+commit, so a node has one journal for all its ranks. Each frame gets its range before it is written,
+and no rank waits for the write of another rank. If a rank dies, the unwritten part of its range
+contains zeros, and no frame begins with a zero.
 """
 
 from __future__ import annotations
@@ -29,9 +36,9 @@ import errno
 import os
 import struct
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 import xxhash
@@ -40,8 +47,88 @@ from pcircle.core.errors import NoSpace
 from pcircle.core.guards import require
 from pcircle.core.writing import write_at
 from pcircle.fs.directories import HOLDER
-from pcircle.ops.checkpoint.blake import blake2b
-from pcircle.ops.checkpoint.journal_tail import JournalTail, TailState
+from pcircle.ops.checkpoint.hashes import blake2b
+
+if TYPE_CHECKING:
+    from pcircle.ops.checkpoint.file_system_sync import SharedSync
+    from pcircle.ops.checkpoint.shared_board import SharedBoard
+
+
+class TailState(msgspec.Struct):
+    """The state of a journal's tail; `creator` is the rank that created the file plus 1, or 0.
+
+    `bytes` is the end of the allocated frames, and `ranks` is the number of ranks that write to it.
+    """
+
+    creator: int = 0
+    bytes: int = 0
+    reserved_bytes: int = 0
+    ranks: int = 0
+
+
+class JournalTail:
+    """The tail of the journal that a node's ranks share in a run of the job with this `token`.
+
+    The tail belongs to this rank alone if there is no token or if sharing fails.
+    """
+
+    def __init__(self, token: bytes, run: int) -> None:
+        self._token = token
+        self._name = f"journal-{run}"
+        self._state = TailState()  # if not shared
+        self._creator = 0
+        self._board: SharedBoard | None = None
+        self._syncs: SharedSync | None = None
+        self._was_joined = not token
+        self._is_closed = False
+
+    @contextmanager
+    def locked(self) -> Iterator[TailState]:
+        """Lock the tail and yield its state; changes to the state are stored. OSError."""
+        if not self._was_joined:
+            from pcircle.ops.checkpoint.shared_board import (
+                SharedBoard,  # not needed for a single rank
+            )
+
+            self._was_joined = True
+            with suppress(OSError):
+                self._board = SharedBoard(self._token, self._name, len(TailState.__struct_fields__))
+        if self._is_closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if self._board is None:
+            yield self._state
+            return
+        with self._board.locked() as numbers:
+            state = TailState(*numbers.read())
+            try:
+                yield state
+            finally:
+                numbers.write(msgspec.structs.astuple(state))
+                self._creator = state.creator
+
+    def sync(self, flush: Callable[[], None]) -> None:
+        """Ensure that data written before this call is on disk; `flush` writes it if necessary."""
+        if self._board is not None and self._syncs is None:
+            from pcircle.ops.checkpoint.file_system_sync import SharedSync  # most copies end before
+
+            # The creator is part of the name: a rank that arrives after the creator has left may
+            # use another file.
+            name = f"{self._name}-{self._creator}-syncs"
+            with suppress(OSError):
+                self._syncs = SharedSync(self._token, name, gather_s=0)
+        if self._syncs is None:
+            flush()
+        else:
+            self._syncs.sync(flush)
+
+    def close(self) -> None:
+        """Release the shared memory for good."""
+        self._is_closed = True
+        for shared in (self._board, self._syncs):
+            if shared is not None:
+                shared.close()
+        self._board = self._syncs = None
+
 
 RECORDS, COMMIT = b"fcpR", b"fcpC"
 _HEAD = struct.Struct("<4sIQQ")

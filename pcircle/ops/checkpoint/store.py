@@ -30,7 +30,7 @@ import msgspec
 from pcircle.core.writing import write_all
 from pcircle.fs.directories import close_open
 from pcircle.fs.scan import rewound
-from pcircle.ops.checkpoint.blake import blake2b
+from pcircle.ops.checkpoint.hashes import blake2b
 from pcircle.ops.checkpoint.journal import NamedCounts
 from pcircle.ops.checkpoint.target_mark import remove_from
 

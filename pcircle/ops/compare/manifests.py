@@ -21,8 +21,7 @@ from pcircle.fs.stats import Row
 from pcircle.ops.compare.fields import CONTENT, CTIME, KIND, MTIME, NOTHING, RDEV, SIZE, TARGET
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest.algorithms import Algorithm
-from pcircle.ops.digest.blocks import BlockHasher
-from pcircle.ops.digest.digests import file_digest, kind_byte, link_digest, node_digest
+from pcircle.ops.digest.digests import BlockHasher, file_digest, kind_byte, link_digest, node_digest
 from pcircle.ops.digest.manifest import (
     DamagedManifestError,
     Manifest,

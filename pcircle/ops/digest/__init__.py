@@ -11,8 +11,9 @@ for one rank. `manifest` stores the digest of every entry. Nothing in this packa
 """
 
 from pcircle.ops.digest.algorithms import Algorithm, algorithm_names, get_algorithm
-from pcircle.ops.digest.blocks import BLOCK_BYTES, BlockHasher
 from pcircle.ops.digest.digests import (
+    BLOCK_BYTES,
+    BlockHasher,
     file_digest,
     format_signature,
     kind_byte,

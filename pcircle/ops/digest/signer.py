@@ -20,8 +20,15 @@ from pcircle.core.buffers import aligned
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.guards import require_that
 from pcircle.ops.digest.algorithms import Hasher, get_algorithm
-from pcircle.ops.digest.blocks import BLOCK_BYTES, BlockHasher
-from pcircle.ops.digest.digests import file_digest, file_hasher, kind_byte, link_digest, node_digest
+from pcircle.ops.digest.digests import (
+    BLOCK_BYTES,
+    BlockHasher,
+    file_digest,
+    file_hasher,
+    kind_byte,
+    link_digest,
+    node_digest,
+)
 from pcircle.ops.digest.runs import (
     COUNT,
     LENGTHS,

@@ -16,14 +16,14 @@ from pcircle.cli.output import Output
 from pcircle.cli.report import Signed
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
 from pcircle.core.names import show
-from pcircle.jobs.error_log import LogFile
-from pcircle.jobs.failures import Failure
+from pcircle.jobs.failures import Failure, LogFile
 from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.ops.copy.tree.counters import Counters, totals
 from pcircle.ops.copy.tree.items import VERIFYING, Done, Remark, Skipped
 from pcircle.ops.copy.tree.plan import Root
 from pcircle.ops.copy.tree.resume import remarks_of
 from pcircle.runtime import Outcome
+from pcircle.tools.common.copy_error_log import with_path
 from pcircle.tools.common.copy_report import (
     SCHEMA,
     Report,
@@ -32,12 +32,11 @@ from pcircle.tools.common.copy_report import (
     described,
     summary,
 )
-from pcircle.tools.common.error_path import with_path
 
 if TYPE_CHECKING:
     from pcircle.jobs.plan_output import PlanFile
     from pcircle.runtime.restart.output_log import OutputLog
-    from pcircle.tools.common.signing_report import Signatures
+    from pcircle.tools.common.copy_report import Signatures
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -225,7 +224,7 @@ class Console(base.Console[Done]):
         """Return the command to run next; None if the copy was started by a program."""
         if not self._words:
             return None
-        from pcircle.cli.resume_command import command
+        from pcircle.cli.shell import command
 
         return command(self.tool, self._words, add=add, drop=drop, drop_valued=drop_valued)
 

@@ -1,15 +1,21 @@
 """`--error-log`: a line of JSON for each failed entry; `--retry-from`: retrying these entries.
 
-`pcircle.jobs.error_log` describes how lines reach the file. A line has text for people, and
+`pcircle.jobs.failures` describes how lines reach the file. A line has text for people, and
 percent-encoded data with which a program finds the entry again: the absolute paths of the SRC and
 of its copy, and the entry's path below both.
 
 A log is not trusted: a line of another form, of other roots, or with a path that could lead out of
 the roots refuses the run. `pcircle.fs.directories` ensures that no entry is reached through links.
+
+The path that refused: an entry's own, or that of its copy.
+
+Work reports a failure by the source path and the operation. The operation shows whether it
+concerned the copy, and only here, where a person is told, the path of the copy is composed.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -19,13 +25,39 @@ import msgspec
 from pcircle.cli.inputs import open_input
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
+from pcircle.fs.entry_errors import COLLISION
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
-from pcircle.jobs.error_log import decode, encode
-from pcircle.jobs.failures import Failure, LogLine, log_line
+from pcircle.jobs.failures import Failure, LogLine, decode, encode, log_line
 from pcircle.ops.copy.tree.items import Notice
 from pcircle.ops.copy.tree.plan import DIRECTORY, Root
-from pcircle.tools.common.error_path import with_path
+
+_OF_COPY = " the copy of"
+# What reads differently of a path than of a copy.
+_WORDS = {
+    "reach": "open",
+    "finish": "close",
+    "rename": "rename the copy to",
+}
+_OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EOPNOTSUPP)
+
+
+def with_path(failure: Failure, roots: Sequence[Root]) -> Failure:
+    """Return the failure with the path that refused, which may be that of the copy."""
+    if failure.kind == COLLISION:  # of two sources: which is to give way the user must decide
+        return msgspec.structs.replace(failure, doing="copy")
+    trying, of_copy, rest = f"{failure.doing} ".partition(f"{_OF_COPY} ")
+    if failure.doing == "read the existing copy of":
+        trying, of_copy, rest = "read existing", _OF_COPY, ""
+    elif trying == "copy " and failure.errno in _OF_WRITES:
+        trying, of_copy = "write", _OF_COPY
+    if not of_copy:
+        return failure
+    target = roots[failure.root].target_shown
+    path = os.path.join(target, failure.entry) if failure.entry else target
+    doing = f"{_WORDS.get(trying, trying)} {rest}".rstrip()
+    return msgspec.structs.replace(failure, path=path, doing=doing)
+
 
 _KEY_BYTES = 8
 

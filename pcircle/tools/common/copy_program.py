@@ -23,7 +23,7 @@ from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
 from pcircle.jobs.action_log import Wanted
-from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import LogFile
 from pcircle.ops.checkpoint.resume import CheckpointOptions, CheckpointSession
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES
@@ -392,7 +392,7 @@ class CopyProgram(ToolProgram):
         roots = msgspec.msgpack.decode(plan, type=Plan).roots
         self._exact = roots[0].target_shown == options.target and not options.into
         if options.sign is not None:
-            from pcircle.tools.common.signing_report import Signatures
+            from pcircle.tools.common.copy_report import Signatures
 
             signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
         self.console = self.console_type(

@@ -15,10 +15,8 @@ from pcircle.core.names import show
 from pcircle.core.units import parse_duration
 from pcircle.core.values import invalid, number
 from pcircle.tools.doctor import machine
-from pcircle.tools.doctor.advice import advice, broken
-from pcircle.tools.doctor.apart import examined
-from pcircle.tools.doctor.launching import launching
-from pcircle.tools.doctor.report import SCHEMA, Report, text
+from pcircle.tools.doctor.launching import examined, launching
+from pcircle.tools.doctor.report import SCHEMA, Report, advice, broken, text
 from pcircle.transport.launch import launched
 from pcircle.transport.start import warn_stale_launcher
 

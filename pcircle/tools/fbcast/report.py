@@ -12,7 +12,7 @@ from pcircle import __version__
 from pcircle.cli.output import Output
 from pcircle.cli.report import Document
 from pcircle.cli.results import Results
-from pcircle.cli.resume_command import command
+from pcircle.cli.shell import command
 from pcircle.core.errors import worst
 from pcircle.core.names import show
 from pcircle.core.units import format_duration, format_rate, format_size, plural

@@ -28,8 +28,7 @@ from pcircle.aio import Files, Future, Operation, when_all
 from pcircle.aio import operations as ops
 from pcircle.core.buffers import aligned
 from pcircle.core.writing import write_at
-from pcircle.tools.fbench.figures import Figure
-from pcircle.tools.fbench.plan import Plan
+from pcircle.tools.fbench.plan import Figure, Plan
 
 _BLOCK_SIZES = tuple(4096 << (2 * step) for step in range(6))  # 4 KiB to 4 MiB
 _SUBMITTED = 32

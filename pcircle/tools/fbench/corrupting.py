@@ -20,7 +20,7 @@ from pcircle import __version__
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.safe_open import reading
-from pcircle.jobs.error_log import decode
+from pcircle.jobs.failures import decode
 from pcircle.tools.fbench.making import FORMAT, Header, Made
 
 CORRUPT_FORMAT = "fbench corrupt 1"

@@ -249,6 +249,6 @@ def _make_socket(path: bytes, root_fd: int) -> None:
 
 def text_of(path: bytes) -> str:
     """Return a path percent-encoded, as in error logs."""
-    from pcircle.jobs.error_log import encode
+    from pcircle.jobs.failures import encode
 
     return encode(path)

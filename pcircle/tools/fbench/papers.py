@@ -37,8 +37,7 @@ from pcircle.aio import operations as ops
 from pcircle.core.buffers import aligned
 from pcircle.core.writing import write_at
 from pcircle.tools.fbench.cases import Case, Client, computation
-from pcircle.tools.fbench.figures import TOGETHER, Figure
-from pcircle.tools.fbench.plan import WORKLOADS, Phase, phases
+from pcircle.tools.fbench.plan import TOGETHER, WORKLOADS, Figure, Phase, phases
 
 _MIB = 1 << 20
 _SIZES = (_MIB // 2, _MIB, 2 * _MIB, 4 * _MIB)

@@ -19,8 +19,7 @@ from pcircle.cli.table import render
 from pcircle.core.errors import EntriesFailed, worst
 from pcircle.core.units import format_duration, format_size
 from pcircle.runtime import Observer, Outcome
-from pcircle.tools.fbench.figures import TOGETHER, Figure, Measured, together
-from pcircle.tools.fbench.plan import Plan
+from pcircle.tools.fbench.plan import TOGETHER, Figure, Measured, Plan, together
 
 SCHEMA = 1
 

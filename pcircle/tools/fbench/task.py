@@ -14,9 +14,8 @@ import msgspec
 
 from pcircle.runtime import Context, Task
 from pcircle.tools.fbench.cases import Stopped
-from pcircle.tools.fbench.figures import Measured
 from pcircle.tools.fbench.papers import Papers
-from pcircle.tools.fbench.plan import Plan
+from pcircle.tools.fbench.plan import Measured, Plan
 
 _AHEAD_S = 0.1
 

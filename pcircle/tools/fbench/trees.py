@@ -16,7 +16,7 @@ from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.core.values import invalid, positive
-from pcircle.jobs.error_log import LogFile, open_log
+from pcircle.jobs.failures import LogFile, open_log
 from pcircle.tools.fbench.making import MAX_NUMBER, make, prepare, shape_of
 from pcircle.transport.launch import launched
 

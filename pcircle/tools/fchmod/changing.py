@@ -1,26 +1,62 @@
-"""The change of one entry: its calls, counts and reports."""
+"""The change of one entry: its calls, counts and reports.
+
+Undo records, on disk at rank 0 before entries are changed (`--undo`).
+
+A rank waits until its records are on disk, so it sends the records of many entries together. Before
+a block of names is changed, the known states of all its entries are recorded. A state that differs
+later, for example of an exchanged file, is recorded separately.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pcircle.core.errors import StoppedEarly
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.entry_errors import Changed
+from pcircle.jobs.action_log import Lines
 from pcircle.jobs.plan_file import entry, parted
 from pcircle.jobs.tree_task import EntryVisitor
+from pcircle.runtime import Context
 from pcircle.tools.fchmod import report as telling
 from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
-from pcircle.tools.fchmod.records import Records
 from pcircle.tools.fchmod.state.calls import Target, change_mode, held
 from pcircle.tools.fchmod.state.resolve import Wisher
 from pcircle.tools.fchmod.state.state import State, apply, mark_of, read_mark, state_of
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
+
+_TOGETHER = 256  # lines in a notice
+
+
+class Records:
+    """The undo records of one thread."""
+
+    def __init__(self) -> None:
+        self.context: Context[Any] | None = None
+        self._recorded: set[bytes] = set()
+
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Record entries that will be changed next. StoppedEarly."""
+        self._recorded = set(lines)
+        self._record(sorted(self._recorded))
+
+    def demand(self, line: bytes) -> None:
+        """Record an entry unless `add` has recorded it. StoppedEarly."""
+        if line not in self._recorded:
+            self._record([line])
+
+    def _record(self, lines: list[bytes]) -> None:
+        parts = (lines[at : at + _TOGETHER] for at in range(0, len(lines), _TOGETHER))
+        notices = [Lines(b"", planned=b"".join(part)) for part in parts]
+        if self.context is None or not self.context.note_synced(notices):
+            raise StoppedEarly("entries that are not recorded were not changed")
+
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _OTHER = "it is no longer what was planned"

@@ -14,8 +14,7 @@ from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.jobs.action_log import Wanted
-from pcircle.jobs.error_log import LogFile
-from pcircle.jobs.failures import Failure
+from pcircle.jobs.failures import Failure, LogFile
 from pcircle.jobs.plan_file import Planned, head, read_plan
 from pcircle.jobs.tree_task import resolve
 from pcircle.runtime import Outcome

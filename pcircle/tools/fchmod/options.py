@@ -16,7 +16,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.attributes.modes import parse_mode
 from pcircle.tools.fchmod.state.lists import Edit, read_edits
-from pcircle.tools.fchmod.state.request import Wish
+from pcircle.tools.fchmod.state.resolve import Wish
 
 _PREFIXES = ("f:", "d:")
 # With one of these options the first operand is not a MODE.

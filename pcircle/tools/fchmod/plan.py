@@ -4,7 +4,7 @@
 import msgspec
 
 from pcircle.jobs.change_task import ChangeCounters, ChangePlan
-from pcircle.tools.fchmod.state.request import Wish
+from pcircle.tools.fchmod.state.resolve import Wish
 
 
 class ModePlan(ChangePlan, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import stat
 
 from pcircle.cli.listing import groups, users
 from pcircle.core.names import show
-from pcircle.tools.fchmod.state.request import Wish
+from pcircle.tools.fchmod.state.resolve import Wish
 from pcircle.tools.fchmod.state.state import State
 
 _USERS, _GROUPS = users(), groups()

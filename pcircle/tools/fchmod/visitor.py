@@ -43,8 +43,7 @@ from pcircle.tools.fchmod.state.quick import CAPACITY, Quick
 from pcircle.tools.fchmod.state.resolve import Wisher
 from pcircle.tools.fchmod.state.state import State, state_of
 from pcircle.walk.attributes import LETTERS, test_of_directory
-from pcircle.walk.filter import choosing
-from pcircle.walk.following import descent
+from pcircle.walk.filter import choosing, descent
 from pcircle.walk.items import Batch, Place
 from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Where

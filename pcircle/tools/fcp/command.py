@@ -17,7 +17,7 @@ from pcircle.core.values import (
     parse_number,
 )
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.tools.common.copy_options import keep_of, limit_of, wish_of
+from pcircle.tools.common.copy_arguments import keep_of, limit_of, wish_of
 from pcircle.tools.common.copy_program import Options, run_copy
 
 

@@ -19,7 +19,7 @@ from pcircle.core.units import parse_duration
 from pcircle.core.values import invalid, number
 from pcircle.fs.lists import Lists
 from pcircle.jobs.action_log import Wanted
-from pcircle.jobs.error_log import LogFile, open_log
+from pcircle.jobs.failures import LogFile, open_log
 from pcircle.jobs.tree_task import resolve
 from pcircle.ops.compare.fields import (
     CONTENT,

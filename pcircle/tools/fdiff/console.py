@@ -9,7 +9,7 @@ from typing import Any
 from pcircle.cli.tree_program import TreeConsole
 from pcircle.core.errors import IntegrityError, StoppedEarly, worst
 from pcircle.core.units import plural
-from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
 from pcircle.tools.fdiff.hard_links_and_moves import Groups, Moves, tell_groups
 from pcircle.tools.fdiff.plan import Alone, Counters, DiffPlan, Linked, Matched

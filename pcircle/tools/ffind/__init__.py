@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pcircle.tools.ffind.result import Found
+    from pcircle.tools.ffind.plan import Found
 
 
 def find(
@@ -39,7 +39,7 @@ def find(
     from pcircle.core.encoding import text_of
     from pcircle.tools.ffind.cli import parser
     from pcircle.tools.ffind.command import program_of
-    from pcircle.tools.ffind.result import Found
+    from pcircle.tools.ffind.plan import Found
 
     given = [word if isinstance(word, str) else text_of(word) for word in words]
     args = parser().parse([*words_of(options), *given], {})

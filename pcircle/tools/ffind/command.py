@@ -13,7 +13,7 @@ from pcircle.cli.change_program import ChangeProgram, refuse_twice
 from pcircle.cli.filters import now_ns
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
-from pcircle.jobs.error_log import LogFile, open_log
+from pcircle.jobs.failures import LogFile, open_log
 from pcircle.runtime import Task
 from pcircle.tools.ffind.applying import ApplyProgram
 from pcircle.tools.ffind.console import FindConsole
@@ -24,8 +24,7 @@ from pcircle.tools.ffind.language.grammar import parse
 from pcircle.tools.ffind.language.nodes import Node, Parsed, names_of, walk
 from pcircle.tools.ffind.ordering import order_of
 from pcircle.tools.ffind.plan import FindPlan, Kept
-from pcircle.tools.ffind.starts import listed_starts, start_of
-from pcircle.tools.ffind.task import FindTask
+from pcircle.tools.ffind.task import FindTask, listed_starts, start_of
 from pcircle.walk.roots import Root
 
 _NS = 1_000_000_000
@@ -79,7 +78,7 @@ class FindProgram(ChangeProgram):
 
     def _kept_roots(self, paths: tuple[bytes, ...]) -> tuple[Root, ...]:
         """Return the roots in an index. Pruning makes the search sequential."""
-        from pcircle.tools.ffind.index_check import kept
+        from pcircle.tools.ffind.index_search import kept
 
         parsed = self.parsed
         named = bool(self.args.operands) or parsed.starts_from is not None
@@ -210,7 +209,7 @@ def _refuse(args: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
 
 def _refuse_with_index(args: argparse.Namespace, parsed: Parsed) -> None:
     """Raise UsageError for primaries that an index cannot answer, or that would have no effect."""
-    from pcircle.tools.ffind.index_check import is_live
+    from pcircle.tools.ffind.index_search import is_live
 
     if parsed.settings.follow != "P":
         raise UsageError(f"--in: -{parsed.settings.follow} needs the file system")

@@ -13,7 +13,7 @@ from pcircle.core.errors import IntegrityError, worst
 from pcircle.core.units import plural
 from pcircle.core.writing import write_all
 from pcircle.fs.sorting import Sorter
-from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
 from pcircle.tools.ffind.eval.output import QUIT, Found, Links, Records
 from pcircle.tools.ffind.eval.printing import CSV_HEAD

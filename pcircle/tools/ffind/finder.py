@@ -25,7 +25,7 @@ from pcircle.tools.ffind.eval.compiling import Compiled
 from pcircle.tools.ffind.eval.entry import Entry
 from pcircle.tools.ffind.eval.evaluator import depth_of
 from pcircle.tools.ffind.eval.small import SmallDirectories
-from pcircle.walk.following import descent
+from pcircle.walk.filter import descent
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.open_directory import Gathering, Open
 from pcircle.walk.visitor import Names, Where

@@ -1,10 +1,27 @@
 """The plan of a search, decided on rank 0, and its counters."""
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import msgspec
 
+from pcircle.cli.tree_program import TreeReport
 from pcircle.jobs.change_task import ChangeCounters, ChangePlan
 from pcircle.tools.ffind.language.nodes import Node, Settings
+
+
+class Found(NamedTuple):
+    """The `report`, as --json writes it, and the `text` that the command would print."""
+
+    report: TreeReport
+    text: bytes
+
+    @property
+    def paths(self) -> list[bytes]:
+        """Return the paths printed by -print0, or by -print if no name contains a newline."""
+        end = b"\0" if b"\0" in self.text else b"\n"
+        return self.text.split(end)[:-1]
 
 
 class Sections(msgspec.Struct, frozen=True, array_like=True, tag="r"):

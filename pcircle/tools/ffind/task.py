@@ -3,17 +3,23 @@
 The walk is one item, whose join waits for all other items. Every rank then receives an item. The
 rank runs the commands that it has gathered and sends its remaining output, so no work is left when
 the job ends.
+
+The roots of a search: each PATH as typed, of any kind. A missing PATH is a failure.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from pcircle.cli.inputs import open_input
+from pcircle.core.errors import UsageError
 from pcircle.core.guards import require
+from pcircle.core.names import show
 from pcircle.fs.directories import (
     Directories,
     bases,
@@ -21,6 +27,7 @@ from pcircle.fs.directories import (
     device_and_inode,
     inode_alone,
 )
+from pcircle.fs.sorting import pieces
 from pcircle.fs.stats import Stats
 from pcircle.jobs.action_log import Lines
 from pcircle.jobs.change_task import ChangeTask
@@ -34,14 +41,67 @@ from pcircle.tools.ffind.eval.checks import Surroundings
 from pcircle.tools.ffind.eval.compiling import reads_links, tests_access_time
 from pcircle.tools.ffind.eval.entry import Entry
 from pcircle.tools.ffind.eval.output import Found, Links, Output, Records
-from pcircle.tools.ffind.eval.prefetch import Ahead
 from pcircle.tools.ffind.eval.running import Commands
+from pcircle.tools.ffind.eval.small import Ahead
 from pcircle.tools.ffind.finder import Finder
 from pcircle.tools.ffind.index_search import Searcher
 from pcircle.tools.ffind.language.nodes import Node
 from pcircle.tools.ffind.ordering import ordered
 from pcircle.tools.ffind.plan import Counters, FindPlan, Sections
 from pcircle.walk.items import Accesses, Batch, Portion, Tree
+from pcircle.walk.roots import Root
+
+_NAMELESS = (b"", b".", b"..")
+
+
+def start_of(path: bytes, follow: str, *, removes: bool) -> Root:
+    """Return the root of a PATH. With `removes`, the PATH is opened from its parent directory."""
+    if not path:
+        raise UsageError("empty file name")
+    try:
+        status = os.stat(path, follow_symlinks=follow != "P")
+    except OSError:
+        status = None
+        if follow != "P":
+            try:
+                status = os.lstat(path)
+            except OSError:
+                status = None
+    holder, name = os.path.split(path.rstrip(b"/"))
+    if path.startswith(b"/") and not holder:
+        holder = b"/"
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        # The slash after a file is kept, so that the look-up fails with the right error.
+        name += path[len(path.rstrip(b"/")) :]
+        return Root(holder or b".", name or b"/", path)
+    if removes and name not in _NAMELESS and not _is_link(path.rstrip(b"/")):
+        return Root(holder or b".", b"", path, name)
+    return Root(path, b"", path)
+
+
+def _is_link(path: bytes) -> bool:
+    try:
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def listed_starts(name: str, *, complete: bool) -> Iterator[bytes]:
+    """Yield the PATHs in a file of -files0-from; `-` is standard input. UsageError.
+
+    With `complete` the last PATH must end with NUL, because the file could be truncated.
+    """
+    shown = show(os.fsencode(name))
+    try:
+        with open_input(name, option="-files0-from") as stream:
+            for number, path in enumerate(pieces(stream, b"\0", complete=complete), 1):
+                if not path:
+                    raise UsageError(f"-files0-from: '{shown}': empty file name (number {number})")
+                yield path
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"-files0-from: cannot read '{shown}': {reason}") from None
+
 
 _HELPERS, _FEW_HELPERS = 16, 4  # helpers of each of the first threads, and of each later thread
 _WITH_HELPERS = 4

@@ -22,7 +22,7 @@ from pcircle.core.errors import StoppedEarly, UsageError, worst
 from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.jobs.action_log import Wanted
-from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Observer, Outcome
 from pcircle.tools.fls import export
 from pcircle.tools.fls.keys import KEYS, TIMES, Keys

@@ -7,7 +7,9 @@ travel to rank 0, which formats the lines, because the widths are known only aft
 from __future__ import annotations
 
 import os
+import re
 import stat
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,10 +19,49 @@ from pcircle.cli.listing import Modes, Times, groups, human, users
 from pcircle.fs import native
 from pcircle.fs.native.pure import AS_IS, AS_NUMBERS, COLUMNS, LEFT, OF_EACH, OF_NAME, RIGHT
 from pcircle.fs.stats import PLACE_OF
-from pcircle.tools.fls.columns import in_columns
-from pcircle.tools.fls.decor import Decor, Extra
+from pcircle.tools.fls.decor import Decor, Extra, Looked, known
 from pcircle.tools.fls.plan import Form
-from pcircle.tools.fls.stat_batch import Looked, known
+
+_GAP = 2
+_LEAST = 3
+_ESCAPES = re.compile(rb"\x1b\[[0-9;]*m|\x1b\]8;;.*?\x07")
+
+
+def width_of(line: bytes) -> int:
+    """Return the number of terminal columns of a line."""
+    if b"\x1b" in line:
+        line = _ESCAPES.sub(b"", line)
+    if line.isascii():
+        return len(line)
+    text = line.decode(errors="replace")
+    return sum(
+        0
+        if unicodedata.combining(character)
+        else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
+
+
+def in_columns(lines: Sequence[bytes], terminal: int) -> bytes:
+    """Return lines side by side in as many columns as fit, ordered top to bottom."""
+    widths = list(map(width_of, lines))
+    count = len(lines)
+    for columns in range(min(count, max(1, terminal // _LEAST)), 0, -1):
+        rows = -(-count // columns)
+        tops = range(0, count, rows)
+        wide = [
+            max(_LEAST, max(widths[top : top + rows]) + _GAP * (number < columns - 1))
+            for number, top in enumerate(tops)
+        ]
+        if columns == 1 or sum(wide) + _LEAST * (columns - len(wide)) < terminal:
+            break
+    text = []
+    for row in range(rows):
+        places = range(row, count, rows)
+        cells = [lines[at] + b" " * (wide[at // rows] - widths[at]) for at in places]
+        text.append(b"".join([*cells[:-1], lines[places[-1]], b"\n"]))
+    return b"".join(text)
+
 
 _BLOCK_BYTES = 512
 _UNKNOWN = b"?"

@@ -102,7 +102,7 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
 
 
 class Records(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """Records for rank 0; see `pcircle.tools.fls.records`."""
+    """Records for rank 0; see `pcircle.tools.fls.printer`."""
 
     packed: tuple[bytes, ...]
 

@@ -19,9 +19,9 @@ from pcircle.fs.attributes import lustre
 from pcircle.fs.attributes.acls import ACCESS, read_list, short_form
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.entry_errors import Changed
+from pcircle.tools.fls.decor import Looked
 from pcircle.tools.fls.keys import kind_of
 from pcircle.tools.fls.plan import Form
-from pcircle.tools.fls.stat_batch import Looked
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LUSTRE = b"lustre"

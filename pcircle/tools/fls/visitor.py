@@ -26,12 +26,12 @@ from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import EntryVisitor, TreeTask
 from pcircle.runtime import Context
 from pcircle.threads.throttle import BURST_S, Throttle
+from pcircle.tools.fls.decor import Looked
 from pcircle.tools.fls.fields import Fields, Widths
 from pcircle.tools.fls.keys import Keys
 from pcircle.tools.fls.plan import Counters, ListPlan, Records
-from pcircle.tools.fls.records import OPERANDS, directories, place_in, record, root_place
+from pcircle.tools.fls.printer import OPERANDS, directories, place_in, record, root_place
 from pcircle.tools.fls.rows import Rows
-from pcircle.tools.fls.stat_batch import Looked
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import Gathering, Open

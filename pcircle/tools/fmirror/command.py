@@ -18,8 +18,7 @@ from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.fs.safe_open import any_link
 from pcircle.fs.write_access import WriteAccess
-from pcircle.jobs.error_log import encode
-from pcircle.jobs.failures import FailedEntry, Failure
+from pcircle.jobs.failures import FailedEntry, Failure, encode
 from pcircle.jobs.plan_file import tail
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.tools.common.copy_program import run_copy

@@ -23,7 +23,7 @@ from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.fs.directories import working_directory
 from pcircle.jobs.action_log import Lines, Wanted
-from pcircle.jobs.error_log import decode
+from pcircle.jobs.failures import decode
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.runtime import Observer, Outcome, Task
 from pcircle.tools.fmirror.options import QUIET, UNTOLD, MirrorOptions

@@ -17,7 +17,7 @@ from pcircle.core.values import chunk_bytes, interval_s, parse_number
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.tools.common.copy_options import keep_of, limit_of, wish_of
+from pcircle.tools.common.copy_arguments import keep_of, limit_of, wish_of
 from pcircle.tools.common.copy_program import Options
 from pcircle.tools.fmirror import planning, snapshots
 from pcircle.tools.fmirror.ownership_options import owning

@@ -22,7 +22,7 @@ from pcircle.core.names import show
 from pcircle.fs.directories import working_directory
 from pcircle.fs.lists import record_of, sort
 from pcircle.fs.sorting import sorted_records
-from pcircle.jobs.error_log import decode, encode
+from pcircle.jobs.failures import decode, encode
 from pcircle.jobs.plan_file import Planned, Tail, head, read_plan
 from pcircle.tools.fmirror.work import steps
 from pcircle.walk.roots import Root

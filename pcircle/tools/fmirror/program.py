@@ -17,7 +17,7 @@ from pcircle.core.guards import require, require_type
 from pcircle.core.names import show
 from pcircle.fs.lists import Lists, sort
 from pcircle.jobs.action_log import Wanted
-from pcircle.jobs.error_log import decode
+from pcircle.jobs.failures import decode
 from pcircle.jobs.plan_file import Planned
 from pcircle.ops.copy.tree.plan import DIRECTORY, Plan, Root
 from pcircle.runtime import Observer, Task
@@ -40,7 +40,7 @@ from pcircle.tools.fmirror.refusals import (
 from pcircle.tools.fmirror.removal import Found
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
 from pcircle.tools.fmirror.state import changes, proof, state
-from pcircle.tools.fmirror.state.changed_paths import named
+from pcircle.tools.fmirror.state.changes import named
 from pcircle.tools.fmirror.state.lock import Lock
 from pcircle.tools.fmirror.work.applying import ApplyTask, JournaledApply
 from pcircle.tools.fmirror.work.extraneous import Finder, Meant, kept_rules, packed

@@ -32,8 +32,7 @@ from pcircle.fs.sorting import pieces
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.jobs.action_log import Actions, Lines
 from pcircle.jobs.change_task import MaxDelete
-from pcircle.jobs.error_log import LogFile
-from pcircle.jobs.failures import Failure
+from pcircle.jobs.failures import Failure, LogFile
 from pcircle.jobs.plan_file import Planned, parted
 from pcircle.jobs.tree_task import resolve
 from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan

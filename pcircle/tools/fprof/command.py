@@ -20,8 +20,7 @@ from pcircle.core.units import parse_size
 from pcircle.core.values import invalid, number, positive
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
-from pcircle.jobs.error_log import LogFile, open_log
-from pcircle.jobs.failures import line_of
+from pcircle.jobs.failures import LogFile, line_of, open_log
 from pcircle.runtime import Observer, Task
 from pcircle.tools.fprof.console import Console
 from pcircle.tools.fprof.options import Options, check_outputs

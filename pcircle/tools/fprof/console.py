@@ -9,11 +9,10 @@ from typing import Any
 from pcircle.cli import console as base
 from pcircle.cli.options import Common
 from pcircle.core.errors import Defect, EntriesFailed, worst
-from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
 from pcircle.tools.fprof.counters import Totals, add_up, totals
-from pcircle.tools.fprof.items import Done, FileLines
-from pcircle.tools.fprof.plan import Plan, index_of
+from pcircle.tools.fprof.plan import Done, FileLines, Plan, index_of
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.profile.packing import unpack
 from pcircle.tools.fprof.reports import balance

@@ -20,8 +20,7 @@ from pcircle.core.writing import close_new
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.safe_open import create
 from pcircle.fs.stats import Stats
-from pcircle.tools.fprof.items import Done
-from pcircle.tools.fprof.plan import Plan, index_of
+from pcircle.tools.fprof.plan import Done, Plan, index_of
 from pcircle.walk import index
 from pcircle.walk.sink import Sink, remove, result
 

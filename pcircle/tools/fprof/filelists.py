@@ -14,7 +14,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.directories import join_path
 from pcircle.runtime import Context
-from pcircle.tools.fprof.items import FileLines
+from pcircle.tools.fprof.plan import FileLines
 from pcircle.walk.roots import Root
 
 COLUMNS = {

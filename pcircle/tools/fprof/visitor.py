@@ -22,10 +22,9 @@ from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.jobs.failures import failure_of, shown_below, tell_recalls
 from pcircle.runtime import Context
 from pcircle.tools.fprof.counters import Counters
-from pcircle.tools.fprof.items import Mixed, Sum, added
-from pcircle.tools.fprof.plan import Plan
+from pcircle.tools.fprof.plan import Mixed, Plan, Sum, added
 from pcircle.tools.fprof.profile.collect import SPECIALS, Collector, Files
-from pcircle.tools.fprof.profile.inodes import Claim, home_of
+from pcircle.tools.fprof.profile.groups import Claim, home_of
 from pcircle.tools.fprof.profile.model import DirectoryRow
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.open_directory import Gathering, Open

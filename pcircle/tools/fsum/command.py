@@ -292,8 +292,8 @@ def _diff(args: argparse.Namespace) -> int:
     refuse_others(args, "two manifests", format="pcsig")
     if launched().rank:
         return 0
-    from pcircle.tools.fsum.diffing import differences
     from pcircle.tools.fsum.publishing import read_manifest
+    from pcircle.tools.fsum.report import differences
 
     with any_link(args.insecure_links):
         old, new = (read_manifest(os.fsencode(name)) for name in args.diff)

@@ -16,14 +16,11 @@ from pcircle.cli.results import Results
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.core.guards import require
 from pcircle.core.names import show
-from pcircle.jobs.error_log import LogFile
-from pcircle.jobs.failures import Failure
+from pcircle.jobs.failures import Failure, LogFile
 from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
 from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Outcome
-from pcircle.tools.fsum.counters import Counters
-from pcircle.tools.fsum.items import Difference, Digest, Done
-from pcircle.tools.fsum.plan import Plan
+from pcircle.tools.fsum.plan import Counters, Difference, Digest, Done, Plan
 from pcircle.tools.fsum.report import (
     SCHEMA,
     Comparison,

@@ -14,9 +14,7 @@ from pcircle.fs.directories import Directories, join_path
 from pcircle.fs.entry_errors import Changed, trying
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.tools.fsum.counters import Counters
-from pcircle.tools.fsum.items import NOTHING, Chunk, Done, Large, Part
-from pcircle.tools.fsum.plan import BLOCK_BYTES, Plan
+from pcircle.tools.fsum.plan import BLOCK_BYTES, NOTHING, Chunk, Counters, Done, Large, Part, Plan
 from pcircle.tools.fsum.reader import FLAGS, Reader, check_same
 
 _SMALLEST_CHUNK_BYTES = 16 << 20

@@ -28,9 +28,7 @@ from pcircle.ops.digest.manifest import (
     SectionWriter,
     unpack_entry,
 )
-from pcircle.tools.fsum.counters import Counters
-from pcircle.tools.fsum.items import Difference, Done, Item
-from pcircle.tools.fsum.plan import Plan
+from pcircle.tools.fsum.plan import Counters, Difference, Done, Item, Plan
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import Batch, Tree
 from pcircle.walk.sink import Gather, Sink

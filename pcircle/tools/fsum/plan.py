@@ -1,6 +1,14 @@
-"""The plan of a signature, which rank 0 decides for all ranks."""
+"""The plan of a signature, which rank 0 decides for all ranks.
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+The work items of fsum that travel between ranks, in addition to those of the walk.
+
+The items are a large file to divide into chunks, and a chunk, each with its share of the job's
+`weight` of 1. Items that return to a directory or a file carry its identity (device, inode). If the
+name belongs to another entry by then, the item fails.
+"""
+
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
@@ -10,10 +18,104 @@ import msgspec
 from pcircle.core.errors import operand_error
 from pcircle.core.names import show
 from pcircle.fs.directories import Directories
+from pcircle.jobs.counters import Entries
+from pcircle.jobs.failures import Failure, Recalled
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
+from pcircle.walk.items import Batch, Identity, Place, Portion, Tree
 from pcircle.walk.roots import Root, open_roots, root_of
+from pcircle.walk.sink import Gather, Merge, Seal
 from pcircle.walk.walker import Scope
+
+
+class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
+    """Sign one file in chunks."""
+
+    root: int
+    path: bytes
+    name: bytes
+    weight: float
+    place: Place | None
+    slot: int
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
+    """Read a range of a file. `sparse` means that it has holes to look for."""
+
+    root: int
+    path: bytes
+    name: bytes
+    file: Identity
+    offset: int
+    length: int
+    weight: float
+    sparse: bool
+
+
+Item: TypeAlias = Tree | Portion | Batch | Large | Chunk | Gather[Tree | Batch] | Seal | Merge
+
+
+class Difference(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    """An entry that differs from the manifest: "changed", "missing", "new" or "corrupt"."""
+
+    what: str
+    path: bytes
+
+
+class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
+    """The digest of a whole file, in hexadecimal; `path` begins as the user typed it."""
+
+    path: bytes
+    digest: bytes
+
+
+Notice: TypeAlias = Failure | Recalled | Difference
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """The entries of a part of a directory; see `pcircle.ops.digest.signer.Result`."""
+
+    runs: tuple[bytes, ...] = ()
+    spilled: tuple[tuple[int, int], ...] = ()
+    signed: int = 0
+    blocks: bytes = b""
+
+
+NOTHING = Part()
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True):
+    """The result of an item: parts by the slot of their directory.
+
+    The result of a chunk also has the `blocks` of its file, or the `cause` of a failure.
+    """
+
+    slots: dict[int, Part] = {}
+    cause: Failure | None = None
+    blocks: bytes = b""
+
+    @property
+    def roots(self) -> Part:
+        """Return the entries of the roots, at the end of a job."""
+        return self.slots.get(0, NOTHING)
+
+
+class Counters(Entries):
+    """The counters of a thread, a rank or a job; written by the worker, read by the main thread.
+
+    `sized` counts entries of known size, and `recalled` offline files that were read. Files in a
+    manifest or list are either `compared` or `missing`. Compared files that need not be read are
+    also `unchecked`.
+    """
+
+    sized: int
+    bytes_found: int
+    bytes_done: int
+    recalled: int
+    compared: int
+    unchecked: int
+    missing: int
+
 
 BLOCK_BYTES = 4 << 20
 LARGE_BYTES = 32 << 20

@@ -34,9 +34,8 @@ from pcircle.ops.digest.manifest import (
     unpack_entry,
     write_manifest,
 )
-from pcircle.tools.fsum.items import Difference, Done
 from pcircle.tools.fsum.ledger import has_rotted, unwritable
-from pcircle.tools.fsum.plan import Own, Plan
+from pcircle.tools.fsum.plan import Difference, Done, Own, Plan
 from pcircle.walk.roots import Root
 from pcircle.walk.sink import remove, result
 

@@ -25,9 +25,7 @@ from pcircle.jobs.failures import Accounts, Failure, failure_of
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
 from pcircle.runtime import Context
-from pcircle.tools.fsum.counters import Counters
-from pcircle.tools.fsum.items import Chunk
-from pcircle.tools.fsum.plan import BLOCK_BYTES, Plan
+from pcircle.tools.fsum.plan import BLOCK_BYTES, Chunk, Counters, Plan
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SMALL_BYTES = 128 << 10

@@ -14,14 +14,12 @@ from pcircle.fs.directories import HOLDER
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Context
-from pcircle.tools.fsum.counters import Counters
-from pcircle.tools.fsum.items import Chunk, Done, Item, Large, Notice
 from pcircle.tools.fsum.large import LargeFile, LargeFiles
-from pcircle.tools.fsum.plan import Plan
+from pcircle.tools.fsum.plan import Chunk, Counters, Done, Item, Large, Notice, Plan
 from pcircle.tools.fsum.reader import Reader
 from pcircle.tools.fsum.visitor import SumVisitor
 from pcircle.walk.items import Batch, Portion, Tree
-from pcircle.walk.seeds import seeds
+from pcircle.walk.roots import seeds
 from pcircle.walk.sink import SINK_ITEMS
 from pcircle.walk.tasks import WalkTask
 from pcircle.walk.walker import Walker

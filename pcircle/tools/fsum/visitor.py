@@ -13,9 +13,7 @@ from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.jobs.failures import tell_recalls
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.tools.fsum.counters import Counters
-from pcircle.tools.fsum.items import NOTHING, Large, Part
-from pcircle.tools.fsum.plan import Plan
+from pcircle.tools.fsum.plan import NOTHING, Counters, Large, Part, Plan
 from pcircle.tools.fsum.reader import Reader
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.open_directory import Gathering, Open

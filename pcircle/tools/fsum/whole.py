@@ -26,9 +26,7 @@ from pcircle.jobs.failures import Accounts, Failure, Recalled, tell_recalls
 from pcircle.ops.digest.checksums import ChecksumLine as Line
 from pcircle.ops.digest.checksums import new_hasher
 from pcircle.runtime import Context
-from pcircle.tools.fsum.counters import Counters
-from pcircle.tools.fsum.items import Difference, Digest
-from pcircle.tools.fsum.plan import LARGE_BYTES, Plan
+from pcircle.tools.fsum.plan import LARGE_BYTES, Counters, Difference, Digest, Plan
 from pcircle.tools.fsum.reader import FLAGS, check_same
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.open_directory import Gathering, Open

@@ -283,7 +283,7 @@ def test_computations_are_as_long_as_they_should_be(monkeypatch: pytest.MonkeyPa
 
 
 def test_rates_together_are_those_of_the_last_to_end() -> None:
-    from pcircle.tools.fbench.figures import TOGETHER, Figure, together
+    from pcircle.tools.fbench.plan import TOGETHER, Figure, together
 
     rates = {"B/s": 12.0, TOGETHER: 6.0, "us": 4.0}
     values = [Figure("c", "w", "b", unit, value) for value in (2, 4, 6) for unit in rates]

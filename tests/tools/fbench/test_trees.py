@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.jobs.error_log import decode
+from pcircle.jobs.failures import decode
 from tests.tools.fcp.conftest import place, shared_place
 from tests.tools.fcp.running import ONE, Finished, Launcher, Run
 

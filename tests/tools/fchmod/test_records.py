@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from pcircle.jobs.error_log import decode
+from pcircle.jobs.failures import decode
 from tests.strace import read_calls
 from tests.tools.fcp.running import ONE, TWO, Launcher, Run, launchers
 from tests.tools.frm.running import grow

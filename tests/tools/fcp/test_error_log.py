@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.jobs.error_log import decode, encode
+from pcircle.jobs.failures import decode, encode
 from pcircle.ops.copy.tree.counters import Counters
 from pcircle.tools.common.copy_error_log import read_log
 from pcircle.tools.common.copy_report import account

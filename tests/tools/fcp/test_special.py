@@ -10,7 +10,7 @@ import stat
 
 import pytest
 
-from pcircle.jobs.error_log import encode
+from pcircle.jobs.failures import encode
 from tests.tools.fcp import verdict
 from tests.tools.fcp.interrupts import interrupt
 from tests.tools.fcp.judge import CONTENT, differences

@@ -26,7 +26,7 @@ from pcircle.cli.output import Output
 from pcircle.core.writing import WholeFile, write_all, write_at
 from pcircle.fs import lists, sorting
 from pcircle.fs.data import Mover
-from pcircle.jobs.error_log import LogFile, open_log
+from pcircle.jobs.failures import LogFile, open_log
 from pcircle.ops.checkpoint.journal import CreatedDirectoryRecord, Journal, RecordKeys
 from pcircle.ops.checkpoint.store import Checkpoint
 from pcircle.ops.digest import get_algorithm

@@ -12,7 +12,7 @@ import os
 import stat
 from typing import Any
 
-from pcircle.jobs.error_log import decode
+from pcircle.jobs.failures import decode
 
 
 def logged(path: bytes) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import pytest
 
 from pcircle.fs import stats
 from pcircle.tools.ffind import find
-from pcircle.tools.ffind.eval import prefetch as ahead
+from pcircle.tools.ffind.eval import small as ahead
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 from tests.tools.fcp.running import ONE, TWO, Launcher, Run

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcircle.tools.fls.columns import in_columns
+from pcircle.tools.fls.fields import in_columns
 from pcircle.tools.fls.keys import Keys, turned
 from tests.conftest import SOAK
 from tests.disk_usage import sizes_du_leaves_out

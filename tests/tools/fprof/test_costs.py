@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pcircle.tools.fprof.profile.inodes import Claim, Inodes, home_of, unpack
+from pcircle.tools.fprof.profile.groups import Claim, Inodes, home_of, unpack
 from tests import counts, strace
 from tests.conftest import SOAK
 from tests.tools.fcp.running import ONE, TWO, Launcher, clean_environment, command, launchers

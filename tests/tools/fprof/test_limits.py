@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.tools.fprof.items import narrow, wide
+from pcircle.tools.fprof.plan import narrow, wide
 from pcircle.tools.fprof.profile.packing import pack, unpack
 from tests.tools.fcp.running import ONE, TWO, Launcher
 from tests.tools.fprof.running import profiled, run_fprof, some_launchers

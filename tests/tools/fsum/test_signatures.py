@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pcircle.jobs.error_log import decode
+from pcircle.jobs.failures import decode
 from tests.signed import signature_of
 from tests.tools.fcp.meddling import EVERY_TIME, Deed, meddling
 from tests.tools.fcp.running import FOUR, ONE, TWO, Launcher, copy, without_rights

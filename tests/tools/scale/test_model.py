@@ -12,10 +12,18 @@ from pcircle.circle import EngineSettings, engine, stealing
 from pcircle.circle.topology import NodeMap
 from pcircle.circle.topology import TreePosition as EngineTree
 from pcircle.simulation.ending import RankTree, Rounds
-from pcircle.simulation.ideal import ideal_s
-from pcircle.simulation.job import Figures, Task, play
-from pcircle.simulation.kinds import DRAIN, GATHER, LAST_LOOSE, QUIESCE, STOP
-from pcircle.simulation.machine import ETHERNET, INFINIBAND, Machine, Policy
+from pcircle.simulation.job import Figures, Task, ideal_s, play
+from pcircle.simulation.machine import (
+    DRAIN,
+    ETHERNET,
+    GATHER,
+    INFINIBAND,
+    LAST_LOOSE,
+    QUIESCE,
+    STOP,
+    Machine,
+    Policy,
+)
 from pcircle.simulation.model import RUN, Simulation
 from pcircle.simulation.rank import NONE, Counts, Rank
 from pcircle.simulation.waves import WORKING, Waves

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pcircle.simulation.ideal import ideal_s
+from pcircle.simulation.job import ideal_s
 from pcircle.simulation.tree import Ints, Tree, balanced, drawn, files, flat, geometric
 
 RANDOM = range(20)

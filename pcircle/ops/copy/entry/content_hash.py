@@ -19,9 +19,9 @@ from pcircle.core.buffers import aligned
 from pcircle.fs.data import BUFFER_BYTES
 from pcircle.fs.entry_errors import Changed
 from pcircle.ops.copy.entry.attributes import path_of
+from pcircle.ops.copy.entry.files import ONE_READ_BYTES
 from pcircle.ops.copy.entry.observers import Data, Observer
 from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
-from pcircle.ops.copy.entry.small_file import ONE_READ_BYTES
 
 DIGEST_BYTES = 16
 _PAGE_BYTES = 64 << 10  # largest page size

@@ -25,12 +25,12 @@ from pcircle.ops.copy.tree.action_log import Acting, letter_of
 from pcircle.ops.copy.tree.counters import Counters
 from pcircle.ops.copy.tree.directory import Differing
 from pcircle.ops.copy.tree.dry_run_collisions import Foretold
-from pcircle.ops.copy.tree.follow import below, refuse_cycle
 from pcircle.ops.copy.tree.items import Done, Item, Notice, Remark, Singles
-from pcircle.ops.copy.tree.limits import ItemLimits, limits_of
 from pcircle.ops.copy.tree.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides, scope_of
 from pcircle.ops.copy.tree.seeds import seed_listed
+from pcircle.ops.copy.tree.selection import below, refuse_cycle
 from pcircle.ops.copy.tree.special import Skipper, not_copied
+from pcircle.ops.copy.tree.waiting import ItemLimits, limits_of
 from pcircle.runtime import Context, Task
 from pcircle.walk.items import Batch, Place, Portion, Tree
 from pcircle.walk.open_directory import Gathering, Open

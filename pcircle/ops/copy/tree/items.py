@@ -133,7 +133,7 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
 
     The copy was made in `epoch`, perhaps by an earlier run; then only the name of `first` is known.
     `copied` is the source of the copy: a name that is not this source is not one of its names.
-    `seal` belongs to the copy, see `pcircle.tools.common.signing_report`.
+    `seal` belongs to the copy, see `pcircle.tools.common.copy_report`.
     """
 
     one: One
@@ -215,7 +215,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     Counters say what was copied; results say that it is complete. With a checkpoint, a part belongs
     to an `epoch` and has its share of the job's `counts`. The other fields are of
-    `pcircle.tools.common.signing_report`: packed entries of the directory, `runs` of entries and
+    `pcircle.tools.common.copy_report`: packed entries of the directory, `runs` of entries and
     those on this rank's disk, `signed` their number including subdirectories; `blocks` are digests
     of a large file.
     """

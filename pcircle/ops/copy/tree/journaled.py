@@ -22,8 +22,7 @@ from pcircle.ops.checkpoint.journal import Counts, InodeRecord
 from pcircle.ops.checkpoint.recorder import Recorder
 from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.ops.copy.entry.settings import Stamp
-from pcircle.ops.copy.tree.counter_delta import has_failed
-from pcircle.ops.copy.tree.counters import FOUND, named
+from pcircle.ops.copy.tree.counters import FOUND, has_failed, named
 from pcircle.ops.copy.tree.items import NOTHING, Done, First, Item, Large, Links, One, Part
 from pcircle.ops.copy.tree.links import is_copy_of
 from pcircle.ops.copy.tree.plan import Plan

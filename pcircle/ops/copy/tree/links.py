@@ -18,6 +18,8 @@ file of its own. A name that is copied waits for no claim, so no cycle can form.
 An inode is known by a number that the walk gives its file system, because device numbers differ
 between nodes. On one node, a file on another file system than its directory, as on overlayfs, is
 known by its device. Links to names outside of the copy are not links in the copy.
+
+The state of inodes at their home, and the number of inodes in memory.
 """
 
 from __future__ import annotations
@@ -45,7 +47,6 @@ from pcircle.ops.copy.entry.files import COPIED, LARGE
 from pcircle.ops.copy.entry.links import add_hard_link, same_content
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError, is_copied_special
 from pcircle.ops.copy.entry.settings import Stamp
-from pcircle.ops.copy.tree.inodes import Inode, registry
 from pcircle.ops.copy.tree.items import (
     ANYWHERE,
     NOTHING,
@@ -65,6 +66,37 @@ from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.walk.items import Place
 from pcircle.walk.visitor import Where
+
+MAX_AT_HAND = 50_000  # some 25 MB
+
+
+class Inode(msgspec.Struct):
+    """The state of an inode at its home: the names that have arrived, and their fate.
+
+    `made` is the mark of the copy, and `copied` its source; `first` is the name under which it was
+    copied; `epoch` and `seal` belong to the copy; `waiting` are held tickets by name. `seen` of at
+    most `names` names have arrived.
+    """
+
+    seen: int = 0
+    names: int = 0
+    made: int | None = None
+    copied: Stamp | None = None
+    epoch: int = 0
+    seal: bytes = b""
+    first: One | None = None
+    waiting: list[tuple[int, One]] = []
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether nothing happens until the next name arrives."""
+        return self.made is not None and not self.waiting
+
+
+def registry(most: int = MAX_AT_HAND) -> Registry[Inode]:
+    """Return an empty registry of inodes."""
+    return Registry(Inode, most, lambda inode: inode.is_at_rest)
+
 
 _CLAIM_S = 0.01  # of work that nobody can steal
 _BY_DEVICE = 1 << 48

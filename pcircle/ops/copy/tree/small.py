@@ -27,7 +27,7 @@ from pcircle.fs.native.pure import KEEP_MODE, KEEP_OWNER, KEEP_TIMES
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import Table
 from pcircle.ops.checkpoint.journal import SubtreeRecord
-from pcircle.ops.copy.entry.small_file import MAX_NAMES
+from pcircle.ops.copy.entry.files import MAX_NAMES
 from pcircle.ops.copy.tree.counters import of_new_directory
 from pcircle.ops.copy.tree.items import Part
 from pcircle.ops.copy.tree.plan import Plan

@@ -38,11 +38,9 @@ from pcircle.ops.checkpoint.previous_records import (
 )
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import path_of
-from pcircle.ops.copy.tree.counter_delta import between, has_failed
-from pcircle.ops.copy.tree.counters import DIRECTORIES, FAILED, named, totals
+from pcircle.ops.copy.tree.counters import DIRECTORIES, FAILED, between, has_failed, named, totals
 from pcircle.ops.copy.tree.directory import Differing, Directory
 from pcircle.ops.copy.tree.entries import Entries
-from pcircle.ops.copy.tree.follow import ancestors_of, below, refuse_cycle
 from pcircle.ops.copy.tree.items import (
     NOTHING,
     Part,
@@ -51,6 +49,7 @@ from pcircle.ops.copy.tree.items import (
 )
 from pcircle.ops.copy.tree.plan import Plan
 from pcircle.ops.copy.tree.resume_partial import open_again, sweep, sweep_all
+from pcircle.ops.copy.tree.selection import ancestors_of, below, refuse_cycle
 from pcircle.ops.copy.tree.small import (
     SCAN,
     Begun,

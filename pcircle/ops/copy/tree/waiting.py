@@ -3,12 +3,14 @@
 An item whose copies will be verified is held (`Context.hold`) with its epoch; when that is
 committed, it is resumed with an item that reads them, on any rank. One sync serves all waiting
 copies. Epochs are short, so what waits is the work of some seconds.
+
+`--bwlimit` and `--ops-limit`: the costs of items; see `pcircle.ops.copy.entry.limits`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,12 +18,36 @@ import msgspec
 from pcircle.core.guards import require
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.journal import Counts
-from pcircle.ops.copy.tree.items import Chunk, Copied, Done, Item, Reread, Verify
+from pcircle.ops.copy.entry.limits import RateLimits
+from pcircle.ops.copy.tree.items import Chunk, Copied, Done, Item, Large, Links, Reread, Verify
+from pcircle.ops.copy.tree.plan import Plan
 from pcircle.runtime import Context
 from pcircle.walk.visitor import Where
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.entry.content_hash import HashObserver
+
+
+class ItemLimits(RateLimits):
+    """One rank's share of the limits of a copy, with the costs of its items."""
+
+    def begin(self, item: Item, stop: Callable[[], bool]) -> None:
+        """Wait until an item may start. Names in a batch wait one by one."""
+        self.is_stopping = stop
+        if isinstance(item, Chunk):
+            self.operations(2)
+        elif isinstance(item, Links):
+            self.operations(self.entry)
+        elif isinstance(item, Large):
+            self.operations(self.entry + 2)  # it is looked up again, and renamed
+
+
+def limits_of(plan: Plan, size: int) -> ItemLimits | None:
+    """Return a rank's share of the limits, or None."""
+    if plan.bytes_per_s is None and plan.operations_per_s is None:
+        return None
+    return ItemLimits(plan, plan.bytes_per_s, plan.operations_per_s, size)
+
 
 LONGEST_WAIT_S = 2.0
 """The time between epochs; they are committed sooner if ranks are idle."""

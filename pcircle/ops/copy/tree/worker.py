@@ -7,36 +7,115 @@ journal, the epochs, the limits, and waiting copies.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from pcircle.core.guards import require
-from pcircle.fs.directories import HOLDER
+from pcircle.fs.directories import HOLDER, Directories
+from pcircle.fs.entry_errors import kind_of, told, tried, trying
+from pcircle.jobs.failures import Accounts, Failure
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.previous_records import PreviousRecords
 from pcircle.ops.checkpoint.recorder import Recorder
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.files import Copier
 from pcircle.ops.copy.entry.observers import Observer, SigningObserver
-from pcircle.ops.copy.entry.overwrite import OverwritePolicy
+from pcircle.ops.copy.entry.overwrite import DestinationExistsError, OverwritePolicy
 from pcircle.ops.copy.entry.target import TemporaryNames
-from pcircle.ops.copy.tree.accounts import CopyAccounts
 from pcircle.ops.copy.tree.action_log import Acting
-from pcircle.ops.copy.tree.copier import DirectoryCopier
-from pcircle.ops.copy.tree.counter_delta import Takings
-from pcircle.ops.copy.tree.counters import Counters
-from pcircle.ops.copy.tree.limits import ItemLimits, limits_of
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.counters import Counters, Takings
+from pcircle.ops.copy.tree.plan import DIRECTORY, Plan
 from pcircle.ops.copy.tree.previous_run import Earlier
 from pcircle.ops.copy.tree.selection import siblings_of
 from pcircle.ops.copy.tree.source_target import Sides
-from pcircle.ops.copy.tree.waiting import Waiting
+from pcircle.ops.copy.tree.waiting import ItemLimits, Waiting, limits_of
+from pcircle.runtime import Context
+from pcircle.walk.items import Place
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.entry.content_hash import HashObserver
     from pcircle.ops.digest import Signer
+
+
+class DirectoryCopier:
+    """A `copier` that is told of each directory before anything is copied into it."""
+
+    def __init__(
+        self,
+        copier: Copier,
+        extras: AttributeCopier,
+        counters: Counters,
+        sources: Directories,
+        signer: Signer | None,
+        acting: Acting | None,
+    ) -> None:
+        self.copier = copier
+        self._extras = extras
+        self._counters = counters
+        self._sources = sources
+        self._signer = signer
+        self._acting = acting
+
+    def enter(self, root: int, path: bytes, place: Place, target_fd: int) -> None:
+        """Set the target directory, which is open."""
+        self._extras.enter(target_fd, bare=place.bare)
+        self.enter_names(root, path, made=place.made)
+
+    def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
+        """Set the target directory of names, which this run has `made` or not."""
+        self.copier.names.collisions.enter(self._sources, root, path, made=made)
+        self.copier.context.recalls.place = root, path
+        if self.copier.names.keeper is not None:
+            self.copier.names.keeper.enter(root, path)
+        if self._acting is not None:
+            self._acting.at(root, path)
+
+    def special(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
+    ) -> os.stat_result | None:
+        """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
+        from pcircle.ops.copy.entry.special_files import copy_special  # few trees have any
+
+        names = (source_fd, source, target_fd, name)
+        self.copier.context.observers.attempt(0)
+        try:
+            status = copy_special(self.copier.context, names, claimed=claimed)
+        except DestinationExistsError:
+            self.copier.skip(target_fd, name)
+            return None
+        if status is None:
+            if self._signer is not None:
+                with trying("read the existing copy of"):
+                    made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+                self._signer.seal_node(made.st_mode, made.st_rdev)
+            self._counters.special += 1
+            self._counters.sized += 1
+            if self._acting is not None:
+                self._acting.special(target_fd, name)
+        return status
+
+
+class CopyAccounts(Accounts):
+    """Counts and reports the failures of one worker thread."""
+
+    def __init__(self, plan: Plan, counters: Counters, acting: Acting | None) -> None:
+        super().__init__(counters)
+        self._plan = plan
+        self._acting = acting
+
+    def tell(self, failure: Failure, context: Context[Any]) -> None:
+        if self._acting is not None:
+            self._acting.failed(failure)
+        super().tell(failure, context)
+
+    def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
+        entry = path if self._plan.roots[root].kind == DIRECTORY else b""
+        doing = doing or tried(error, "copy")
+        shown = self._plan.shown(root, path)
+        return Failure(shown, doing, *told(error), root, entry, kind_of(error))
 
 
 class Worker(msgspec.Struct, frozen=True):

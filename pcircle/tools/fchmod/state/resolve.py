@@ -9,6 +9,9 @@ from __future__ import annotations
 import stat
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
 
 from pcircle.fs.attributes.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entries_of
 from pcircle.fs.attributes.modes import ModeChange, parse_mode
@@ -24,8 +27,50 @@ from pcircle.tools.fchmod.state.lists import (
     entries,
     without_names,
 )
-from pcircle.tools.fchmod.state.request import Wish
 from pcircle.tools.fchmod.state.state import State, with_set_id_cleared
+
+
+class Wish(msgspec.Struct, frozen=True, array_like=True):
+    """The request, independent of the present state of an entry.
+
+    `directory_mode` and `other_mode` are modes as typed, or None to keep them, and `umask` applies
+    to them. `uid` and `gid` are set unless None. `users` and `groups` map present ids. Only entries
+    of `from_uid` and `from_gid` are changed. `edits` change access control lists, and `no_lists`
+    removes them. `set_id` determines whether set-id bits of a file that changes owner are cleared
+    or retained, or the bits of all files are cleared.
+    """
+
+    directory_mode: str | None = None
+    other_mode: str | None = None
+    umask: int = 0
+    uid: int | None = None
+    gid: int | None = None
+    from_uid: int | None = None
+    from_gid: int | None = None
+    users: tuple[Rule, ...] = ()
+    groups: tuple[Rule, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    no_lists: bool = False
+    set_id: Literal["clear", "keep", "none"] = "clear"
+
+    @property
+    def owns(self) -> bool:
+        """Return whether owners or groups may change."""
+        return self.uid is not None or self.gid is not None or bool(self.users or self.groups)
+
+    @property
+    def sets_owner_alone(self) -> bool:
+        """Return whether the request only sets the same owner or group for each entry."""
+        modes = self.directory_mode is not None or self.other_mode is not None
+        fixed = self.uid is not None or self.gid is not None
+        maps = bool(self.users or self.groups)
+        return fixed and not (modes or maps or self.lists) and self.set_id == "clear"
+
+    @property
+    def lists(self) -> bool:
+        """Return whether access control lists may change."""
+        return bool(self.edits) or self.no_lists
+
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 NameOf = Callable[[int], str]

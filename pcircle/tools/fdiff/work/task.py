@@ -30,8 +30,7 @@ from pcircle.tools.fdiff.work.large import Begun, LargeFiles
 from pcircle.tools.fdiff.work.one_sided import AloneVisitor
 from pcircle.tools.fdiff.work.visitor import DiffVisitor
 from pcircle.walk.items import Batch, Portion, Tree
-from pcircle.walk.roots import open_roots
-from pcircle.walk.seeds import seeds
+from pcircle.walk.roots import open_roots, seeds
 from pcircle.walk.walker import Scope, Walker
 
 _OWN = Large | Chunk | Extras | Ask

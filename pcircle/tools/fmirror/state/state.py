@@ -53,11 +53,11 @@ from pcircle.core.writing import write_all
 from pcircle.fs.attributes.btrfs import subvolume_of
 from pcircle.fs.attributes.mounts import mounts_below, type_of_mount
 from pcircle.fs.attributes.owners import Given
+from pcircle.fs.file_system import LOCAL, session, volume_id
 from pcircle.fs.safe_open import create, opened, replace
 from pcircle.fs.safe_open import place_of as trusted_place
 from pcircle.fs.status import birth_ns
-from pcircle.fs.volume import LOCAL, session, volume_id
-from pcircle.jobs.error_log import encode
+from pcircle.jobs.failures import encode
 
 READ = "ctime"
 """The field that means that the content of every file was compared."""

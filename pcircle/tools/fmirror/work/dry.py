@@ -20,8 +20,8 @@ from pcircle.ops.copy.tree.action_log import Acting, letter_of
 from pcircle.ops.copy.tree.counters import Counters
 from pcircle.ops.copy.tree.dry_run import DryTask, DryVisitor
 from pcircle.ops.copy.tree.items import Notice
-from pcircle.ops.copy.tree.limits import ItemLimits
 from pcircle.ops.copy.tree.plan import Plan, scope_of
+from pcircle.ops.copy.tree.waiting import ItemLimits
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps

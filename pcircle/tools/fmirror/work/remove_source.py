@@ -27,9 +27,9 @@ from pcircle.ops.compare.sides import open_files
 from pcircle.ops.copy.tree.dry_run import DryVisitor
 from pcircle.ops.copy.tree.items import Item
 from pcircle.runtime import Context
-from pcircle.tools.fmirror.work.apart import Apart
 from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.tools.fmirror.work.itemize import count
+from pcircle.tools.fmirror.work.listing import Apart
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 

@@ -16,7 +16,7 @@ import xxhash
 from pcircle.cli.results import append_output
 from pcircle.core.guards import require_type
 from pcircle.core.timestamps import Timestamp, timestamp
-from pcircle.jobs.error_log import LogFile
+from pcircle.jobs.failures import LogFile
 from pcircle.ops.compare.moves import MoveCandidate, MoveMatcher
 
 _BYTES = 8

@@ -21,7 +21,7 @@ import msgspec
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import Stats
 from pcircle.tools.fprof.profile.bins import bin_of, octave_of
-from pcircle.tools.fprof.profile.inodes import Claim, Inodes
+from pcircle.tools.fprof.profile.groups import Claim, Inodes
 from pcircle.tools.fprof.profile.model import (
     DEEPEST,
     DIRECTORY_LISTS,

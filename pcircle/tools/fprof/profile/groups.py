@@ -1,19 +1,79 @@
-"""Groups of files by age, owner, group, extension, depth and directory size, and top lists."""
+"""Groups of files by age, owner, group, extension, depth and directory size, and top lists.
+
+The registry of the hard-linked files that were seen, at the home of each inode.
+
+The home is a rank, found by hashing, so a file counts once even if its names are spread over many
+ranks. A home needs bounded memory (`pcircle.fs.registry`): it stores only the number of missing
+names, and forgets an inode when all its names have arrived.
+"""
 
 from __future__ import annotations
 
 import grp
 import pwd
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from pcircle.core.names import show
+from pcircle.fs import registry
+from pcircle.fs.registry import Firsts
 from pcircle.tools.fprof.profile.bins import edge_of
 from pcircle.tools.fprof.profile.model import DEEPEST, DirectoryRow, FileRow, Profile
+
+MAX_AT_HAND = 100_000  # about 20 MB
+
+_PACKED = struct.Struct("=QQIQQIIq")
+
+
+class Claim(NamedTuple):
+    """One name of a hard-linked file, for its home. `volume` is the file system."""
+
+    volume: int
+    inode: int
+    links: int
+    size_bytes: int
+    allocated_bytes: int
+    uid: int
+    gid: int
+    modified_s: int
+
+    def pack(self) -> bytes:
+        """Return the claim as bytes of fixed length."""
+        return _PACKED.pack(*self)
+
+
+def unpack(packed: bytes) -> Iterator[Claim]:
+    """Yield the claims in a concatenation of packed claims."""
+    return map(Claim._make, _PACKED.iter_unpack(packed))
+
+
+def home_of(claim: Claim, size: int) -> int:
+    """Return the rank that registers the inode of a claim."""
+    return registry.home_of((claim.volume, claim.inode), size)
+
+
+class Inodes:
+    """The inodes of a home, for all of its threads.
+
+    Methods raise StoppedEarly if temporary space is exhausted.
+    """
+
+    def __init__(self, most: int = MAX_AT_HAND) -> None:
+        self._firsts = Firsts(most)
+
+    def is_first(self, claim: Claim) -> bool:
+        """Return whether this is the first name of its file."""
+        return self._firsts.is_first((claim.volume, claim.inode), claim.links)
+
+    def close(self) -> None:
+        """Release the temporary space."""
+        self._firsts.close()
+
 
 DAY_S = 86_400
 AGES_DAYS = (1, 7, 30, 90, 180, 365, 730, 1825, 3650)
