@@ -3,23 +3,21 @@
 After LaFon, Misra and Bringhurst, "On Distributed File Tree Walk of Parallel File Systems" (SC12).
 The choice of the victim (random or proximity-aware) and the split (random or equal) are independent
 here, so that their DRQS, DEQS and PA-DRQS are combinations. A rank has at most one request
-outstanding. After a few refusals it makes no more requests and relies on its lifelines
-(`pcircle.circle.stealing`), so that idle ranks neither spin nor flood the working ranks.
+outstanding. After a few refusals it makes no more requests and relies on its lifelines, so that
+idle ranks neither spin nor flood the working ranks.
 
-Lifelines: a rank without work registers with a few neighbours and then stays silent.
-
-A rank whose first requests fail makes no more of them. It registers as a waiter with its neighbours
-in a fixed graph, its *lifelines*, and is silent; a neighbour that has work to spare pushes some of
-it. This is the scheme of Saraswat, Kambadur, Kodali, Grove and Krishnamoorthy, "Lifeline-based
-Global Load Balancing" (PPoPP 2011). An idle job therefore sends no messages, however long a single
-item runs, and when there is work again, it reaches every rank in as many steps as the diameter of
-the graph, without a timer.
+Lifelines: a rank whose first requests fail registers as a waiter with its neighbours in a fixed
+graph, its *lifelines*, and is silent. A neighbour that has work to spare pushes some of it. This is
+the scheme of Saraswat, Kambadur, Kodali, Grove and Krishnamoorthy, "Lifeline-based Global Load
+Balancing" (PPoPP 2011). An idle job therefore sends no messages, however long a single item runs,
+and when there is work again, it reaches every rank in as many steps as the diameter of the graph,
+without a timer.
 
 The graph is a hypercube: neighbours are the ranks whose numbers differ in one bit, log2(P) of them.
 Only a rank with nothing to do registers. If busy ranks registered as well, demand would reach every
 rank, but single items would circulate among busy ranks forever. The price is that a waiting rank
 can be unlucky: all its neighbours are busy and have nothing to spare. So after a while it sends
-another request to other ranks (`pcircle.circle.stealing.Thief`).
+another request to other ranks (`Thief`).
 
 A lifeline has two ends. `_lines` are the neighbours at which this rank is registered and that have
 not served it; `_waiters` are the neighbours registered here. Giving work consumes both

@@ -3,13 +3,12 @@
 All tools report these in the same way. A tool adds its own output in two methods: `remark`, for
 notices that are not failures, and `conclude`, for its results.
 
-A limit on the failures that are printed to standard error.
+`Capped` limits the failures that are printed. Thousands of lines help nobody. The first failures
+are printed; then one line refers to the error log, or to the option for it. If standard error is
+not a terminal and there is no error log, all failures are printed, because standard error is the
+log.
 
-Thousands of lines help nobody. The first failures are printed; then one line refers to the error
-log, or to the option for it. If standard error is not a terminal and there is no error log, all
-failures are printed, because standard error is the log.
-
-The report of very many ranks: the distribution of each figure instead of a row per rank.
+The report of very many ranks has the distribution of each figure instead of a row per rank.
 """
 
 from __future__ import annotations

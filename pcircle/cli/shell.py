@@ -4,7 +4,8 @@ The modules that interpret options are imported once the options are known to be
 that `--help` and a mistyped option answer at once. So this module imports as little as
 `pcircle.cli.arguments`.
 
-The command to run next, for pasting into a shell: the original command, slightly changed.
+This module also composes the command to run next, for pasting into a shell: the original command,
+slightly changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reliability of a file system's answers, according to its type.
+"""The properties of a file system: the reliability of its answers, and its identity.
 
 Four answers are trusted only from file systems that are known to give them correctly. The type is
 that of statfs(2) for an open file or directory: it is right for subvolumes and behind bind mounts
@@ -18,12 +18,10 @@ systems shows files of the second, as FUSE servers, overlayfs and network file s
 *O_NOATIME* (`obeys_noatime`). A server that reads a directory for its clients updates the access
 time whatever flags they use, and overlayfs reads its lower directories without the flag.
 
-The identity of a file system, and of the period for which it is mounted.
-
-A UUID distinguishes file systems across mounts, but not a file system from its own restored image:
-the image has the UUID, the inodes and the times of the original. While a local file system stays
-mounted, its content cannot be exchanged for that of an image. So `session` identifies the current
-mount.
+The identity of a file system covers the period for which it is mounted. A UUID distinguishes file
+systems across mounts, but not a file system from its own restored image: the image has the UUID,
+the inodes and the times of the original. While a local file system stays mounted, its content
+cannot be exchanged for that of an image. So `session` identifies the current mount.
 
 No function here needs a privilege.
 """

@@ -1,11 +1,10 @@
 """Failed entries, as they are reported to rank 0, to the user and to the error log.
 
-`--error-log`: a file with one JSON object per line, one line for each failed entry.
-
-The rank on which an entry fails formats its line (`pcircle.runtime.Task.line_of`). Lines travel
-with the notices of the failures, and rank 0 appends them as they arrive; lines of one rank are in
-the order of its failures. Only complete lines are written, so the log is usable while the job runs
-and after any end. Names are percent-encoded, so no byte is lost.
+The error log (`--error-log`) has one JSON object per line, one line for each failed entry. The rank
+on which an entry fails formats its line (`pcircle.runtime.Task.line_of`). Lines travel with the
+notices of the failures, and rank 0 appends them as they arrive; lines of one rank are in the order
+of its failures. Only complete lines are written, so the log is usable while the job runs and after
+any end. Names are percent-encoded, so no byte is lost.
 
 A file for each rank, merged at the end, was rejected. The log may be a pipe, or lie where only rank
 0 can write; after a kill the parts would remain unmerged. Every failure travels to rank 0 anyway,

@@ -5,10 +5,9 @@ calls and before the item's end. Notices for rank 0 go to the engine's outbox in
 room there: a worker that produces more than rank 0 can process is blocked, because the outboxes of
 thousands of ranks must stay small, and so must rank 0's inbox.
 
-Tasks with one part per worker thread: the base class of such tasks.
-
-A part has its own counters, buffers and open directories, so that the hot loops need no lock.
-Everything that belongs to the rank as a whole is shared with the first part.
+`PartedTask` is the base class of tasks with one part per worker thread. A part has its own
+counters, buffers and open directories, so that the hot loops need no lock. Everything that belongs
+to the rank as a whole is shared with the first part.
 """
 
 from __future__ import annotations

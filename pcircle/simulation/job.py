@@ -1,6 +1,6 @@
 """One simulated job: its parameters and its results.
 
-The ideal schedule of a task: a bound that no way of sharing the work can beat.
+The ideal schedule of a task is a bound that no way of sharing the work can beat.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An item that cannot be sent to another rank does no harm on the rank that made i
 an item that is changed after it was spawned, until it is stolen. Here every item is checked when it
 is made.
 
-The exception that reports a broken rule found by a simulation.
+`Violation` reports a broken rule.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Flushing of the file systems that a rank writes to.
 
 The file systems of the target are flushed as a whole once per epoch, which takes one call for many
-files and for many ranks of a node (see `shared_sync`).
-
-Flushes that one rank performs on behalf of all ranks of a node.
+files and for many ranks of a node.
 
 The kernel flushes a file system or a file as a whole, whichever process requests it. A rank can
 therefore skip its flush if another rank of the job began one after this rank's request and

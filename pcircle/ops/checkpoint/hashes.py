@@ -5,10 +5,8 @@ unnamed temporary file, and looked up there by block; only the first hash of eac
 memory, an eighth of a byte per name. Comparing every block of names with all completed names, as
 `numpy.isin` does, would take time quadratic in the size of a directory.
 
-BLAKE2b for the names of checkpoints and the keys of directories, without importing `hashlib`.
-
-`hashlib` re-exports Python's own implementation but also loads OpenSSL, whose two libraries and
-configuration every rank of a job would open without need.
+BLAKE2b is imported without `hashlib`. `hashlib` re-exports Python's own implementation but also
+loads OpenSSL, whose two libraries and configuration every rank of a job would open without need.
 """
 
 from __future__ import annotations

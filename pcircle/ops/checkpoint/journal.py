@@ -22,12 +22,11 @@ A directory is identified by 16 bytes of keyed BLAKE2b of root and path, a name 
 seeded XXH3-64. A user who chooses the file names can predict neither, and records of deep
 directories are no longer than others. `docs/journal-format.rst` has an example.
 
-The tail of a journal file that all ranks of a node append to.
-
-On a parallel file system every file must be created, given reserved space and synced at each
-commit, so a node has one journal for all its ranks. Each frame gets its range before it is written,
-and no rank waits for the write of another rank. If a rank dies, the unwritten part of its range
-contains zeros, and no frame begins with a zero.
+All ranks of a node append to the tail of one file. On a parallel file system every file must be
+created, given reserved space and synced at each commit, so a node has one journal for all its
+ranks. Each frame gets its range before it is written, and no rank waits for the write of another
+rank. If a rank dies, the unwritten part of its range contains zeros, and no frame begins with a
+zero.
 """
 
 from __future__ import annotations

@@ -2,11 +2,10 @@
 
 `docs/signature.rst` defines these formats.
 
-Incremental digests of the blocks of a file.
-
-The reader passes pieces of any length in ascending order, so each piece is hashed while it is still
-in the CPU cache. Gaps between pieces are holes and count as zeros. A block that is entirely a hole
-costs nothing because the digest of a zero block is computed only once.
+`BlockHasher` computes the digests of the blocks of a file. The reader passes pieces of any length
+in ascending order, so each piece is hashed while it is still in the CPU cache. Gaps between pieces
+are holes and count as zeros. A block that is entirely a hole costs nothing because the digest of a
+zero block is computed only once.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ of its copy, and the entry's path below both.
 A log is not trusted: a line of another form, of other roots, or with a path that could lead out of
 the roots refuses the run. `pcircle.fs.directories` ensures that no entry is reached through links.
 
-The path that refused: an entry's own, or that of its copy.
-
-Work reports a failure by the source path and the operation. The operation shows whether it
-concerned the copy, and only here, where a person is told, the path of the copy is composed.
+A line names the path that refused: an entry's own, or that of its copy. Work reports a failure by
+the source path and the operation. The operation shows whether it concerned the copy, and only here,
+where a person is told, the path of the copy is composed.
 """
 
 from __future__ import annotations

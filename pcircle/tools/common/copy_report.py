@@ -1,17 +1,16 @@
 """The result of a copy: its model, and its text.
 
-`--signature`: digests of the copied data, from the same read that copies it.
-
-A copier that signs reads, so nothing is cloned or copied by the kernel. The data goes through the
-rank's signer (`pcircle.ops.digest.signer`), and digests go to rank 0 with the results.
+With `--signature` the data is digested as it is copied, from the same read. A copier that signs
+reads, so nothing is cloned or copied by the kernel. The data goes through the rank's signer
+(`pcircle.ops.digest.signer`), and digests go to rank 0 with the results.
 
 The signature covers the entries of the source as they are in the destination: an entry that was
 left unchanged was not read from the source, so it is read in the target. Failed entries leave a
 gap, which rank 0 knows from their failures. A checkpoint keeps the digests of completed work, so a
 resumed copy reads nothing again.
 
-This module is rank 0's part; a rank's signer belongs to its `pcircle.ops.copy.tree.worker`.
-Without the option there is no signer.
+This module is rank 0's part; a rank's signer belongs to its `pcircle.ops.copy.tree.worker`. Without
+the option there is no signer.
 """
 
 from __future__ import annotations

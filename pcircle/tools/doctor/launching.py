@@ -1,9 +1,8 @@
 """Detects the launcher of the processes and the MPI library.
 
-Examines a path in a child process, so that a hanging file system does not block the report.
-
-The child removes its directory however it ends. After SIGKILL, the parent removes it instead. If
-the parent ends first, the child is terminated.
+A child process examines a path, so that a hanging file system does not block the report. The child
+removes its directory however it ends. After SIGKILL, the parent removes it instead. If the parent
+ends first, the child is terminated.
 """
 
 from __future__ import annotations

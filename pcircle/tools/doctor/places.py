@@ -3,10 +3,9 @@
 Trials run in a new directory, which is removed afterwards. If it cannot be created, only facts that
 need no trial are reported.
 
-Measures how many concurrent file operations are worthwhile on a file system.
-
-Small files are created, looked up and removed, first one call at a time and then through the
-asynchronous layer. The layer finds the number of its threads by the same search as in the tools.
+A trial measures how many concurrent file operations are worthwhile. Small files are created, looked
+up and removed, first one call at a time and then through the asynchronous layer. The layer finds
+the number of its threads by the same search as in the tools.
 """
 
 from __future__ import annotations

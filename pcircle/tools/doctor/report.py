@@ -1,7 +1,4 @@
-"""Formats the report as JSON and as text.
-
-Derives problems and recommendations from the collected facts.
-"""
+"""Derives recommendations from the facts, and formats the report as JSON and as text."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The plan of a benchmark, which rank 0 decides for all ranks.
 
-Figures: measured values, and how the values of several clients are combined.
+A `Figure` is a measured value, with the way in which values of several clients are combined.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The change of one entry: its calls, counts and reports.
 
-Undo records, on disk at rank 0 before entries are changed (`--undo`).
-
-A rank waits until its records are on disk, so it sends the records of many entries together. Before
-a block of names is changed, the known states of all its entries are recorded. A state that differs
-later, for example of an exchanged file, is recorded separately.
+Undo records (`--undo`) are on disk at rank 0 before entries are changed. A rank waits for that, so
+it sends the records of many entries together. Before a block of names is changed, the known states
+of all its entries are recorded. A state that differs later, for example of an exchanged file, is
+recorded separately.
 """
 
 from __future__ import annotations

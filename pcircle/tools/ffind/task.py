@@ -4,7 +4,7 @@ The walk is one item, whose join waits for all other items. Every rank then rece
 rank runs the commands that it has gathered and sends its remaining output, so no work is left when
 the job ends.
 
-The roots of a search: each PATH as typed, of any kind. A missing PATH is a failure.
+The roots of a search are the PATHs as typed, of any kind. A missing PATH is a failure.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The printer of rank 0: sorts records, on disk if necessary, and formats them.
 
-The results of ranks as records that sort as bytes: a place, a text and a letter.
-
-A place consists of the keys of all parent directories and the key of the entry. A record about the
-directory as a whole has no entry key, so it comes first. NULs separate the keys. The letter marks
-complete directories.
+Ranks send records that sort as bytes: a place, a text and a letter. A place consists of the keys of
+all parent directories and the key of the entry. A record about the directory as a whole has no
+entry key, so it comes first. NULs separate the keys. The letter marks complete directories.
 """
 
 from __future__ import annotations

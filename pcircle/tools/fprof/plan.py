@@ -1,8 +1,7 @@
 """The plan of a profile, which rank 0 decides for all ranks.
 
-The items of a profile in addition to the items of the walk, and the results of all items.
-
-They are names of any kind, ranges of a list, and claims to hard-linked files.
+In addition to the items of the walk, a profile has items for names of any kind, for ranges of a
+list, and for claims to hard-linked files.
 """
 
 import os

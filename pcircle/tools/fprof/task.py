@@ -4,11 +4,10 @@ The walk (`pcircle.walk`) traverses the trees. A directory is complete when ever
 complete, on whichever rank. The sums of a rank (`profile.collect`) stay there until the end of the
 job and are then merged up the tree.
 
-`--files-from`: items for the entries of a list.
-
-`pcircle.fs.lists` sorts the list on disk, so entries of one directory are together, and their names
-are looked up together, as fast as in a walk. A listed directory counts without its contents. The
-contents count only if they are listed too, or if the directory is listed with a trailing slash.
+With `--files-from` items are made for the entries of a list. `pcircle.fs.lists` sorts the list on
+disk, so entries of one directory are together, and their names are looked up together, as fast as
+in a walk. A listed directory counts without its contents. The contents count only if they are
+listed too, or if the directory is listed with a trailing slash.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The plan of a signature, which rank 0 decides for all ranks.
 
-The work items of fsum that travel between ranks, in addition to those of the walk.
-
-The items are a large file to divide into chunks, and a chunk, each with its share of the job's
-`weight` of 1. Items that return to a directory or a file carry its identity (device, inode). If the
-name belongs to another entry by then, the item fails.
+Two kinds of items travel between ranks in addition to those of the walk: a large file to divide
+into chunks, and a chunk, each with its share of the job's `weight` of 1. Items that return to a
+directory or a file carry its identity (device, inode). If the name belongs to another entry by
+then, the item fails.
 """
 
 from __future__ import annotations

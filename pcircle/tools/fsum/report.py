@@ -1,6 +1,6 @@
 """The result of fsum: its model and its text.
 
-The differences of two manifests, top down: subtrees with equal digests are skipped.
+Two manifests are compared top down; subtrees with equal digests are skipped.
 """
 
 from __future__ import annotations

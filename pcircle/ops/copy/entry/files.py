@@ -1,13 +1,9 @@
-"""Copying of files, links and ranges of large files one at a time, in all cases.
-
-The fast path for small files is in `pcircle.ops.copy.entry.files`. This module handles holes,
-existing names, files that change, lack of space, and files that many ranks copy at once.
-
-The innermost loop of a copy: many plain files of a directory at once.
+"""Copying of files, links and ranges of large files.
 
 Most files are small, dense and regular, do not change while they are read, and have a free name.
-`pcircle.fs.native` copies these. `pcircle.ops.copy.entry.files` copies all other files and reports
-errors.
+`PlainCopier` copies many of these at once, with `pcircle.fs.native`. `Copier` copies all other
+files one at a time and reports errors. It handles holes, existing names, files that change, lack of
+space, and files that many ranks copy at once.
 """
 
 from __future__ import annotations

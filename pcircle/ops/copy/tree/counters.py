@@ -1,9 +1,8 @@
 """The counters of a copy: of a rank, and of all ranks.
 
-The work of a thread since the last call, for the result of an item or of a directory.
-
-Counters run for the whole job; a directory's record in the checkpoint needs its own share, and its
-signature needs the entries that were added. Without either nothing is computed.
+`Takings` computes the work of a thread since the last call, for the result of an item or of a
+directory. Counters run for the whole job; a directory's record in the checkpoint needs its own
+share, and its signature needs the entries that were added. Without either nothing is computed.
 """
 
 from __future__ import annotations

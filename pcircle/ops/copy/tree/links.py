@@ -18,8 +18,6 @@ file of its own. A name that is copied waits for no claim, so no cycle can form.
 An inode is known by a number that the walk gives its file system, because device numbers differ
 between nodes. On one node, a file on another file system than its directory, as on overlayfs, is
 known by its device. Links to names outside of the copy are not links in the copy.
-
-The state of inodes at their home, and the number of inodes in memory.
 """
 
 from __future__ import annotations

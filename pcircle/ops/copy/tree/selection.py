@@ -4,13 +4,11 @@ It works between the scan and everything else: excluded entries are not seen aga
 directory is not entered, and with followed links a link has the kind of its target. A copy without
 such options reads the blocks of `pcircle.fs.scan` unchanged.
 
-Following symbolic links to directories, without cycles.
-
-A link may lead to one of its own parents, so each directory carries the identities (device, inode)
-of those on its path, sixteen bytes each; a repeated identity is a cycle. A link may also lead into
-the copy, which grows meanwhile: no link target may lie in one of the copies. A directory that is
-not a link lies where its parent does, so only links are checked. This costs nothing unless links
-are followed.
+With followed links there must be no cycles. A link may lead to one of its own parents, so each
+directory carries the identities (device, inode) of those on its path, sixteen bytes each; a
+repeated identity is a cycle. A link may also lead into the copy, which grows meanwhile: no link
+target may lie in one of the copies. A directory that is not a link lies where its parent does, so
+only links are checked. This costs nothing unless links are followed.
 """
 
 from __future__ import annotations

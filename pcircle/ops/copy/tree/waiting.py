@@ -4,7 +4,8 @@ An item whose copies will be verified is held (`Context.hold`) with its epoch; w
 committed, it is resumed with an item that reads them, on any rank. One sync serves all waiting
 copies. Epochs are short, so what waits is the work of some seconds.
 
-`--bwlimit` and `--ops-limit`: the costs of items; see `pcircle.ops.copy.entry.limits`.
+`ItemLimits` has the costs of items for `--bwlimit` and `--ops-limit`, see
+`pcircle.ops.copy.entry.limits`.
 """
 
 from __future__ import annotations

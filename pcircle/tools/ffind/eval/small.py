@@ -1,9 +1,8 @@
 """Small directories that hold only files, processed with fewer steps than other directories.
 
-Prefetching the status of several names at once, if look-ups are slow.
-
-A file system that answers in milliseconds can answer many requests at once. On a fast file system
-nothing is prefetched. An entry is then looked up when it is evaluated, and only if necessary.
+If look-ups are slow, the status of several names is prefetched at once. A file system that answers
+in milliseconds can answer many requests at once. On a fast file system nothing is prefetched. An
+entry is then looked up when it is evaluated, and only if necessary.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ the directories that they entered and left. A subvolume within the source is an 
 the snapshot, without an inode: it is compared as a whole if its name is new. Nothing else is
 compared, on either side: the option asserts that only fmirror has changed the target.
 
-`--changed-from`: entries of a list are compared; those that the source lacks are extraneous.
+With `--changed-from` the entries of a list are compared; those that the source lacks are
+extraneous.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ had is recorded if the run may have begun before it. What a directory has lost s
 is removed from its copy only if no directory of the source has changed since it was listed: then
 there is none to which it may have been moved unseen. See `pcircle.tools.fmirror.recheck`.
 
-Whether two directories are one, such as when a union file system shows one in the other.
-
-Neither device nor inode numbers show that, and looked up names may be cached. So a file with a
-random name is created on each side and looked up on the other.
+Two directories may be one, for example if a union file system shows one in the other. Neither
+device nor inode numbers show that, and looked up names may be cached. So a file with a random name
+is created on each side and looked up on the other.
 """
 
 from __future__ import annotations

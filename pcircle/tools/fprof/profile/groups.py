@@ -1,10 +1,9 @@
 """Groups of files by age, owner, group, extension, depth and directory size, and top lists.
 
-The registry of the hard-linked files that were seen, at the home of each inode.
-
-The home is a rank, found by hashing, so a file counts once even if its names are spread over many
-ranks. A home needs bounded memory (`pcircle.fs.registry`): it stores only the number of missing
-names, and forgets an inode when all its names have arrived.
+A registry has the hard-linked files that were seen, at the home of each inode. The home is a rank,
+found by hashing, so a file counts once even if its names are spread over many ranks. A home needs
+bounded memory (`pcircle.fs.registry`): it stores only the number of missing names, and forgets an
+inode when all its names have arrived.
 """
 
 from __future__ import annotations
