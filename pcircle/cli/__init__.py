@@ -1,1 +1,1 @@
-"""What every command has: start-up, options, console, progress, results."""
+"""The parts that every command uses: start-up, options, console, progress, results."""

@@ -31,7 +31,7 @@ Without MPI, {tool} starts local processes: one per core, at most 8, or --jobs.
 Under mpirun or srun it uses the ranks of the launcher, or --jobs for each."""
 
 # argparse would look for translations of its messages in files of each of the user's languages.
-# There are no such files, and `_in_our_words` parses the English messages.
+# pcircle has no translations, and `_in_our_words` parses the English messages.
 argparse._ = str  # type: ignore[attr-defined]
 
 # The names in the help of values that are numbers.
@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
 
     elsewhere: Mapping[str, str] = {}
     takes_only_paths = True
-    """Whether all operands are paths; other tools call `refuse_remote` themselves."""
+    """True if all operands are paths; other tools call `refuse_remote` themselves."""
 
     def __init__(self, prog: str, usage: str, description: str, epilog: str) -> None:
         super().__init__(
@@ -122,7 +122,7 @@ class Parser(argparse.ArgumentParser):
     def _negative(self, message: str) -> str:
         """Return the error for a negative number after an option, or an empty text.
 
-        argparse takes such a number for an option.
+        argparse interprets a negative number as an option.
         """
         names, expected, _ = message.removeprefix("argument ").partition(": expected one argument")
         for option, value in pairwise(self._words) if expected else ():
@@ -149,8 +149,8 @@ class Parser(argparse.ArgumentParser):
         """Parse options and `operands` in any order; all words after `--` are operands.
 
         `bare` maps options whose value is optional, and must be joined by `=`, to their default
-        form. In the result, `unjoined` pairs such options with following operands that may be meant
-        as their values, and `words` has all arguments.
+        form. In the result, `unjoined` pairs these options with operands that follow them and may
+        be intended as their values, and `words` has all arguments.
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
         self._words = arguments[:end]
@@ -390,7 +390,7 @@ def run(
 ) -> int:
     """Parse the arguments, run the command and return the exit code; only one rank `speaks`.
 
-    Without `given` the arguments are those of the process. `joined` joins words that form one
+    `given` None stands for the arguments of the process. `joined` joins words that form one
     argument.
     """
     built = parser()
@@ -498,7 +498,7 @@ def _unknown(message: str) -> str:
 
 
 def _explain(error: UsageError, arguments: Sequence[str], parser: Parser) -> str:
-    """Return the message with the options that were probably meant."""
+    """Return the message with the options that the user probably intended."""
     unknown = _unknown(str(error))
     hint = parser.hint(unknown) if unknown else ""
     if hint:

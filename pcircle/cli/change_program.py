@@ -1,8 +1,8 @@
 """Programs of tools that change or remove what they find: their options and their reports.
 
-Whether anything is done at all (`--dry-run`, `--plan`), or what was planned (`--apply`), or nothing
-if it were too much (`--max-delete`); how each action is reported (`-v`, `--json-lines`,
-`--list-out`), how fast (`--ops-limit`) and how long (`--stop-after`).
+These options select the actions: none (`--dry-run`, `--plan`), those of a plan (`--apply`), or none
+if too many entries would be removed (`--max-delete`). Other options control the records of actions
+(`-v`, `--json-lines`, `--list-out`), the rate (`--ops-limit`) and the duration (`--stop-after`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ChangeConsole(TreeConsole):
 
 
 class ChangeProgram(TreeProgram):
-    """The program of a tool that changes entries. `said` is the word for an action with `-v`."""
+    """The program of a tool that changes entries. `said` is the word that `-v` prints."""
 
     said = "changed"
 
@@ -117,12 +117,12 @@ class ChangeProgram(TreeProgram):
 
     @property
     def lists_strictly(self) -> bool:
-        """As for rm and chmod, a slash after the name of a file is an error."""
+        """Like rm and chmod, reject a slash after the name of a file."""
         return True
 
     @property
     def lists_completely(self) -> bool:
-        """The beginning of a name would name another entry, which must not change."""
+        """A truncated name would name another entry, which must not change."""
         return True
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def refuse_twice(option: str, roots: Sequence[Root]) -> None:
         (os.path.join(os.path.realpath(root.holder), root.name or root.within, b""), root.shown)
         for root in roots
     )
-    # Paths that begin with a place follow it directly.
+    # In sorted order, the paths below a root follow it directly.
     for (outer, above), (inner, below) in pairwise(places):
         if inner == outer:
             raise UsageError(f"{option}: '{show(below)}' is given twice")

@@ -3,10 +3,9 @@
 All tools report these in the same way. A tool adds its own output in two methods: `remark`, for
 notices that are not failures, and `conclude`, for its results.
 
-`Capped` limits the failures that are printed. Thousands of lines help nobody. The first failures
-are printed; then one line refers to the error log, or to the option for it. If standard error is
-not a terminal and there is no error log, all failures are printed, because standard error is the
-log.
+`Capped` limits the failures that are printed. The first failures are printed; then one line refers
+to the error log, or to the option for it. If standard error is not a terminal and there is no error
+log, all failures are printed, because standard error is the log.
 
 The report of very many ranks has the distribution of each figure instead of a row per rank.
 """
@@ -143,7 +142,7 @@ class Console(Observer[R]):
     acts = "actions"
     """The name of the action log in `Told`."""
     has_bytes = True
-    """Whether bytes are part of the work."""
+    """True if bytes are part of the work."""
     account: str = "entries"
     """The name of the job's entries in the system log; empty if they are not logged."""
 
@@ -170,7 +169,7 @@ class Console(Observer[R]):
         self._planned = planned
         self.planned = 0  # entries
         self._unlisted = 0  # entries
-        self._is_warned = False  # of files that are offline
+        self._is_warned = False  # about offline files
         self._told: OutputLog | None = None  # if the job can restart
         self._end = b"\0" if options.null else b"\n"  # the terminator of paths in the list
         self.began_s = time.monotonic()
@@ -240,7 +239,7 @@ class Console(Observer[R]):
         if self._told is not None:
             failed, said = (self._told.fresh_lines("standard error", e) for e in (failed, said))
         progress.note_all(self._progress, [*self._capped.take(failed), *said])
-        self.add_to_plan(b"".join(planned))  # last: what is raised must not hide the rest
+        self.add_to_plan(b"".join(planned))  # last, because it may raise StoppedEarly
 
     def add_to_plan(self, lines: bytes) -> None:
         """Append entries to the plan. StoppedEarly."""
@@ -301,7 +300,7 @@ class Console(Observer[R]):
     def end_plan(self, last: bytes) -> str:
         """Write the last line of the plan; return the error message, or an empty text."""
         if self._planned is None or self._planned.is_broken:
-            return ""  # why it is broken is known
+            return ""  # the error was reported
         try:
             self._planned.end(last)
         except StoppedEarly as error:
@@ -449,7 +448,7 @@ class Console(Observer[R]):
 
 
 def miscounted(text: str, known: object) -> str:
-    """Return the reason for a job whose counts disagree; a report file gets all that is `known`."""
+    """Return the error for a job whose counts disagree; write the `known` counts to a report."""
     told = write_report(Defect(text), f"adding up the accounts\n\n{known}")
     return told.removeprefix("Defect: ")
 

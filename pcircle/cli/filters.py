@@ -19,7 +19,7 @@ from pcircle.fs.status import birth_ns
 from pcircle.walk.attributes import KINDS, Attributes, Moment
 
 _FILE = "file:"
-_LARGEST = (1 << 63) - 1  # of what is sent
+_LARGEST = (1 << 63) - 1  # the largest integer that plans can carry
 _MOMENTS = "must be like 30d, 2026-11-30, 2026-11-30T18:00, @1796061600 or file:PATH"
 
 
@@ -100,7 +100,7 @@ def _expression(text: str) -> bytes:
     pattern = os.fsencode(text)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # as of '[[a]'
+            warnings.simplefilter("error", FutureWarning)  # such as for '[[a]'
             re.compile(pattern)
     except FutureWarning as error:
         raise invalid("--match", text, f"ambiguous: {error}") from None

@@ -1,8 +1,8 @@
 """Lists of paths and filters that options name, and checks of operands. Errors name the option.
 
-With `--strict-operands` operands must be such that rules of sudo(8) can name them. A path is
-checked before any action, and each rank then opens it without following links, so a link that is
-put in place in the meantime is not followed either.
+With `--strict-operands` the only operands permitted are paths that rules of sudo(8) can name. A
+path is checked before any action, and each rank then opens it without following links. So a link
+that is created in the meantime is not followed either.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Waited(io.RawIOBase):
         waiting = select.poll()
         waiting.register(self.fileno(), select.POLLIN)
         while not waiting.poll(_LISTEN_MS):
-            pass  # between two calls handlers of signals run
+            pass  # signal handlers run between two calls
         return os.readv(self.fileno(), [buffer])
 
     def close(self) -> None:

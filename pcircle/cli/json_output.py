@@ -122,7 +122,7 @@ def _problem(place: Place) -> str:
         return "its directory can't be written"
     holder, user = os.fstat(place.fd), os.geteuid()
     sticky = bool(holder.st_mode & stat.S_ISVTX)
-    # There only the owners of a file and of the directory may replace it.
+    # In a sticky directory only the owners of the file and of the directory may replace the file.
     if sticky and place.status and user not in (0, place.status.st_uid, holder.st_uid):
         return "belongs to another user, in a sticky directory"
     return ""
@@ -137,7 +137,7 @@ def _replace(place: Place, pieces: Iterable[bytes], *, durable: bool, mode: int)
     """Write pieces under a temporary name and rename it; keep the mode and list of an old file."""
     refuse_pseudo(place)
     refuse_foreign(place)
-    # A name that is as long as may be has no room for more.
+    # A name of maximum length leaves no room for a suffix.
     temporary = place.name[:_NAME_BYTES] + b".%d.tmp" % os.getpid()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     old = place.status

@@ -39,7 +39,7 @@ class Output:
         self.encoding: str = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Write a text, or drop the rest on an error; always return the length of the text."""
+        """Write a text; after an error drop the remainder. Always return the length of the text."""
         if self._stream is None:
             return len(text)
         try:

@@ -1,8 +1,8 @@
 """The rate of a job, and the estimate of its remaining time.
 
-Remaining work takes as long as similar work took so far. WorkCounts work is measured in bytes,
-unknown work in entries of average size. The time of an entry and of a byte is fitted to the course
-of the job, because a job may be dominated by entries at its beginning and by bytes at its end.
+The estimate assumes that remaining work takes as long as similar work has taken so far. Known work
+is measured in bytes, unknown work in entries of average size. The time of an entry and of a byte is
+fitted to the course of the job, because entries may dominate its beginning and bytes its end.
 
 One large file among thousands of files does not make more large files likely. So the moment in
 which most bytes were found is excluded from the average.
@@ -147,7 +147,7 @@ def _costs(course: list[_Point]) -> tuple[float, float]:
     if ee and bb:
         both = ee * bb - eb * eb
         fitted = (et * bb - bt * eb) / both, (bt * ee - et * eb) / both
-        # Nothing takes less than no time.
+        # No cost is negative.
         per_entry, per_byte = (
             (per_entry, 0.0) if fitted[1] < 0 else (0.0, per_byte) if fitted[0] < 0 else fitted
         )

@@ -17,7 +17,7 @@ from pcircle.core.optional_packages import try_out
 
 ENDINGS = (".png", ".svg", ".pdf")
 _DPI = 110
-# Text, lines and all formats: what is drawn by compiled code.
+# Text, lines and all formats, which compiled code draws.
 _TRIAL = f"""
 import io
 from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def save(figure: Any, path: str) -> None:
     """Draw a figure into a file. OSError."""
     picture = io.BytesIO()
     with warnings.catch_warnings():
-        # Of letters in names that its font does not have.
+        # The warnings are about letters in names that the font lacks.
         warnings.simplefilter("ignore", UserWarning)
         figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=_DPI)
     jsonout.put(picture.getvalue(), path)

@@ -144,7 +144,7 @@ def _words(view: ProgressView, without: frozenset[str]) -> str:
 
 
 def _percent(view: ProgressView) -> str:
-    # Rounded down: 100.0% is shown when it is all done and not before.
+    # Rounded down: 100.0% is shown only when everything is done.
     tenths = min(1000, max(0, int(view.fraction * 1000)))
     return f"{'' if view.exact else '~'}{tenths // 10}.{tenths % 10}%"
 
@@ -258,7 +258,7 @@ def _bar_line(view: ProgressView, terminal_cells: int) -> RenderableType:
     spare_cells = max(0, terminal_cells - _PERCENT_CELLS - 2 - _ECHO_CELLS)
     words = describe(view, spare_cells - _BAR_CELLS_MIN)
     bar_cells = min(_BAR_CELLS_MAX, spare_cells - len(words))
-    if bar_cells < _BAR_CELLS_MIN:  # no room: the time left is worth more
+    if bar_cells < _BAR_CELLS_MIN:  # no room: the remaining time matters more than the bar
         words, bar_cells = describe(view, spare_cells), 0
     line = Table.grid(padding=(0, 1))
     line.add_column(justify="right", no_wrap=True, min_width=_PERCENT_CELLS)

@@ -93,10 +93,9 @@ class RankSummary(msgspec.Struct, frozen=True):
 class ReadReport(Document, frozen=True, kw_only=True):
     """The result of a tool that reads files. Times are in seconds.
 
-    `entries` counts the entries that succeeded. `offline` counts files that were excluded because
-    their data is in an archive, `recalled` such files that were read. `failures_omitted` counts
-    failures beyond the first `FAILURES_KEPT`. Of very many ranks there is a `rank_summary` in place
-    of `ranks`.
+    `entries` counts the entries that succeeded. Of the files whose data is in an archive, `offline`
+    counts the excluded files and `recalled` the files that were read. `failures_omitted` counts
+    failures beyond the first `FAILURES_KEPT`. For very many ranks `rank_summary` replaces `ranks`.
     """
 
     entries: int

@@ -92,7 +92,7 @@ def logging(
     """
 
     def run(args: argparse.Namespace) -> int:
-        if "syslog" not in args or not args.syslog:  # not every command has it
+        if "syslog" not in args or not args.syslog:  # not every command has the option
             return carry_out(args)
         if speaks:
             from pcircle.cli.syslog import logged

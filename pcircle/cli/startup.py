@@ -26,16 +26,16 @@ _OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
 def open_standard_descriptors() -> None:
-    """Open /dev/null on those of descriptors 0 to 2 that are closed.
+    """Open /dev/null on each closed descriptor from 0 to 2.
 
-    Otherwise the next file would get the number and receive output for a standard stream. Each is
-    opened in the wrong direction, so that reads and writes still fail.
+    Otherwise the next file that is opened would get the number and receive output for a standard
+    stream. /dev/null is opened in the wrong direction, so that reads and writes still fail.
     """
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            # The lowest number that is free is this one.
+            # open() returns the lowest free number, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDONLY if fd else os.O_WRONLY), True)
 
 
@@ -46,7 +46,7 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
     """
     open_standard_descriptors()
     install()
-    import gc  # only now, when modules are found for less
+    import gc  # only now, because `install` makes imports cheaper
     import signal
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -1,10 +1,8 @@
 """Plain text tables: words are left-aligned, numbers right-aligned.
 
-A person can read such a table, a mail preserves it and ``awk`` can split it: no frames, two spaces
-between columns, no trailing spaces. Widths are measured in terminal cells, so wide and combining
-characters line up.
-
-Cells are finished text; tables do not wrap.
+Tables have no frames, two spaces between columns and no trailing spaces, so they can be pasted into
+a mail or split by ``awk``. Widths are measured in terminal cells, so wide and combining characters
+line up. Cells are finished text; tables do not wrap.
 """
 
 from __future__ import annotations

@@ -228,17 +228,17 @@ class TreeProgram(ToolProgram):
 
     @property
     def lists_whole(self) -> bool | None:
-        """Whether listed directories include their contents."""
+        """Return whether listed directories include their contents."""
         return False
 
     @property
     def lists_strictly(self) -> bool:
-        """Whether a listed path with a trailing slash must be a directory."""
+        """Return whether a listed path with a trailing slash must be a directory."""
         return False
 
     @property
     def lists_completely(self) -> bool:
-        """Whether a list of paths or patterns that may be truncated is refused."""
+        """Return whether a list of paths or patterns that may be truncated is refused."""
         return False
 
     def begin(self, roots: tuple[Root, ...]) -> None:

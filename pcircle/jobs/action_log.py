@@ -33,8 +33,8 @@ _FEW = 256  # entries in a notice
 class Lines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
     """Complete lines of the action log, and paths of the list with their terminators.
 
-    `unlisted` counts paths that contain the terminator and so cannot be listed. `said` has lines
-    for standard output, `planned` lines of a plan.
+    `unlisted` counts paths that contain the terminator and so cannot be listed. `said` contains the
+    lines for standard output, `planned` the lines for a plan.
     """
 
     text: bytes
@@ -132,7 +132,7 @@ class Actions:
         said: Said = None,
         why: tuple[str, ...] = (),
     ) -> None:
-        """Record an action; `said` replaces the usual line on standard output."""
+        """Record an action; the text `said` replaces the usual line on standard output."""
         self._add(action, root, path, kind, size, self._done, None, said, why)
 
     def planned(self, line: bytes) -> None:
@@ -140,7 +140,7 @@ class Actions:
         self._planned.append(line)
 
     def skipped(self, root: int, path: bytes, kind: str, *, said: Said = None) -> None:
-        """Record an entry that is left unchanged; `said` as in `done`."""
+        """Record an entry that is left unchanged; for `said` see `done`."""
         state = "skipped" if self._done == "done" else self._done
         self._add("skip", root, path, kind, 0, state, None, said)
 
@@ -199,7 +199,7 @@ class Actions:
 
     @property
     def is_full(self) -> bool:
-        """Return whether so much was recorded that the item should end."""
+        """Return whether the item should end, because the limit on records was reached."""
         return len(self._kept) >= _MANY or len(self._planned) >= _MANY
 
     def tell(self, context: Context[Any]) -> None:

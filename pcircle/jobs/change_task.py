@@ -40,7 +40,7 @@ class MaxDelete(msgspec.Struct, frozen=True, array_like=True):
     is_share: bool
 
     def exceeded(self, removed: int, found: int) -> str:
-        """Return the reason if `removed` of `found` entries are too many, else an empty text."""
+        """Return the reason if `removed` of `found` entries are too many, or an empty text."""
         if removed <= (found * self.number / 100 if self.is_share else self.number):
             return ""
         of = f" of {found:,}" if self.is_share else ""
@@ -134,7 +134,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         return wanted.by_time == "atime" and is_by_time
 
     def as_counted(self, status: os.stat_result) -> os.stat_result:
-        """Return a status with the access time that it had before all was counted."""
+        """Return a status with the access time from before the first walk."""
         return status if self.access_times is None else self.access_times.restored(status)
 
     @property

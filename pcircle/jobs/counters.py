@@ -14,11 +14,11 @@ _AS_ONE_BYTES = 256 << 10
 
 
 class WorkCounts(msgspec.Struct, frozen=True):
-    """What is known of a job's work: entries found, those whose bytes are known, those done.
+    """The known work of a job: entries found, entries of known size, and entries done.
 
-    `scanned`: no more will be found. `weight` is about the share of the tree that was seen.
-    `earlier` and `earlier_bytes` are what of all that is done took this job no time. No bytes are
-    found where they cost nothing.
+    If `scanned`, the walk has found all entries. `weight` estimates the share of the tree that was
+    visited. `earlier` and `earlier_bytes` count work that an earlier run did. Bytes that cost no
+    time are not counted as found.
     """
 
     found: int
@@ -33,7 +33,7 @@ class WorkCounts(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """All entries and all bytes are known, so that shares are exact."""
+        """Return whether all entries and bytes are known, so that shares are exact."""
         return self.scanned and self.sized == self.found
 
 

@@ -238,7 +238,7 @@ def _sorted(records: Iterable[bytes], roots: int) -> Lists:
 
 
 def _with_ends(records: Iterable[bytes], ends: Iterable[bytes]) -> Iterator[bytes]:
-    """Return sorted records, with an empty record for each root."""
+    """Return sorted records, with an empty record for each root, so that no root is missing."""
     from heapq import merge
 
     return merge(records, ends)

@@ -158,7 +158,7 @@ class _SortedPart:
 
     @property
     def has_more(self) -> bool:
-        """Whether the file has hashes after the piece."""
+        """Return whether the file has hashes after the piece."""
         return self._at < self._end
 
     def fill(self) -> bool:

@@ -150,7 +150,7 @@ class _SortedRun:
 
     @property
     def has_more(self) -> bool:
-        """Whether the file has rows after the piece."""
+        """Return whether the file has rows after the piece."""
         return self._at < self._end
 
     @property
@@ -186,7 +186,7 @@ def _sort(table: Table) -> Table:
 
 
 class RecordIndex:
-    """A checkpoint's index, open for reading. OSError if there is none.
+    """A checkpoint's index, open for reading. OSError if it does not exist.
 
     Unreadable parts are treated as missing. The file is read instead of mapped because the kernel
     maps up to megabytes around each access, which count as memory of the rank.

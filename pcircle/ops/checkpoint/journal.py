@@ -287,7 +287,7 @@ class RecordKeys:
         return struct.pack(f"<{len(hashes)}Q", *hashes)
 
     def are_of(self, names: Sequence[bytes], hashes: bytes) -> bool:
-        """Return whether these are the concatenated hashes of the names, in any order."""
+        """Return whether `hashes` are the concatenated hashes of the names, in any order."""
         integer = struct.Struct("<Q")
         return sorted(integer.iter_unpack(self.names(names))) == sorted(integer.iter_unpack(hashes))
 
@@ -551,7 +551,7 @@ def _frame_at(fd: int, offset: int, size: int, keys: RecordKeys) -> JournalFrame
 
 
 def _next_frame(fd: int, offset: int, size: int, keys: RecordKeys) -> int:
-    """Return the offset of the next valid frame, or `size` if there is none."""
+    """Return the offset of the next valid frame, or `size` if no frame follows."""
     step = 1 << 20
     while offset < size:
         data = os.pread(fd, step + 3, offset)

@@ -79,9 +79,8 @@ class JournalProblem(NamedTuple):
 class History(NamedTuple):
     """A summary of all journals.
 
-    `run` is the number of the last run, `counts` those of the run with the most progress,
-    `problems` the damaged journals, and `commits` the last committed epoch of each run, 0 if there
-    is none.
+    `run` is the number of the last run. `counts` are from the run with the most progress.
+    `problems` are the damaged journals. `commits` maps each run to its last committed epoch, or 0.
     """
 
     run: int
@@ -91,7 +90,7 @@ class History(NamedTuple):
 
     @property
     def committed(self) -> bool:
-        """Whether any epoch was committed."""
+        """Return whether any epoch was committed."""
         return any(self.commits.values())
 
 
@@ -256,8 +255,9 @@ class PreviousRecords:
     ) -> CompletedNames | None:
         """Return the completed names of a directory from the records that `trust` accepts.
 
-        A run that could not trust the records of previous ones has repeated their work. If records
-        have a name in common, only those of the latest run are used, so that no name counts twice.
+        A run that could not trust the records of previous runs has repeated their work. If records
+        have a name in common, only records of the latest run are used, so that no name counts
+        twice.
         """
         runs: dict[int, list[RecordLocation]] = {}
         for location in self._index.locations(self._keys.directory(root, path)):

@@ -3,11 +3,11 @@
 The directory lies next to the target. Its name contains a hash of sources and destination, so the
 same command finds it again:
 
-    header              what is copied and how, the secret for hashing names, the target's mark and
-                        the tokens of temporary names; rewritten by each run
-    lock                the job that is running; rewritten as a heartbeat journal-RUN-RANK    the
-    work of a rank and others of its node, see `pcircle.ops.checkpoint.journal` index
-    records of previous runs by key, see `pcircle.ops.checkpoint.index`
+    header              the copies and their options, the secret for hashing names, the target's
+                        mark and the tokens of temporary names; rewritten by each run
+    lock                the job that is running; rewritten as a heartbeat
+    journal-RUN-RANK    the work of the ranks of a node, see `pcircle.ops.checkpoint.journal`
+    index               records of previous runs by key, see `pcircle.ops.checkpoint.index`
 
 A resumed job is a further run with its own journals and any number of ranks. If the target's parent
 is not writable, the checkpoint is inside the target. It is removed when the job is complete, and
@@ -102,8 +102,8 @@ class CopyIdentity(msgspec.Struct, frozen=True):
 class CheckpointHeader(msgspec.Struct, frozen=True):
     """The header of a checkpoint.
 
-    `begun_ns` is the time of its creation on the clock of its file system. `options` are those that
-    affect the result of the copy. `tokens` are in the temporary names of all runs, in order. Files
+    `begun_ns` is the time of its creation on the clock of its file system. `options` affect the
+    result of the copy. `tokens` are in the temporary names of all runs, in order. Files
     larger than `large_bytes` are written under temporary names; a file that was started this way
     must be finished this way. `mark` is the name of the target's mark (none before version 3).
     `now_ns` is the reference time for the durations in filters.
@@ -143,7 +143,7 @@ class Checkpoint:
 
     @classmethod
     def find(cls, path: bytes) -> Checkpoint | None:
-        """Open an existing checkpoint; return None if there is none."""
+        """Open an existing checkpoint, or return None."""
         try:
             fd = os.open(path, _OWN)
         except (FileNotFoundError, NotADirectoryError):

@@ -1,9 +1,9 @@
 """A log of what each thread is about to remove, which survives the thread's death.
 
-A removal that is restarted after the loss of a rank cannot see what was already deleted. To count
-it anyway, each thread writes down what it will remove next, together with its counts so far, in
+A removal that is restarted after the loss of a rank cannot see what was already deleted. So each
+thread logs the names that it will remove next, together with its counts so far. The log is in
 memory that the ranks of a node share and that outlives them. After a rank is killed, the last
-entries of its threads are compared with the file system: whatever is missing was removed.
+entries of its threads are compared with the file system: missing names were removed.
 
 Each thread has two slots, and one byte selects the valid one, so a thread that is killed while it
 writes leaves the previous entry intact. The log costs no system calls.

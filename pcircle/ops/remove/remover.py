@@ -152,7 +152,7 @@ class Remover(EntryVisitor):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
     ) -> list[bytes]:
-        """Remove directories with few files; return those that the walk must still enter."""
+        """Remove directories with few files; return the directories that were not removed."""
         counters, names = self.counters, batch.names
         whole = list(map(b"%b\0%b".__mod__, zip(names, batch.texts(), strict=True)))
         self._intend(WHOLE, above.root, above.path, whole)
@@ -420,7 +420,7 @@ class Remover(EntryVisitor):
         return known[number] if self._plan.one_node else (0, known[number][1])
 
     def _is_held(self, where: Where, names: Names, fd: int, context: Context[Any]) -> bool:
-        """Return whether a PATH is still in the same parent directory as at the first look."""
+        """Return whether a PATH is still in the parent directory in which rank 0 found it."""
         known = self._holder(where.root)
         if known is None or known == self.task.identify(os.fstat(fd)):
             return True
@@ -458,7 +458,7 @@ class Remover(EntryVisitor):
     def _remove(
         self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
     ) -> None:
-        """Remove names of a directory, and count those that this call removed."""
+        """Remove names of a directory, and count the names that this call removed."""
         for at in range(0, len(names), _NAMES_PER_CHECK):
             if at and context.is_stopping():
                 break

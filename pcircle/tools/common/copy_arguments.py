@@ -19,9 +19,10 @@ from pcircle.ops.checkpoint.resume import CheckpointOptions
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")
-# What is asked for by name must be kept, or the entry fails.
-# A mode alone would give the group what a list gives to all whom it names; a list has the mode.
+# The group bits in the mode of a file with an ACL are the mask of the ACL. Without the ACL they would
+# be permissions of the group; an ACL includes the mode.
 _TOGETHER = ("mode", "acl")
+# An attribute that the user lists by name must be kept, or the entry fails.
 _DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
 
 

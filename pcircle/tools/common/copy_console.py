@@ -49,7 +49,7 @@ class Loss(msgspec.Struct, frozen=True):
 class Console(base.Console[Done]):
     """Reports a copy's failures, progress and end.
 
-    With `may_go_on` the job survives a loss of ranks: `loss` then describes it.
+    If ranks are lost, a job that `may_go_on` continues, and `loss` describes the loss.
     """
 
     acts = "copies"
@@ -110,7 +110,7 @@ class Console(base.Console[Done]):
         return ()
 
     def _skip(self, skipped: Skipped) -> list[str]:
-        """Return the line for a skipped special file, the first of its kind."""
+        """Return the message for the first skipped special file of each kind."""
         if self._signatures is not None:
             self._signatures.skipped(skipped)
         kind = skipped.kind
@@ -174,7 +174,7 @@ class Console(base.Console[Done]):
         self._progress.close()
         for reason in reasons:
             self.note(f"{self.tool}: {reason}; going on without it")
-        self.quiet = True  # of the checkpoint, which nobody need care for
+        self.quiet = True  # the job continues, so the checkpoint needs no message
         self.loss = Loss(lost, self._end_checkpoint(code, total))
         return code
 
@@ -197,10 +197,10 @@ class Console(base.Console[Done]):
         return goes_on
 
     def next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
-        """Yield what to do next: continue, start again, or retry failures."""
+        """Yield the next step for the user: continue, start over, or retry failures."""
         first = "free some space and " if _is_full(reasons) else ""
         if goes_on:
-            # A time that has come is over for the next run.
+            # The time of --stop-at is in the past for the next run.
             resume = self._command("--resume", ("--restart",), ("--stop-at",))
             yield f"to continue, {first}run: {resume}" if resume else "to continue, add --resume"
         elif code == StoppedEarly.exit_code and self._kept is None:
@@ -210,7 +210,7 @@ class Console(base.Console[Done]):
         elif self.by_kind and code == EntriesFailed.exit_code:
             retry = None
             if self._error_log is not None and self._signatures is None:
-                # A log that is read can't be written meanwhile, and is the list of what is copied.
+                # The retry reads this log, so it cannot write it, and needs no other list.
                 listed = ("--error-log", "--retry-from", "--files-from", "--stop-at")
                 wanted = f"--retry-from={self._error_log}"
                 retry = self._command(wanted, ("--resume", "--restart"), listed)
@@ -246,7 +246,7 @@ class Console(base.Console[Done]):
         )
 
     def _shown_target(self) -> str:
-        """Return the copy if there is one, else the directory of all copies."""
+        """Return the path of the copy, or the directory of several copies."""
         return show(self._roots[0].target_shown if len(self._roots) == 1 else self._target)
 
     def summary(self, report: Report) -> str:
@@ -262,7 +262,7 @@ class Console(base.Console[Done]):
         self.results.document(report)
 
     def _tell(self, report: Report) -> int:
-        """Write the requested results; one that cannot be written is a failure."""
+        """Write the requested results, and return the exit code, which includes failed writes."""
         self.document(report)
         signed = [each for each in report.signatures if each.signature is not None]
         if signed:
@@ -275,7 +275,7 @@ class Console(base.Console[Done]):
             text = self.summary(report) + "\n"
             if self.verbose:
                 text = self.shown_shares(report, report.entries) + text
-            Output(self.results.stream).write(text)  # said about the copy: no result
+            Output(self.results.stream).write(text)  # a message, not a result
         return worst((report.exit_code, self.results.code))
 
 

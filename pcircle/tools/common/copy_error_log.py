@@ -7,9 +7,9 @@ of its copy, and the entry's path below both.
 A log is not trusted: a line of another form, of other roots, or with a path that could lead out of
 the roots refuses the run. `pcircle.fs.directories` ensures that no entry is reached through links.
 
-A line names the path that refused: an entry's own, or that of its copy. Work reports a failure by
-the source path and the operation. The operation shows whether it concerned the copy, and only here,
-where a person is told, the path of the copy is composed.
+A line has the path for which the system call failed: the path of the entry or of its copy. Tasks
+report a failure by the source path and the operation. The operation shows whether it concerned the
+copy, and this module, which prepares messages for people, composes the path of the copy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pcircle.ops.copy.tree.items import Notice
 from pcircle.ops.copy.tree.plan import DIRECTORY, Root
 
 _OF_COPY = " the copy of"
-# What reads differently of a path than of a copy.
+# Operations on "the copy of PATH" that have another name for a plain path.
 _WORDS = {
     "reach": "open",
     "finish": "close",
@@ -42,8 +42,8 @@ _OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EOPNOT
 
 
 def with_path(failure: Failure, roots: Sequence[Root]) -> Failure:
-    """Return the failure with the path that refused, which may be that of the copy."""
-    if failure.kind == COLLISION:  # of two sources: which is to give way the user must decide
+    """Return the failure with the path for which the call failed, perhaps that of the copy."""
+    if failure.kind == COLLISION:  # of two sources: the user must decide which one to rename
         return msgspec.structs.replace(failure, doing="copy")
     trying, of_copy, rest = f"{failure.doing} ".partition(f"{_OF_COPY} ")
     if failure.doing == "read the existing copy of":

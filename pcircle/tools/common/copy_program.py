@@ -67,7 +67,7 @@ class Options(Common, frozen=True, kw_only=True):
     `tool` is the command. `target` None stands for `target_directory`. Sizes are in bytes, times in
     seconds. With `files_from` and `deep`, listed directories include their contents. `links` are
     the symbolic links to follow: all, sources ("operands") or none. `stripe` is the value of
-    `--stripe`. `unjoined` pairs options with operands that may be meant as their values; `words`
+    `--stripe`. `unjoined` pairs options with operands that may be intended as their values; `words`
     are the arguments as typed.
     """
 
@@ -106,9 +106,9 @@ class CopyProgram(ToolProgram):
     journaled_type: ClassVar[type[JournaledCopy]] = JournaledCopy
     console_type: ClassVar[type[Console]] = Console
     outlives_ranks: ClassVar[bool] = True
-    """Whether the job continues without a rank that was lost."""
+    """True if the job continues without lost ranks."""
     lists_completely: ClassVar[bool] = False
-    """Whether a list of paths or patterns that may be truncated is refused."""
+    """True if a list of paths or patterns that may be truncated is refused."""
 
     def __init__(self, options: Options, umask: int) -> None:
         super().__init__()
@@ -117,38 +117,38 @@ class CopyProgram(ToolProgram):
         self._umask = umask
         self._actions: LogFile | None = None
         self._list: LogFile | None = None
-        self.planned: PlanFile | None = None  # of a tool that has plans
+        self.planned: PlanFile | None = None  # only tools with plans
         self._wish = options.checkpoint
         self._kept: CheckpointSession | None = None
         self._lists: Lists | None = None  # on rank 0
-        self._given: Lists | None = None  # of standard input
+        self._given: Lists | None = None  # from standard input
         self.limit = limit_of(options.stop)
         self.console: Console | None = None  # on rank 0
-        self.told: OutputLog | None = None  # where it may go on
+        self.told: OutputLog | None = None  # on rank 0 of a job that can restart
         self._former: Console | None = None
-        self.began_s: float | None = None  # where it is not the first run
+        self.began_s: float | None = None  # start of the first run, after a restart
         self._size = 1
-        self._exact = False  # whether the target is the copy, and not where it goes
+        self._exact = False  # whether the target is the copy itself, not its parent directory
 
     def going_on(self) -> Options | None:
         """Return the options with which the job continues without lost ranks, or None.
 
-        The other ranks start again, from the checkpoint. So nothing must be known of what the lost
-        ranks held: a job that was killed altogether can be resumed at any moment
-        (`pcircle.ops.checkpoint`), and so can this one.
+        The other ranks restart from the checkpoint. The state of the lost ranks is not needed,
+        because a checkpoint can be resumed even if all ranks were killed at any moment
+        (`pcircle.ops.checkpoint`).
         """
         loss = None if self.console is None else self.console.loss
         if loss is None:
             return None
         wish = msgspec.structs.replace(self._options.checkpoint, resume=loss.resumes, restart=False)
-        # DST means what it meant, although the copy may have made it.
+        # The copy may have created DST, which must not change the interpretation of DST.
         how = {"into": not self._exact, "exact": self._exact}
         jobs = self._size - len(loss.ranks)
         return msgspec.structs.replace(self._options, jobs=jobs, checkpoint=wish, **how)
 
     def follow(self, former: CopyProgram) -> None:
-        """Continue a program that has lost ranks, with its logs and its time. StoppedEarly."""
-        # What was measured from the beginning still is.
+        """Continue a program that has lost ranks, with its logs and time limit. StoppedEarly."""
+        # The time limit and the elapsed time count from the first start.
         self.limit, self.began_s = former.limit, former.began_s
         self.log, self._actions, self._list = former.log, former._actions, former._list
         self.told, self._former, self._given = former.told, former.console, former._given
@@ -161,7 +161,7 @@ class CopyProgram(ToolProgram):
         """Return the exit code of a job that does not continue."""
         told = None if self.console is None else self.console.told
         if code == RankLost.exit_code and self.outlives_ranks and told is not None:
-            return told  # who was lost after all had told what they did took nothing along
+            return told  # ranks lost after all results were reported lose nothing
         return code
 
     def _may_go_on(self) -> bool:
@@ -170,7 +170,7 @@ class CopyProgram(ToolProgram):
         if not self.outlives_ranks or options.dry:
             return False
         if self._kept is None and options.existing != OverwriteOptions():
-            return False  # what it has made would count as existing
+            return False  # entries copied before the loss would count as existing
         return self._former is not None or local_ranks(options) > 1
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -198,7 +198,7 @@ class CopyProgram(ToolProgram):
             self._lists = self._given or _listed(
                 options, options.files_from, roots, note, complete=self.lists_completely
             )
-            if options.files_from == "-":  # it can be read once
+            if options.files_from == "-":  # standard input can be read only once
                 self._given = self._lists
         else:
             self._lists = self.listing(roots)
@@ -247,11 +247,11 @@ class CopyProgram(ToolProgram):
     def _finished(self, plan: Plan) -> bytes:
         """Return the encoded plan with its checkpoint."""
         plan = self._with_checkpoint(plan)
-        self._open_logs()  # last of all: a refused run leaves the old ones alone
+        self._open_logs()  # last: a refused run must not truncate old logs
         return msgspec.msgpack.encode(plan)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """Return a further list of paths, or None for all. UsageError."""
+        """Return a list of paths to copy, or None for all paths. UsageError."""
         return None
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
@@ -261,7 +261,7 @@ class CopyProgram(ToolProgram):
     def _open_logs(self) -> None:
         options = self._options
         if self._former is not None:
-            return  # they are open
+            return  # the first run has opened them
         self.begin_log(options.error_log)
         if options.json_lines is not None:
             self._actions = LogFile(open_output(options.json_lines, "--json-lines"))
@@ -269,7 +269,7 @@ class CopyProgram(ToolProgram):
             self._list = LogFile(open_output(options.list_out, "--list-out"))
 
     def _acts(self, roots: tuple[Root, ...]) -> Wanted:
-        """Return the requested output of actions. UsageError if a list is not possible."""
+        """Return the requested records of actions. UsageError if a list is not possible."""
         options = self._options
         end = b""
         if options.list_out is not None:
@@ -279,7 +279,7 @@ class CopyProgram(ToolProgram):
         return Wanted(options.json_lines is not None, end)
 
     def _with_checkpoint(self, plan: Plan) -> Plan:
-        """Return the plan with its checkpoint, if it keeps one."""
+        """Return the plan with its checkpoint, if the copy uses one."""
         if plan.strict:
             _refuse_elsewhere(plan.roots)
         if not self._wish.never and is_worth_it(plan):
@@ -291,7 +291,7 @@ class CopyProgram(ToolProgram):
         return plan
 
     def _say_what_is_found(self, roots: Sequence[Root]) -> None:
-        """Report that --resume has found nothing, and checkpoints of other copies."""
+        """Report that --resume found no checkpoint, or that checkpoints of other copies exist."""
         kept = self._kept
         if kept is None or (kept.plan.run == 1 and not kept.plan.stale):
             if self._wish.resume:
@@ -308,7 +308,7 @@ class CopyProgram(ToolProgram):
     def _roots(self, failed: Sequence[Failed], here: bytes) -> tuple[Root, ...]:
         """Return the destination of each SRC.
 
-        For a retry of failures DST has its earlier meaning, although it exists now.
+        A retry of failures interprets DST as the first run did, although DST exists now.
         """
         options = self._options
         sources, target = options.sources, options.target
@@ -326,12 +326,12 @@ class CopyProgram(ToolProgram):
         return roots
 
     def _meant(self, roots: tuple[Root, ...], here: bytes) -> tuple[Root, ...]:
-        """Return the roots; those of an interrupted copy if DST exists only because of it."""
+        """Return the roots, or the roots of an interrupted copy that has created DST."""
         options = self._options
         wish = self._wish
         if len(roots) > 1 or options.into or options.exact or wish.never:
             return roots
-        if roots[0].target_shown == options.target:  # as it is meant then, too
+        if roots[0].target_shown == options.target:  # both interpretations agree
             return roots
         if has_checkpoint(roots, here, wish):
             return roots
@@ -432,7 +432,7 @@ def _refuse_elsewhere(roots: Sequence[Root]) -> None:
 
 
 def _of_retry(wanted: Attributes) -> Attributes:
-    """Return the filters of a retry: the times of failed entries may have changed since."""
+    """Return the filters of a retry, without times, which may have changed since the failure."""
     return msgspec.structs.replace(wanted, newer=None, older=None)
 
 
@@ -458,7 +458,7 @@ def run_copy(options: Options, made: Callable[[Any, int], CopyProgram] = CopyPro
             "--resume cannot be combined with --by-time=atime: the copy has changed the access "
             "times that it goes by; to start over, --restart"
         )
-    demand(options.stripe, options.keep)  # that it makes sense
+    demand(options.stripe, options.keep)  # raises UsageError for an invalid combination
     _import_ahead(options)
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
@@ -471,7 +471,7 @@ def run_copy(options: Options, made: Callable[[Any, int], CopyProgram] = CopyPro
 
 
 def _run(options: Options, made: Callable[[Any, int], CopyProgram], umask: int) -> int:
-    """Run the copy, again with fewer ranks as long as ranks are lost; return the exit code."""
+    """Run the copy, and restart it with fewer ranks while ranks are lost; return the exit code."""
     program = made(options, umask)
     while True:
         code = run_tool(program, options)
@@ -544,7 +544,7 @@ def _listed(
 
 
 def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageError:
-    """Return the error, or a better one if a source was meant as the value of an option."""
+    """Return the error, or a better one if a source was intended as the value of an option."""
     for option, word in unjoined:
         if f"source '{word}': " in str(error):
             return UsageError(f"{option} takes its value with '=': {option}={word}")
@@ -552,7 +552,7 @@ def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageE
 
 
 def _check_signature(options: Options) -> None:
-    """Raise UsageError if the signature does not exist, or not for such a copy."""
+    """Raise UsageError if the algorithm is unknown, or if other options prevent a signature."""
     from pcircle.ops.digest.algorithms import check_name
 
     try:
@@ -572,5 +572,5 @@ def _large_bytes(options: Options) -> int:
     most = min(DEFAULT_LARGE_BYTES, options.chunk_bytes or DEFAULT_LARGE_BYTES)
     if options.bytes_per_s is None:
         return most
-    # One rank has a share of the rate, all of them have all of it.
+    # A file above this size is divided among the ranks, which together have the whole rate.
     return min(most, max(CHUNK_UNIT_BYTES, int(options.bytes_per_s)))

@@ -92,9 +92,9 @@ class Report(ReadReport, frozen=True):
     """The result of a copy; `entries` counts copied entries.
 
     `not_kept` counts entries by kind of attribute that could not be kept. `special_skipped` counts
-    special files left out without -a, not included in `skipped`. `directories_created` and
-    `directories_touched` are parts of `directories`: new ones, and existing ones whose attributes
-    were updated; in a resumed run they include those of an earlier run that were not completed.
+    special files left out without -a, not included in `skipped`. `directories` includes
+    `directories_created` and the existing `directories_touched`, whose attributes were updated. In
+    a resumed run both include directories that an earlier run started but did not complete.
     `resumed` counts entries of an earlier run; they and their bytes are included in the counts, but
     not in the rates.
     """
@@ -133,7 +133,7 @@ def describe_losses(not_kept: dict[str, int]) -> list[str]:
 def account(
     total: Counters, reports: Sequence[RankReport], failures: Sequence[FailedEntry]
 ) -> str | None:
-    """Return an error if the counts of a successful job disagree, else None.
+    """Return an error if the counts of a successful job disagree, or None.
 
     Entries are counted as found where the source is read, and as settled where the target is
     written; so are bytes if no entry has failed. A report file then has all counts.

@@ -1,7 +1,7 @@
 """Restart of a removal after a rank was lost, with correct counts.
 
-Each thread writes down in shared memory what it removes before it does so
-(`pcircle.ops.remove.removal_log`). That gives the counts of a killed rank, but no names.
+Each thread records each removal in shared memory beforehand (`pcircle.ops.remove.removal_log`). The
+records yield the counts of a killed rank, but not the names.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RestartableRemoval(ChangeProgram):
         return msgspec.msgpack.encode(msgspec.structs.replace(decided, gone=tuple(gone)))
 
     def with_former(self, total: Any) -> Any:
-        """Add the counts of the runs that lost ranks to those of the last run."""
+        """Add the counts of the runs that lost ranks to the counts of the last run."""
         for name, count in self._previous_counts.items():
             setattr(total, name, getattr(total, name) + count)
             total.found += count

@@ -102,7 +102,7 @@ class RemoveProgram(RestartableRemoval):
                 return None  # like rm: a path below a file does not exist
             text = f"cannot remove '{show(path)}': {error.strerror or error}"
             raise operand_error(text, error) from None
-        # Entries of any kind are moved as they are.
+        # Entries of any kind are moved as a whole.
         if found is not None and args.trash is not None:
             root, held = found
             return Root(root.holder, root.name or root.within, path), held
