@@ -19,8 +19,8 @@ from pcircle.ops.checkpoint.resume import CheckpointOptions
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")
-# The group bits in the mode of a file with an ACL are the mask of the ACL. Without the ACL they would
-# be permissions of the group; an ACL includes the mode.
+# The group bits in the mode of a file with an ACL are the mask of the ACL. Without the ACL they
+# would be permissions of the group; an ACL includes the mode.
 _TOGETHER = ("mode", "acl")
 # An attribute that the user lists by name must be kept, or the entry fails.
 _DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
