@@ -490,9 +490,9 @@ def _is_value_of(action: argparse.Action, text: str) -> bool:
 
 def _unknown(message: str) -> str:
     """Return the option that a message calls unknown, or an empty text."""
-    _, begin, rest = message.partition("unknown option '")
+    _, begin, remainder = message.partition("unknown option '")
     if begin:
-        return rest.partition("'")[0]
+        return remainder.partition("'")[0]
     # Options of other programs that have no value, or a different one.
     return "--progress" if message.startswith("--progress: invalid value") else ""
 

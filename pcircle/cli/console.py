@@ -170,7 +170,7 @@ class Console(Observer[R]):
         self.planned = 0  # entries
         self._unlisted = 0  # entries
         self._is_warned = False  # about offline files
-        self._told: OutputLog | None = None  # if the job can restart
+        self._output_log: OutputLog | None = None  # if the job can restart
         self._end = b"\0" if options.null else b"\n"  # the terminator of paths in the list
         self.began_s = time.monotonic()
         self._pace = Pace()
@@ -236,8 +236,10 @@ class Console(Observer[R]):
                 said += self._recalled(value)
             else:
                 said += self.remark(value)
-        if self._told is not None:
-            failed, said = (self._told.fresh_lines("standard error", e) for e in (failed, said))
+        if self._output_log is not None:
+            failed, said = (
+                self._output_log.fresh_lines("standard error", e) for e in (failed, said)
+            )
         progress.note_all(self._progress, [*self._capped.take(failed), *said])
         self.add_to_plan(b"".join(planned))  # last, because it may raise StoppedEarly
 
@@ -269,14 +271,18 @@ class Console(Observer[R]):
 
     def _fresh(self, stream: str, text: bytes, end: bytes = b"\n") -> bytes:
         """Return the lines of a text that no earlier run of this job has written."""
-        return text if self._told is None or not text else self._told.fresh(stream, text, end)
+        return (
+            text
+            if self._output_log is None or not text
+            else self._output_log.fresh(stream, text, end)
+        )
 
-    def follow(self, told: OutputLog, former: Console[R] | None) -> None:
+    def follow(self, output_log: OutputLog, former: Console[R] | None) -> None:
         """Record all output, because the job may restart; or continue from a `former` console.
 
         Counts start at zero. Output that was written before is not written again.
         """
-        self._told = told
+        self._output_log = output_log
         if former is not None:
             self.began_s = former.began_s
             self.log_failed, self._unwritable = former.log_failed, former._unwritable
@@ -356,7 +362,7 @@ class Console(Observer[R]):
         counted: list[Any] = [self.counted(counts) for counts in outcome.counts]
         for name, what in (("offline", "left out"), ("recalled", "read")):
             # Not every tool reads files.
-            count = sum(getattr(each, name, 0) for each in counted)
+            count = sum(getattr(counters, name, 0) for counters in counted)
             if count and not self.quiet:
                 self.note(f"{self.tool}: {plural(count, 'offline file', 'offline files')} {what}")
         if self.account and not self._is_silent:
@@ -378,19 +384,21 @@ class Console(Observer[R]):
         """Record the totals, if the command is logged."""
         accounts = ACCOUNTS.get()
         if accounts is not None:
-            shown = [(self.bytes_shown(each), each) for each in counted]
-            size = sum(each.bytes_done if known is None else known for known, each in shown)
-            entries, failed = (
-                sum(getattr(each, name) for each in counted) for name in ("completed", "troubles")
+            sizes = [self.bytes_shown(counters) for counters in counted]
+            size = sum(
+                counters.bytes_done if shown is None else shown
+                for shown, counters in zip(sizes, counted, strict=True)
             )
+            entries = sum(counters.completed for counters in counted)
+            failed = sum(counters.troubles for counters in counted)
             accounts(self.account, entries, size, failed)
 
     def shares(self, outcome: Outcome[R]) -> tuple[RankShare, ...]:
         """Return the statistics of each rank."""
         counts: list[Any] = [self.counted(report.counts) for report in outcome.reports]
         return tuple(
-            rank_share(report, each.completed, each.bytes_done)
-            for report, each in zip(outcome.reports, counts, strict=True)
+            rank_share(report, counters.completed, counters.bytes_done)
+            for report, counters in zip(outcome.reports, counts, strict=True)
         )
 
     def rank_summary(self, outcome: Outcome[R]) -> RankSummary | UnsetType:
@@ -449,8 +457,8 @@ class Console(Observer[R]):
 
 def miscounted(text: str, known: object) -> str:
     """Return the error for a job whose counts disagree; write the `known` counts to a report."""
-    told = write_report(Defect(text), f"adding up the accounts\n\n{known}")
-    return told.removeprefix("Defect: ")
+    message = write_report(Defect(text), f"adding up the accounts\n\n{known}")
+    return message.removeprefix("Defect: ")
 
 
 def unsettled(total: Counted) -> str:
@@ -486,19 +494,19 @@ def _rank_summary(summary: Summary) -> RankSummary:
     for name, spread in summary.figures.items():
         is_time = name.endswith("_us")
 
-        def told(value: float, is_time: bool = is_time) -> float:
+        def shown(value: float, is_time: bool = is_time) -> float:
             return round(value / 1e6, 3) if is_time else value
 
         figures[name.removesuffix("_us") + "_s" if is_time else name] = Figure(
-            sum=told(spread.total),
-            mean=round(told(spread.total) / summary.ranks, 3),
-            min=told(spread.least),
+            sum=shown(spread.total),
+            mean=round(shown(spread.total) / summary.ranks, 3),
+            min=shown(spread.least),
             min_rank=spread.least_rank,
-            p5=told(spread.quantile(0.05)),
-            median=told(spread.quantile(0.5)),
-            p95=told(spread.quantile(0.95)),
-            max=told(spread.most),
+            p5=shown(spread.quantile(0.05)),
+            median=shown(spread.quantile(0.5)),
+            p95=shown(spread.quantile(0.95)),
+            max=shown(spread.most),
             max_rank=spread.most_rank,
-            bins=tuple((told(edge), ranks) for edge, ranks in spread.edges()),
+            bins=tuple((shown(edge), ranks) for edge, ranks in spread.edges()),
         )
     return RankSummary(summary.ranks, figures)

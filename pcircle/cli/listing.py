@@ -128,9 +128,9 @@ class Times:
     @property
     def change(self) -> tuple[Any, ...]:
         """The change of a field of `native.format_entries` that has times."""
-        others = self._recent if self._is_one else self._old
+        older = self._recent if self._is_one else self._old
         bounds = (*divmod(self._from_ns, NS_PER_S), *divmod(self._now_ns, NS_PER_S))
-        return self._recent.__getitem__, others.__getitem__, *bounds
+        return self._recent.__getitem__, older.__getitem__, *bounds
 
     def texts(self, seconds: Sequence[int], rest_ns: Sequence[int]) -> list[bytes]:
         """Return times as text, from their seconds and nanoseconds."""
@@ -158,7 +158,7 @@ class _Seconds(dict[int, bytes]):
 
     def __missing__(self, second: int) -> bytes:
         try:
-            made = [os.fsencode(format_time(each, second, padded=True)) for each in self._pieces]
+            made = [os.fsencode(format_time(piece, second, padded=True)) for piece in self._pieces]
         except (OverflowError, OSError):  # no calendar has its year: ls prints the seconds
             width = len(self[0] % ((0,) * self.count))  # that of the epoch, as in ls
             text: bytes = _Constant((b"%d" % second).rjust(width))

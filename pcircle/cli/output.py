@@ -89,10 +89,10 @@ def _descriptor_of(stream: TextIO | None) -> int | None:
 
 def _write_fully(fd: int, data: bytes) -> None:
     """Write data, waiting up to `_PATIENCE_S` whenever a non-blocking descriptor is full."""
-    rest = memoryview(data)
-    while rest:
+    remaining = memoryview(data)
+    while remaining:
         try:
-            rest = left(rest, os.write(fd, rest))
+            remaining = left(remaining, os.write(fd, remaining))
         except BlockingIOError:
             poller = select.poll()
             poller.register(fd, select.POLLOUT)

@@ -124,8 +124,8 @@ def _expected(known: WorkCounts, leap: tuple[int, int]) -> tuple[float, float]:
     if not known.scanned and known.weight > 0:
         entries = max(entries, known.done / min(1.0, known.weight))
     sized, size = known.sized - leap[0], known.bytes_found - leap[1]
-    each = max(0, size) / sized if sized > 0 else 0.0
-    return entries, known.bytes_found + each * max(0.0, entries - known.sized)
+    mean_bytes = max(0, size) / sized if sized > 0 else 0.0
+    return entries, known.bytes_found + mean_bytes * max(0.0, entries - known.sized)
 
 
 def _costs(course: list[_Point]) -> tuple[float, float]:

@@ -90,16 +90,16 @@ class Progress(Protocol):
 
 def note_all(progress: Progress, texts: Iterable[str]) -> None:
     """Print lines in few short writes, because others may write to the same pipe."""
-    some: list[str] = []
+    batch: list[str] = []
     size = 0
     for text in texts:
-        if size + len(text) >= _NOTED_TOGETHER and some:
-            progress.note("\n".join(some))
-            some, size = [], 0
-        some.append(text)
+        if size + len(text) >= _NOTED_TOGETHER and batch:
+            progress.note("\n".join(batch))
+            batch, size = [], 0
+        batch.append(text)
         size += len(text) + 1
-    if some:
-        progress.note("\n".join(some))
+    if batch:
+        progress.note("\n".join(batch))
 
 
 def describe(view: ProgressView, cells: int | None = None) -> str:

@@ -128,12 +128,12 @@ def by_kind(rates: Sequence[tuple[str, int, float]]) -> dict[str, dict[str, floa
 def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:
     """Return the numbers of failures by error, the most frequent first."""
     kinds = sorted((-count, number or 0, kind) for (number, kind), count in counted.items())
-    told = [
+    parts = [
         f"{format_count(-count)} {error_name(number, kind)}"
         + (f" ({os.strerror(number)})" if number else "")
         for count, number, kind in kinds
     ]
-    return f"{plural(sum(counted.values()), 'failure', 'failures')}: {', '.join(told)}"
+    return f"{plural(sum(counted.values()), 'failure', 'failures')}: {', '.join(parts)}"
 
 
 def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
@@ -171,6 +171,7 @@ def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
 def _found(rank: RankShare) -> str:
     """Return the rates by number of threads, as text."""
     return "; ".join(
-        f"{kind} " + ", ".join(f"{threads}: {format_count(round(rate))}" for threads, rate in each)
-        for kind, each in ((kind, rates.items()) for kind, rates in rank.work_per_s.items())
+        f"{kind} "
+        + ", ".join(f"{threads}: {format_count(round(rate))}" for threads, rate in rates.items())
+        for kind, rates in rank.work_per_s.items()
     )

@@ -89,8 +89,8 @@ class Results:
 
 
 def _write_pieces(stream: TextIO | None, pieces: Iterator[bytes]) -> None:
-    while some := list(islice(pieces, _TOGETHER)):
-        write_stream(stream, b"".join(some))
+    while batch := list(islice(pieces, _TOGETHER)):
+        write_stream(stream, b"".join(batch))
 
 
 def list_end(args: argparse.Namespace, roots: Sequence[Root]) -> bytes:

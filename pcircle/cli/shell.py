@@ -35,16 +35,16 @@ def command(
     removed.
     """
     end = words.index("--") if "--" in words else len(words)
-    kept = []
+    remaining = []
     args = iter(words[:end])
     for word in args:
         if word in drop_valued:
             next(args, None)
         elif word not in drop and word.partition("=")[0] not in drop_valued:
-            kept.append(word)
-    if add is not None and add not in kept:
-        kept.insert(0, add)
-    return " ".join([name, *map(_quoted, [*kept, *words[end:]])])
+            remaining.append(word)
+    if add is not None and add not in remaining:
+        remaining.insert(0, add)
+    return " ".join([name, *map(_quoted, [*remaining, *words[end:]])])
 
 
 def _quoted(word: str) -> str:
@@ -74,11 +74,11 @@ def words_of(options: Mapping[str, object]) -> list[str]:
         option = f"-{name}" if is_short else "--" + name.removesuffix("_").replace("_", "-")
         if name in ("help", "version", "h"):  # these end the process, or would in some tools
             raise UsageError(f"unknown option '{option}'")
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if each is True:
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if item is True:
                 words.append(option)
-            elif each is not None and each is not False:
-                words.append(f"{option}{'' if is_short else '='}{each}")
+            elif item is not None and item is not False:
+                words.append(f"{option}{'' if is_short else '='}{item}")
     return words
 
 

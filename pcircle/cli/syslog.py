@@ -69,8 +69,8 @@ def logged(tool: str, command: str, run: Callable[[], int]) -> int:
         raise
     finally:
         ACCOUNTS.reset(token)
-        told = _told(code, ledger.accounts(), time.monotonic() - began_s)
-        text = f"{told} command: {command}"
+        fields = _fields(code, ledger.accounts(), time.monotonic() - began_s)
+        text = f"{fields} command: {command}"
         try:
             _send(tool, text, _WARNING if code else _INFO)
         except OSError as error:
@@ -80,7 +80,7 @@ def logged(tool: str, command: str, run: Callable[[], int]) -> int:
     return code
 
 
-def _told(code: int, accounts: dict[str, Account], elapsed_s: float) -> str:
+def _fields(code: int, accounts: dict[str, Account], elapsed_s: float) -> str:
     """Return the fields of the line."""
     fields: dict[str, object] = {"exit": code}
     for name, account in accounts.items():

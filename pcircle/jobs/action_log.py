@@ -64,7 +64,7 @@ Said = bytes | None
 """Lines for standard output; None for the line that the word of `Wanted` makes."""
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _ActionOutput(msgspec.Struct, frozen=True):
     """The output for one action, until the item ends."""
 
     root: int
@@ -118,7 +118,7 @@ class Actions:
         self._done = "planned" if planned else "done"
         self._began_s: float = time.monotonic() if first is None else first._began_s
         self._encode = msgspec.json.Encoder().encode
-        self._kept: list[_Kept] = []
+        self._outputs: list[_ActionOutput] = []
         self._planned: list[bytes] = []
 
     def done(
@@ -150,8 +150,8 @@ class Actions:
 
     def failed(self, action: str, root: int, path: bytes, errno: int | None) -> None:
         """Record a failed action, in place of the last record of the same entry."""
-        if (kept := self._kept) and (kept[-1].root, kept[-1].path) == (root, path):
-            self._kept.pop()
+        if (outputs := self._outputs) and (outputs[-1].root, outputs[-1].path) == (root, path):
+            self._outputs.pop()
         self._add(action, root, path, "", 0, "failed", errno)
 
     def _add(
@@ -172,7 +172,7 @@ class Actions:
         line = b""
         if wanted.lines:
             text, coded = _as_text(path or b".")
-            told = Action(
+            record = Action(
                 v=_VERSION,
                 tool=self._tool,
                 action=action,
@@ -187,7 +187,7 @@ class Actions:
                 rank=self._rank,
                 t=round(time.monotonic() - self._began_s, 3),
             )
-            line = self._encode(told) + b"\n"
+            line = self._encode(record) + b"\n"
         listed, end, is_unlisted = b"", self.wanted.end, False
         if end and state == self._done and action != "skip":
             is_unlisted = end in path
@@ -195,18 +195,18 @@ class Actions:
         if said is None and self.wanted.word and state == self._done and action != "skip":
             whole = os.path.join(self._shown[root], path) if path else self._shown[root]
             said = f"{self.wanted.word} '{show(whole)}'\n".encode()
-        self._kept.append(_Kept(root, path, line, listed, is_unlisted, said or b""))
+        self._outputs.append(_ActionOutput(root, path, line, listed, is_unlisted, said or b""))
 
     @property
     def is_full(self) -> bool:
         """Return whether the item should end, because the limit on records was reached."""
-        return len(self._kept) >= _MANY or len(self._planned) >= _MANY
+        return len(self._outputs) >= _MANY or len(self._planned) >= _MANY
 
     def tell(self, context: Context[Any]) -> None:
         """Send all records to rank 0, at the end of an item."""
-        if self._kept:
-            kept, self._kept = self._kept, []
-            context.note(_packed(kept))
+        if self._outputs:
+            outputs, self._outputs = self._outputs, []
+            context.note(_packed(outputs))
         if self._planned:
             planned, self._planned = self._planned, []
             for at in range(0, len(planned), _FEW):
@@ -227,16 +227,17 @@ def _listed(path: bytes, end: bytes) -> bytes:
     return (b"./" if end == b"\n" and path.startswith(COMMENT) else b"") + path + end
 
 
-def _packed(kept: Sequence[_Kept]) -> list[Lines]:
+def _packed(outputs: Sequence[_ActionOutput]) -> list[Lines]:
     """Return the records as notices of about 32 KiB."""
     packs: list[Lines] = []
     begin = size = 0
-    for at, each in enumerate(kept, 1):
-        size += len(each.line) + len(each.listed) + len(each.said)
-        if size >= _FEW_BYTES or at == len(kept):
-            some = kept[begin:at]
-            lines, paths = b"".join(k.line for k in some), b"".join(k.listed for k in some)
-            said = b"".join(k.said for k in some)
-            packs.append(Lines(lines, paths, sum(k.is_unlisted for k in some), said))
+    for at, output in enumerate(outputs, 1):
+        size += len(output.line) + len(output.listed) + len(output.said)
+        if size >= _FEW_BYTES or at == len(outputs):
+            batch = outputs[begin:at]
+            lines = b"".join(output.line for output in batch)
+            paths = b"".join(output.listed for output in batch)
+            said = b"".join(output.said for output in batch)
+            packs.append(Lines(lines, paths, sum(output.is_unlisted for output in batch), said))
             begin, size = at, 0
     return packs

@@ -150,7 +150,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
             return self._walker
         if self._counting is None:
             self._counted: Any = self.counters_type()
-            self._told = 0, 0
+            self._reported_counts = 0, 0
             self._counting = self.walker(self.visitor_type(self, self._counted))
         return self._counting
 
@@ -161,7 +161,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         if isinstance(item, Phase):
             shift, change = len(self.plan.roots), msgspec.structs.replace
             begun = self.begun(self.counters_type())
-            context.spawn([change(each, root=each.root + shift) for each in begun])
+            context.spawn([change(root_item, root=root_item.root + shift) for root_item in begun])
             return {_FOUND: shift}
         if self.access_times is not None and item.root < len(self.plan.roots):
             self.access_times.complete()
@@ -207,8 +207,8 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         if self._counting is None or own is None:
             return own
         now = self.removed(self._counted), self._counted.found + self._counted.left_out
-        removed, found = now[0] - self._told[0], now[1] - self._told[1]
-        self._told = now
+        removed, found = now[0] - self._reported_counts[0], now[1] - self._reported_counts[1]
+        self._reported_counts = now
         counts = {_REMOVED: removed, _FOUND: found}
         if isinstance(own, list):
             own[0].own = counts

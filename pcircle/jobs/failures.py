@@ -99,8 +99,8 @@ def encode(path: bytes) -> str:
 
 def decode(text: str) -> bytes:
     """Return the bytes that `encode` encoded. ValueError for any other text."""
-    first, *rest = text.encode("ascii").split(b"%")
-    path = first + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in rest)
+    first, *remaining = text.encode("ascii").split(b"%")
+    path = first + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in remaining)
     if encode(path) != text:
         raise ValueError("not encoded as fcp does")
     return path

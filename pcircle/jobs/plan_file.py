@@ -103,8 +103,8 @@ def head(
     tool: str, roots: Sequence[Root], directory: bytes, more: dict[str, Any] | None = None
 ) -> bytes:
     """Return the first line of a plan."""
-    told = ((root.holder, root.name, root.shown, root.within) for root in roots)
-    texts = [(encode(a), encode(b), encode(c), encode(d)) for a, b, c, d in told]
+    fields = ((root.holder, root.name, root.shown, root.within) for root in roots)
+    texts = [(encode(a), encode(b), encode(c), encode(d)) for a, b, c, d in fields]
     return _line(Head(_VERSION, tool, encode(directory), tuple(texts), more or {}))
 
 

@@ -118,8 +118,8 @@ class IndexBuilder:
             self._spill()
         # Fewer rows than `_spill` sorts, because concatenation creates several copies.
         rows = max(1, self._sorted_rows // 4 // (len(self._ends) - 1))
-        ends = zip(self._ends, self._ends[1:], strict=False)
-        runs = [_SortedRun(self._fd, *each, rows * _ROW.size) for each in ends]
+        spans = zip(self._ends, self._ends[1:], strict=False)
+        runs = [_SortedRun(self._fd, *span, rows * _ROW.size) for span in spans]
         while runs := [run for run in runs if run.fill()]:
             # The unread rows of a run are not below the last row of its piece.
             last = min((run.last for run in runs if run.has_more), default=None)

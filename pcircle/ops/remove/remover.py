@@ -407,9 +407,9 @@ class Remover(EntryVisitor):
             counters.kept += count - len(names)
         counters.weight += where.weight * len(names)
         counters.sized += len(names)
-        for kind, some in (("f", names.files), ("l", names.links), ("s", names.specials)):
-            if some:
-                self._remove(where, kind, some, fd, context)
+        for kind, batch in (("f", names.files), ("l", names.links), ("s", names.specials)):
+            if batch:
+                self._remove(where, kind, batch, fd, context)
 
     def _holder(self, root: int) -> tuple[int, int] | None:
         """Return the identity of a PATH's parent, in the form used for directories."""
@@ -450,7 +450,7 @@ class Remover(EntryVisitor):
         if self._plan.applies and not self._plan.marks[root]:  # excluded from the plan
             return Names([], [], [])
         block.files, block.links, block.specials = (
-            list(map(text_of, some)) for some in (names.files, names.links, names.specials)
+            list(map(text_of, batch)) for batch in (names.files, names.links, names.specials)
         )
         self._choose(block, HOLDER, fd)
         return Names(encoded(block.files), encoded(block.links), encoded(block.specials))
@@ -462,8 +462,8 @@ class Remover(EntryVisitor):
         for at in range(0, len(names), _NAMES_PER_CHECK):
             if at and context.is_stopping():
                 break
-            some = names[at : at + _NAMES_PER_CHECK] if len(names) > _NAMES_PER_CHECK else names
-            gone = self._remove_some(where, kind, some, fd, context)
+            batch = names[at : at + _NAMES_PER_CHECK] if len(names) > _NAMES_PER_CHECK else names
+            gone = self._remove_some(where, kind, batch, fd, context)
             field = _FIELDS.get(kind, "special")
             setattr(self.counters, field, getattr(self.counters, field) + gone)
 
@@ -473,14 +473,16 @@ class Remover(EntryVisitor):
         self.task.due(len(names), context.is_stopping)
         self._intend(kind, where.root, where.path, names)
         remove, tells, is_changed = self._way(where), self._acts is not None, False
-        gone, rest = len(names), iter(names)
+        gone, remaining = len(names), iter(names)
         if remove is os.unlink and not tells:
             outcomes = native.numbers(native.unlink_names(fd, list(names), False, _NEVER))
             # Failures are retried by the loop below, which handles errors.
-            rest = iter([name for name, outcome in zip(names, outcomes, strict=True) if outcome])
+            remaining = iter(
+                [name for name, outcome in zip(names, outcomes, strict=True) if outcome]
+            )
         while True:
             try:
-                for name in rest:
+                for name in remaining:
                     status = remove(name, dir_fd=fd)
                     if status is not None and self._is_plan(status):
                         self._stays = 1
@@ -496,11 +498,11 @@ class Remover(EntryVisitor):
             except OSError as error:
                 if where.path != HOLDER and self._access.helps(error):
                     if self._access.admit(fd) is not None:
-                        rest = chain([name], rest)
+                        remaining = chain([name], remaining)
                         continue
                     if not is_changed and self._access.flags:
                         remove, is_changed = partial(self._change, remove), True
-                        rest = chain([name], rest)
+                        remaining = chain([name], remaining)
                         continue
                 gone -= 1
                 self._stays = 1

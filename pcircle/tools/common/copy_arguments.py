@@ -37,13 +37,13 @@ def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
             wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
     if not wanted.isdisjoint(_TOGETHER):
         wanted.update(_TOGETHER)
-    kept: dict[str, Any] = dict.fromkeys(wanted, True)
-    return Keep(**kept)
+    attributes: dict[str, Any] = dict.fromkeys(wanted, True)
+    return Keep(**attributes)
 
 
-def wish_of(args: argparse.Namespace) -> CheckpointOptions:
+def checkpoint_options_of(args: argparse.Namespace) -> CheckpointOptions:
     """Return the checkpoint options. UsageError."""
-    asked = [
+    conflicting = [
         option
         for option, value in (
             ("--resume", args.resume),
@@ -53,8 +53,8 @@ def wish_of(args: argparse.Namespace) -> CheckpointOptions:
         )
         if value
     ]
-    if args.no_checkpoint and asked:
-        raise UsageError(f"--no-checkpoint cannot be combined with {asked[0]}")
+    if args.no_checkpoint and conflicting:
+        raise UsageError(f"--no-checkpoint cannot be combined with {conflicting[0]}")
     if args.resume and args.restart:
         raise UsageError("--resume cannot be combined with --restart")
     directory = args.checkpoint_dir

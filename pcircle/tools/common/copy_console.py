@@ -49,7 +49,7 @@ class Loss(msgspec.Struct, frozen=True):
 class Console(base.Console[Done]):
     """Reports a copy's failures, progress and end.
 
-    If ranks are lost, a job that `may_go_on` continues, and `loss` describes the loss.
+    If ranks are lost, a job that `can_restart` continues, and `loss` describes the loss.
     """
 
     acts = "copies"
@@ -64,7 +64,7 @@ class Console(base.Console[Done]):
         sources: Sequence[bytes],
         target: bytes,
         roots: Sequence[Root],
-        kept: CheckpointSession | None = None,
+        session: CheckpointSession | None = None,
         signatures: Signatures | None = None,
         words: Sequence[str] = (),
         actions: LogFile | None = None,
@@ -80,15 +80,15 @@ class Console(base.Console[Done]):
         self._target = target
         self._roots = roots
         self._error_log = options.error_log
-        self._kept = kept
+        self._checkpoint_session = session
         self._signatures = signatures
         self._words = words
         self._signed: list[tuple[bytes, str | None]] = []
-        self.may_go_on = False
+        self.can_restart = False
         self.loss: Loss | None = None
-        self.told: int | None = None  # the exit code, in the end
-        if kept is not None:
-            self.notice(0, remarks_of(kept))
+        self.final_code: int | None = None  # the exit code, at the end of the job
+        if session is not None:
+            self.notice(0, remarks_of(session))
 
     # ---- while it runs ---------------------------------------------------------
 
@@ -125,8 +125,8 @@ class Console(base.Console[Done]):
     def conclude(self, outcome: Outcome[Done]) -> int:
         total = Counters.total(outcome.counts)
         lost = RankLost.only(outcome.reasons)
-        if self.may_go_on and lost and (self._told is None or self._told.is_whole):
-            return self._go_on(outcome.code, lost, outcome.reasons, total)
+        if self.can_restart and lost and (self._output_log is None or self._output_log.is_whole):
+            return self._prepare_restart(outcome.code, lost, outcome.reasons, total)
         code, reasons = self.end(outcome)
         missing = None if code else account(total, outcome.reports, self.failures)
         if missing is not None:
@@ -152,22 +152,22 @@ class Console(base.Console[Done]):
             reasons.append("temporary .fcp-* files may remain")
         report = self._report(code, total, tuple(reasons), outcome)
         self.tell_reasons(code, reasons)
-        goes_on = self._end_checkpoint(code, total)
+        is_resumable = self._end_checkpoint(code, total)
         if not self.quiet:
             for line in describe_losses(report.not_kept):
                 self.note(f"{self.tool}: {line}")
-        told = self.told = self._tell(report)
+        final_code = self.final_code = self._write_results(report)
         if not (self.quiet or self._dry):
-            for line in self.next(code, reasons, goes_on):
+            for line in self.next(code, reasons, is_resumable):
                 self.note(f"{self.tool}: {line}")
-        return told
+        return final_code
 
-    def follow(self, told: OutputLog, former: base.Console[Done] | None) -> None:
+    def follow(self, output_log: OutputLog, former: base.Console[Done] | None) -> None:
         """Continue from a former console; work in the checkpoint is not reported again."""
-        super().follow(told, former)
+        super().follow(output_log, former)
         self._unlisted = 0 if former is None else former._unlisted
 
-    def _go_on(
+    def _prepare_restart(
         self, code: int, lost: tuple[int, ...], reasons: Sequence[str], total: Counters
     ) -> int:
         """Prepare to continue without the lost ranks."""
@@ -180,30 +180,30 @@ class Console(base.Console[Done]):
 
     def _end_checkpoint(self, code: int, total: Counters) -> bool:
         """Remove the checkpoint if nothing remains to be done; return whether it still exists."""
-        if self._kept is None:
+        if self._checkpoint_session is None:
             return False
-        began = total.scans_done or total.sized or self._kept.plan.stale
-        path = show(self._kept.checkpoint.path)
+        began = total.scans_done or total.sized or self._checkpoint_session.plan.stale
+        path = show(self._checkpoint_session.checkpoint.path)
         complete = code in (0, EntriesFailed.exit_code, IntegrityError.exit_code)
-        goes_on = not complete and bool(began)
-        if not goes_on:
+        is_resumable = not complete and bool(began)
+        if not is_resumable:
             try:
-                self._kept.remove()
+                self._checkpoint_session.remove()
             except OSError as error:
                 self.note(f"{self.tool}: cannot remove the checkpoint '{path}': {error.strerror}")
         elif not self.quiet:
             self.note(f"{self.tool}: checkpoint kept in '{path}'")
-        self._kept.close()
-        return goes_on
+        self._checkpoint_session.close()
+        return is_resumable
 
-    def next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
+    def next(self, code: int, reasons: Sequence[str], is_resumable: bool) -> Iterator[str]:
         """Yield the next step for the user: continue, start over, or retry failures."""
         first = "free some space and " if _is_full(reasons) else ""
-        if goes_on:
+        if is_resumable:
             # The time of --stop-at is in the past for the next run.
             resume = self._command("--resume", ("--restart",), ("--stop-at",))
             yield f"to continue, {first}run: {resume}" if resume else "to continue, add --resume"
-        elif code == StoppedEarly.exit_code and self._kept is None:
+        elif code == StoppedEarly.exit_code and self._checkpoint_session is None:
             again = self._command(None, (), ("--stop-at",))
             text = "no checkpoint was kept; to start over, "
             yield f"{text}{first}run: {again}" if again else f"{text}{first}run it again"
@@ -255,22 +255,25 @@ class Console(base.Console[Done]):
 
     @property
     def _resumes(self) -> bool:
-        return self._kept is not None and self._kept.state.counts is not None
+        return (
+            self._checkpoint_session is not None
+            and self._checkpoint_session.state.counts is not None
+        )
 
     def document(self, report: Report) -> None:
         """Write the JSON document, if requested."""
         self.results.document(report)
 
-    def _tell(self, report: Report) -> int:
+    def _write_results(self, report: Report) -> int:
         """Write the requested results, and return the exit code, which includes failed writes."""
         self.document(report)
-        signed = [each for each in report.signatures if each.signature is not None]
+        signed = [item for item in report.signatures if item.signature is not None]
         if signed:
-            self.results.text(f"{each.signature}  {each.path}\n".encode() for each in signed)
-        for root, each in enumerate(report.signatures):
-            if each.signature is None:
+            self.results.text(f"{item.signature}  {item.path}\n".encode() for item in signed)
+        for root, item in enumerate(report.signatures):
+            if item.signature is None:
                 why = "" if self._signatures is None else self._signatures.why(root)
-                self.note(f"{self.tool}: no signature of '{each.path}': {why}")
+                self.note(f"{self.tool}: no signature of '{item.path}': {why}")
         if not self.quiet:
             text = self.summary(report) + "\n"
             if self.verbose:

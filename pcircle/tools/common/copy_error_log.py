@@ -45,16 +45,16 @@ def with_path(failure: Failure, roots: Sequence[Root]) -> Failure:
     """Return the failure with the path for which the call failed, perhaps that of the copy."""
     if failure.kind == COLLISION:  # of two sources: the user must decide which one to rename
         return msgspec.structs.replace(failure, doing="copy")
-    trying, of_copy, rest = f"{failure.doing} ".partition(f"{_OF_COPY} ")
+    trying, of_copy, remainder = f"{failure.doing} ".partition(f"{_OF_COPY} ")
     if failure.doing == "read the existing copy of":
-        trying, of_copy, rest = "read existing", _OF_COPY, ""
+        trying, of_copy, remainder = "read existing", _OF_COPY, ""
     elif trying == "copy " and failure.errno in _OF_WRITES:
         trying, of_copy = "write", _OF_COPY
     if not of_copy:
         return failure
     target = roots[failure.root].target_shown
     path = os.path.join(target, failure.entry) if failure.entry else target
-    doing = f"{_WORDS.get(trying, trying)} {rest}".rstrip()
+    doing = f"{_WORDS.get(trying, trying)} {remainder}".rstrip()
     return msgspec.structs.replace(failure, path=path, doing=doing)
 
 
@@ -135,7 +135,7 @@ def select(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) ->
     """Return what to retry. UsageError if an entry has another root."""
     keyed = sorted_records(_keyed(failed, roots, directory))
     by_root = groupby(keyed, key=lambda record: record[:_KEY_BYTES])
-    return sort((int(key, 16), (each[_KEY_BYTES:] for each in some)) for key, some in by_root)
+    return sort((int(key, 16), (record[_KEY_BYTES:] for record in group)) for key, group in by_root)
 
 
 def _keyed(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Iterator[bytes]:

@@ -118,19 +118,19 @@ class CopyProgram(ToolProgram):
         self._actions: LogFile | None = None
         self._list: LogFile | None = None
         self.planned: PlanFile | None = None  # only tools with plans
-        self._wish = options.checkpoint
-        self._kept: CheckpointSession | None = None
+        self._checkpoint_options = options.checkpoint
+        self._checkpoint_session: CheckpointSession | None = None
         self._lists: Lists | None = None  # on rank 0
-        self._given: Lists | None = None  # from standard input
+        self._stdin_lists: Lists | None = None  # from standard input
         self.limit = limit_of(options.stop)
         self.console: Console | None = None  # on rank 0
-        self.told: OutputLog | None = None  # on rank 0 of a job that can restart
+        self.output_log: OutputLog | None = None  # on rank 0 of a job that can restart
         self._former: Console | None = None
         self.began_s: float | None = None  # start of the first run, after a restart
         self._size = 1
         self._exact = False  # whether the target is the copy itself, not its parent directory
 
-    def going_on(self) -> Options | None:
+    def restart_options(self) -> Options | None:
         """Return the options with which the job continues without lost ranks, or None.
 
         The other ranks restart from the checkpoint. The state of the lost ranks is not needed,
@@ -140,36 +140,42 @@ class CopyProgram(ToolProgram):
         loss = None if self.console is None else self.console.loss
         if loss is None:
             return None
-        wish = msgspec.structs.replace(self._options.checkpoint, resume=loss.resumes, restart=False)
+        checkpoint = msgspec.structs.replace(
+            self._options.checkpoint, resume=loss.resumes, restart=False
+        )
         # The copy may have created DST, which must not change the interpretation of DST.
         how = {"into": not self._exact, "exact": self._exact}
         jobs = self._size - len(loss.ranks)
-        return msgspec.structs.replace(self._options, jobs=jobs, checkpoint=wish, **how)
+        return msgspec.structs.replace(self._options, jobs=jobs, checkpoint=checkpoint, **how)
 
     def follow(self, former: CopyProgram) -> None:
         """Continue a program that has lost ranks, with its logs and time limit. StoppedEarly."""
         # The time limit and the elapsed time count from the first start.
         self.limit, self.began_s = former.limit, former.began_s
         self.log, self._actions, self._list = former.log, former._actions, former._list
-        self.told, self._former, self._given = former.told, former.console, former._given
+        self.output_log, self._former, self._stdin_lists = (
+            former.output_log,
+            former.console,
+            former._stdin_lists,
+        )
         try:
-            require(self.told).begin_again()
+            require(self.output_log).begin_again()
         except OSError as error:
             raise StoppedEarly(f"cannot read temporary files: {error.strerror}") from error
 
     def ended(self, code: int) -> int:
         """Return the exit code of a job that does not continue."""
-        told = None if self.console is None else self.console.told
-        if code == RankLost.exit_code and self.outlives_ranks and told is not None:
-            return told  # ranks lost after all results were reported lose nothing
+        final_code = None if self.console is None else self.console.final_code
+        if code == RankLost.exit_code and self.outlives_ranks and final_code is not None:
+            return final_code  # ranks lost after all results were reported lose nothing
         return code
 
-    def _may_go_on(self) -> bool:
+    def _can_restart(self) -> bool:
         """Return whether the job survives a loss: its ranks are local, and it can restart."""
         options = self._options
         if not self.outlives_ranks or options.dry:
             return False
-        if self._kept is None and options.existing != OverwriteOptions():
+        if self._checkpoint_session is None and options.existing != OverwriteOptions():
             return False  # entries copied before the loss would count as existing
         return self._former is not None or local_ranks(options) > 1
 
@@ -179,7 +185,7 @@ class CopyProgram(ToolProgram):
         refuse_ageless(options.wanted, options.sources)
         rules = rules_of(options.filters, null=options.null, complete=self.lists_completely)
         here = working_directory()
-        self._wish = reached(options.checkpoint)
+        self._checkpoint_options = reached(options.checkpoint)
         log = options.retry_from
         entries: Iterator[Failed] = iter(())
         if log is not None:
@@ -188,18 +194,18 @@ class CopyProgram(ToolProgram):
             entries = read_log(log)
         failed = list(islice(entries, 1))
         try:
-            roots = self._meant(self._roots(failed, here), here)
+            roots = self._prefer_interrupted(self._roots(failed, here), here)
         except UsageError as error:
             raise _explained(error, options.unjoined) from None
         if log is not None:
             self._lists = select(chain(failed, entries), roots, here)
         elif options.files_from is not None:
             note = None if options.quiet else self.complain
-            self._lists = self._given or _listed(
+            self._lists = self._stdin_lists or _listed(
                 options, options.files_from, roots, note, complete=self.lists_completely
             )
             if options.files_from == "-":  # standard input can be read only once
-                self._given = self._lists
+                self._stdin_lists = self._lists
         else:
             self._lists = self.listing(roots)
         return self._finished(self._decide(nodes, roots, rules, here))
@@ -209,11 +215,11 @@ class CopyProgram(ToolProgram):
     ) -> Plan:
         """Return the plan without its checkpoint. UsageError."""
         options = self._options
-        kept = demand(options.stripe, options.keep)
+        attributes = demand(options.stripe, options.keep)
         plan: Plan = self.plan_type(
             roots=roots,
             tool=options.tool,
-            keep=kept,
+            keep=attributes,
             large_bytes=_large_bytes(options),
             chunk_bytes=options.chunk_bytes,
             token=os.urandom(4).hex().encode(),
@@ -233,7 +239,7 @@ class CopyProgram(ToolProgram):
             operations_per_s=options.operations_per_s,
             verify=options.verify,
             sign=options.sign,
-            striping=striping_of(options.stripe, kept, roots),
+            striping=striping_of(options.stripe, attributes, roots),
             threads=options.threads,
             wanted=_of_retry(options.wanted) if options.retry_from else options.wanted,
             now_ns=now_ns(),
@@ -282,28 +288,28 @@ class CopyProgram(ToolProgram):
         """Return the plan with its checkpoint, if the copy uses one."""
         if plan.strict:
             _refuse_elsewhere(plan.roots)
-        if not self._wish.never and is_worth_it(plan):
-            self._kept = keep(plan, self._wish)
-            if self._kept is not None:
-                plan = _resumed(plan, self._kept)
+        if not self._checkpoint_options.never and is_worth_it(plan):
+            self._checkpoint_session = keep(plan, self._checkpoint_options)
+            if self._checkpoint_session is not None:
+                plan = _resumed(plan, self._checkpoint_session)
         if not self._options.quiet:
-            self._say_what_is_found(plan.roots)
+            self._report_checkpoints(plan.roots)
         return plan
 
-    def _say_what_is_found(self, roots: Sequence[Root]) -> None:
+    def _report_checkpoints(self, roots: Sequence[Root]) -> None:
         """Report that --resume found no checkpoint, or that checkpoints of other copies exist."""
-        kept = self._kept
-        if kept is None or (kept.plan.run == 1 and not kept.plan.stale):
-            if self._wish.resume:
+        session = self._checkpoint_session
+        if session is None or (session.plan.run == 1 and not session.plan.stale):
+            if self._checkpoint_options.resume:
                 shown = self._options.target
                 exact = self._options.into or self._options.exact
                 self.complain(none_found(roots, roots[0].target_shown if exact else shown))
-            for remark in () if kept is None else left_behind(kept):
+            for remark in () if session is None else left_behind(session):
                 self.complain(described(remark))
 
     def withdraw(self) -> None:
-        if self._kept is not None:
-            self._kept.abandon()
+        if self._checkpoint_session is not None:
+            self._checkpoint_session.abandon()
 
     def _roots(self, failed: Sequence[Failed], here: bytes) -> tuple[Root, ...]:
         """Return the destination of each SRC.
@@ -320,28 +326,28 @@ class CopyProgram(ToolProgram):
 
             wanted = (failed[0].source, failed[0].target)
             if sides(roots[0], here) != wanted:
-                exactly = resolve(sources, target, exact=True, follow=follow, force=force)
-                if sides(exactly[0], here) == wanted:
-                    return exactly
+                exact_roots = resolve(sources, target, exact=True, follow=follow, force=force)
+                if sides(exact_roots[0], here) == wanted:
+                    return exact_roots
         return roots
 
-    def _meant(self, roots: tuple[Root, ...], here: bytes) -> tuple[Root, ...]:
+    def _prefer_interrupted(self, roots: tuple[Root, ...], here: bytes) -> tuple[Root, ...]:
         """Return the roots, or the roots of an interrupted copy that has created DST."""
         options = self._options
-        wish = self._wish
-        if len(roots) > 1 or options.into or options.exact or wish.never:
+        checkpoint = self._checkpoint_options
+        if len(roots) > 1 or options.into or options.exact or checkpoint.never:
             return roots
         if roots[0].target_shown == options.target:  # both interpretations agree
             return roots
-        if has_checkpoint(roots, here, wish):
+        if has_checkpoint(roots, here, checkpoint):
             return roots
         follow, force = options.links != "none", options.existing.force
         operands = options.sources, options.target
         try:
-            exactly = resolve(*operands, exact=True, follow=follow, force=force)
+            exact_roots = resolve(*operands, exact=True, follow=follow, force=force)
         except UsageError:
             return roots
-        return exactly if has_checkpoint(exactly, here, wish) else roots
+        return exact_roots if has_checkpoint(exact_roots, here, checkpoint) else roots
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         self._size = size
@@ -371,7 +377,7 @@ class CopyProgram(ToolProgram):
     def _journaled(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> CopyTask:
         """Return a copy with a checkpoint. StoppedEarly on a rank that cannot access it."""
         try:
-            return self.journaled_type(plan, rank, size, self._kept, lists)
+            return self.journaled_type(plan, rank, size, self._checkpoint_session, lists)
         except OSError as error:
             shown = show(require(plan.journal).path)
             text = f"rank {rank} cannot use the checkpoint '{shown}'"
@@ -403,20 +409,20 @@ class CopyProgram(ToolProgram):
             sources=options.sources,
             target=options.target,
             roots=roots,
-            kept=self._kept,
+            session=self._checkpoint_session,
             signatures=signatures,
             words=options.words,
             actions=self._actions,
             listed=self._list,
             planned=self.planned,
         )
-        self.console.may_go_on = self._may_go_on()
-        if self.console.may_go_on:
-            if self.told is None:
+        self.console.can_restart = self._can_restart()
+        if self.console.can_restart:
+            if self.output_log is None:
                 from pcircle.runtime.restart.output_log import OutputLog
 
-                self.told = OutputLog()
-            self.console.follow(self.told, self._former)
+                self.output_log = OutputLog()
+            self.console.follow(self.output_log, self._former)
         self.began_s = self.console.began_s = self.began_s or self.console.began_s
         return self.console
 
@@ -436,8 +442,10 @@ def _of_retry(wanted: Attributes) -> Attributes:
     return msgspec.structs.replace(wanted, newer=None, older=None)
 
 
-def run_copy(options: Options, made: Callable[[Any, int], CopyProgram] = CopyProgram) -> int:
-    """Run a copy whose program is `made` of options and umask; return the exit code."""
+def run_copy(
+    options: Options, make_program: Callable[[Any, int], CopyProgram] = CopyProgram
+) -> int:
+    """Run a copy and return the exit code; `make_program` takes the options and the umask."""
     if options.reflink == "always" and options.sparse != "auto":
         raise UsageError("--reflink=always requires --sparse=auto")
     if options.reflink == "always" and options.verify:
@@ -465,21 +473,21 @@ def run_copy(options: Options, made: Callable[[Any, int], CopyProgram] = CopyPro
     os.umask(umask & ~0o700)
     try:
         with any_link(options.insecure_links):
-            return _run(options, made, umask)
+            return _run(options, make_program, umask)
     finally:
         os.umask(umask)
 
 
-def _run(options: Options, made: Callable[[Any, int], CopyProgram], umask: int) -> int:
+def _run(options: Options, make_program: Callable[[Any, int], CopyProgram], umask: int) -> int:
     """Run the copy, and restart it with fewer ranks while ranks are lost; return the exit code."""
-    program = made(options, umask)
+    program = make_program(options, umask)
     while True:
         code = run_tool(program, options)
-        further = program.going_on()
-        if further is None:
+        restart_options = program.restart_options()
+        if restart_options is None:
             return program.ended(code)
-        options, former = further, program
-        program = made(options, umask)
+        options, former = restart_options, program
+        program = make_program(options, umask)
         program.follow(former)
 
 
@@ -514,13 +522,13 @@ def _import_ahead(options: Options) -> None:
         import_early(options.sign)
 
 
-def _resumed(plan: Plan, kept: CheckpointSession) -> Plan:
+def _resumed(plan: Plan, session: CheckpointSession) -> Plan:
     """Return the plan of a copy with this checkpoint."""
-    journal = kept.plan
+    journal = session.plan
     return msgspec.structs.replace(
         plan,
         journal=journal,
-        large_bytes=kept.large_bytes,
+        large_bytes=session.large_bytes,
         since_ns=journal.since_ns if journal.stale else None,
         now_ns=journal.now_ns,
     )

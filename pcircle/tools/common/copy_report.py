@@ -169,8 +169,12 @@ def summary(
     took = f"in {format_duration(report.elapsed_s)}"
     stay = [f"{plural(report.skipped, 'entry', 'entries')} skipped"] if report.skipped else []
     stay += [f"{plural(checked, 'directory', 'directories')} checked"] if checked else []
-    some = plural(touched, "entry", "entries")
-    is_set = f"would set attributes of {some}" if report.dry_run else f"attributes of {some} set"
+    touched_entries = plural(touched, "entry", "entries")
+    is_set = (
+        f"would set attributes of {touched_entries}"
+        if report.dry_run
+        else f"attributes of {touched_entries} set"
+    )
     if _was_idle(report):
         done = is_set if touched else idle
         done = f"{done}: {', '.join(stay)} in '{there}' {took}" if stay else f"{done} {took}"

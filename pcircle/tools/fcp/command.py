@@ -17,7 +17,7 @@ from pcircle.core.values import (
     parse_number,
 )
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.tools.common.copy_arguments import keep_of, limit_of, wish_of
+from pcircle.tools.common.copy_arguments import checkpoint_options_of, keep_of, limit_of
 from pcircle.tools.common.copy_program import Options, run_copy
 
 
@@ -60,7 +60,7 @@ def _options(args: argparse.Namespace) -> Options:
         existing=_existing(args),
         retry_from=args.retry_from,
         deep=args.recursive,
-        checkpoint=wish_of(args),
+        checkpoint=checkpoint_options_of(args),
         verify=args.verify,
         sign=args.signature,
         stripe=args.stripe,

@@ -17,7 +17,7 @@ from pcircle.core.values import chunk_bytes, interval_s, parse_number
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.tools.common.copy_arguments import keep_of, limit_of, wish_of
+from pcircle.tools.common.copy_arguments import checkpoint_options_of, keep_of, limit_of
 from pcircle.tools.common.copy_program import Options
 from pcircle.tools.fmirror import planning, snapshots
 from pcircle.tools.fmirror.ownership_options import owning
@@ -221,7 +221,7 @@ def _deleting(args: argparse.Namespace) -> Deleting:
 
 def _wish(args: argparse.Namespace) -> CheckpointOptions:
     """Return the checkpoint options: an interrupted run is compared like any other."""
-    wish = wish_of(args)
+    wish = checkpoint_options_of(args)
     if args.since_manifest is not None and not wish.never:
         # It has changed the target, so the manifest stands for nothing, and all is compared.
         return msgspec.structs.replace(wish, resume=False, restart=True)

@@ -286,7 +286,7 @@ class MirrorProgram(CopyProgram):
     @property
     def goes_on(self) -> bool:
         """Return whether the run resumes, and so has not compared everything itself."""
-        return self._kept is not None and self._kept.plan.run > 1
+        return self._checkpoint_session is not None and self._checkpoint_session.plan.run > 1
 
     def dry_type(self) -> type[DryTask]:
         if self._mirror.looks == "moves":

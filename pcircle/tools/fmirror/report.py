@@ -208,10 +208,10 @@ class MirrorConsole(Console):
             return EntriesFailed.exit_code
         return 0
 
-    def next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
-        """Yield what to do next: entries that failed still differ."""
-        if goes_on or not self.by_kind:
-            yield from super().next(code, reasons, goes_on)
+    def next(self, code: int, reasons: Sequence[str], is_resumable: bool) -> Iterator[str]:
+        """Yield the next step for the user: entries that failed still differ."""
+        if is_resumable or not self.by_kind:
+            yield from super().next(code, reasons, is_resumable)
         elif self.applies:
             yield "to do what has changed meanwhile, make a new plan"
         else:

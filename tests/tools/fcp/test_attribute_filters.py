@@ -155,8 +155,8 @@ def _prepared(place: bytes, wanted: Attributes, wish: CheckpointOptions) -> Plan
     )
     program = CopyProgram(options, 0o022)
     plan = msgspec.msgpack.decode(program.prepare([0]), type=Plan)
-    assert program._kept is not None
-    program._kept.close()
+    assert program._checkpoint_session is not None
+    program._checkpoint_session.close()
     return plan
 
 
