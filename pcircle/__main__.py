@@ -61,10 +61,10 @@ def _answer(arguments: list[str]) -> int:
 
 
 def _refused(text: str, code: int) -> int:
-    from pcircle.cli.output import Output
+    from pcircle.cli.output import MessageStream
 
     if text:
-        Output(sys.stderr).line(f"pcircle: {text}")
+        MessageStream(sys.stderr).line(f"pcircle: {text}")
     return code
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.cli.arguments import Bare, Parser
+from pcircle.cli.arguments import OptionalValue, Parser
 from tests.conftest import ROOT, Run
 
 TOOLS = ("fcp", "fsum", "fprof", "fbench", "ffind", "fls", "frm", "fbcast", "fchmod", "fdiff")
@@ -98,7 +98,7 @@ def test_groups_have_the_usual_order_and_names(tool: str) -> None:
 def test_a_value_that_may_be_left_out_is_shown_so(tool: str) -> None:
     text = _parser(tool).format_help()
     for action in _parser(tool)._actions:
-        if isinstance(action, Bare) and action.help != argparse.SUPPRESS:
+        if isinstance(action, OptionalValue) and action.help != argparse.SUPPRESS:
             for name in action.option_strings:
                 assert re.search(rf"  {name}\[=|, {name}\[=", text), name
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from docs.generate.primaries import PRIMARIES, Primary
 from docs.generate.values import NONE, Values, values_of
-from pcircle.cli.arguments import Bare
+from pcircle.cli.arguments import OptionalValue
 from pcircle.tools.commands import COMMANDS, Command
 
 # What a value is, by how help calls it; what is not here is any word.
@@ -169,7 +169,7 @@ def _shown(actions: Sequence[argparse.Action]) -> list[argparse.Action]:
 def _option(command: str, action: argparse.Action) -> Option:
     choices = tuple(map(str, action.choices or ()))
     metavars = () if action.nargs == 0 else _metavars(action, choices)
-    value = "optional" if isinstance(action, Bare) else "required" if metavars else "none"
+    value = "optional" if isinstance(action, OptionalValue) else "required" if metavars else "none"
     flags = tuple(action.option_strings)
     name = next((flag for flag in flags if flag.startswith("--")), flags[0])
     known = values_of(command, name) if metavars else NONE

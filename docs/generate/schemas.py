@@ -27,7 +27,7 @@ ALGORITHMS = "xxh128|sha256|sha512|blake2b|blake3"
 
 # The documents of --json: the file, its title, the tools, the type, and that of the counters.
 _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
-    ("fcp", "fcp --json", ["fcp"], "pcircle.tools.common.copy_report:Report", ""),
+    ("fcp", "fcp --json", ["fcp"], "pcircle.tools.common.copy_report:CopyReport", ""),
     ("fmirror", "fmirror --json", ["fmirror"], "pcircle.tools.fmirror.report:MirrorReport", ""),
     ("fsum", "fsum --json", ["fsum"], "pcircle.tools.fsum.report:Report", ""),
     ("fsum-diff", "fsum --diff --json", ["fsum"], "pcircle.tools.fsum.report:Comparison", ""),
@@ -53,7 +53,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("action", "A line of --json-lines", [], "pcircle.jobs.action_log:Action", ""),
     ("error", "A line of --error-log", [], "pcircle.jobs.failures:LogLine", ""),
     ("copy-error", "A line of --error-log of fcp and fmirror", [],
-     "pcircle.tools.common.copy_error_log:Line", ""),
+     "pcircle.tools.common.copy_error_log:CopyLogLine", ""),
     ("found", "A line of -json of ffind", [], "pcircle.tools.ffind.eval.printing:Line", ""),
 )  # fmt: skip
 
@@ -128,7 +128,7 @@ def _strict(part: dict[str, Any]) -> dict[str, Any]:
         part["additionalProperties"] = False
         for field in part["properties"].values():
             field.pop("default", None)
-        if "signature" in part["properties"] and part["title"] == "Signed":
+        if "signature" in part["properties"] and part["title"] == "RootSignature":
             pattern = f"^pcsig1:(?:{ALGORITHMS}):[0-9a-f]+$"
             part["properties"]["signature"]["anyOf"][0]["pattern"] = pattern
     return part

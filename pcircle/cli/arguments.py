@@ -59,18 +59,18 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
         """Show `[=VALUE]` for an option whose value is optional."""
         args = super()._format_args(action, default_metavar)
-        return f"[={args}]" if isinstance(action, Bare) else args
+        return f"[={args}]" if isinstance(action, OptionalValue) else args
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         """Show the value after each flag; Python 3.13 and later show it once."""
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
         value = self._format_args(action, self._get_default_metavar_for_optional(action))
-        blank = "" if isinstance(action, Bare) else " "
+        blank = "" if isinstance(action, OptionalValue) else " "
         return ", ".join(f"{flag}{blank}{value}" for flag in action.option_strings)
 
 
-class Bare(argparse._StoreAction):
+class OptionalValue(argparse._StoreAction):
     """An option with an optional value, which is written with `=`."""
 
 
@@ -285,7 +285,7 @@ POLITE = {"--polite": "--polite=50"}
 def add_polite(add: Callable[..., object]) -> None:
     """Add the option that limits the load on the file system."""
     text = "spare others: busy LEVEL%% of the time (50), or less"
-    add("--polite", action=Bare, metavar="LEVEL", help=text)
+    add("--polite", action=OptionalValue, metavar="LEVEL", help=text)
 
 
 def add_op_timeout(add: Callable[..., object]) -> None:
@@ -539,6 +539,6 @@ def _edits(one: str, other: str) -> int:
 
 
 def _complain(name: str, text: str) -> None:
-    from pcircle.cli.output import Output
+    from pcircle.cli.output import MessageStream
 
-    Output(sys.stderr).line(f"{name}: {text}")
+    MessageStream(sys.stderr).line(f"{name}: {text}")

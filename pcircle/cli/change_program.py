@@ -25,10 +25,10 @@ from pcircle.core.errors import Interrupted, StoppedEarly, Terminated, UsageErro
 from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.core.values import invalid
-from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.failures import LogFile
-from pcircle.jobs.plan_file import Planned, head, read_plan, tail
+from pcircle.jobs.plan_file import LoadedPlan, head, read_plan, tail
 from pcircle.runtime import Outcome
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
@@ -78,7 +78,7 @@ class ChangeProgram(TreeProgram):
     said = "changed"
 
     def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
-        self.applied: Planned | None = None
+        self.applied: LoadedPlan | None = None
         if args.apply is not None:
             refuse_with_apply(args, paths)
             paths = [b"."]  # the plan has the paths
@@ -96,7 +96,7 @@ class ChangeProgram(TreeProgram):
         if args.plan is not None and args.max_delete is not None:
             raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
 
-    def read_plan(self) -> Planned:
+    def read_plan(self) -> LoadedPlan:
         """Read the plan that will be carried out. UsageError."""
         self.applied = read_plan(self.args.apply, self.name)
         return self.applied
@@ -137,7 +137,7 @@ class ChangeProgram(TreeProgram):
                 raise StoppedEarly(reason)
         return {
             "dry": dry,
-            "acts": Wanted(args.json_lines is not None, end, said, args.plan is not None),
+            "acts": ActionOutput(args.json_lines is not None, end, said, args.plan is not None),
             "ranks": ranks,
             "operations_per_s": self._rate,
             "max_delete": None if applied is not None else most,

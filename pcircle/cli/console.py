@@ -3,9 +3,9 @@
 All tools report these in the same way. A tool adds its own output in two methods: `remark`, for
 notices that are not failures, and `conclude`, for its results.
 
-`Capped` limits the failures that are printed. The first failures are printed; then one line refers
-to the error log, or to the option for it. If standard error is not a terminal and there is no error
-log, all failures are printed, because standard error is the log.
+`MessageLimiter` limits the failures that are printed. The first failures are printed; then one line
+refers to the error log, or to the option for it. If standard error is not a terminal and there is
+no error log, all failures are printed, because standard error is the log.
 
 The report of very many ranks has the distribution of each figure instead of a row per rank.
 """
@@ -25,13 +25,13 @@ from msgspec import UNSET, UnsetType
 
 from pcircle.circle import ProgressSums
 from pcircle.cli import progress, table
-from pcircle.cli.options import Common
-from pcircle.cli.output import Output
+from pcircle.cli.options import CommonOptions
+from pcircle.cli.output import MessageStream
 from pcircle.cli.pace import Pace
 from pcircle.cli.report import (
     ACCOUNTS,
     FAILURES_KEPT,
-    Figure,
+    FigureDistribution,
     RankShare,
     RankSummary,
     by_kind,
@@ -42,9 +42,9 @@ from pcircle.cli.results import Results
 from pcircle.core.errors import Defect, StoppedEarly, worst
 from pcircle.core.names import show
 from pcircle.core.units import format_count, format_size, plural
-from pcircle.jobs.action_log import Lines
+from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.counters import WorkCounts, reported
-from pcircle.jobs.failures import FailedEntry, Failure, LogFile, Recalled
+from pcircle.jobs.failures import FailedEntry, Failure, LogFile, RecallNotice
 from pcircle.runtime import Observer, Outcome, RankReport
 from pcircle.runtime.crash_report import write_report
 
@@ -85,12 +85,12 @@ def _shown(name: str, value: float) -> str:
 SHOWN = 20
 
 
-class Capped:
+class MessageLimiter:
     """Limits messages about failures to `SHOWN` lines, unless they would be lost."""
 
     def __init__(self, tool: str, stream: TextIO | None, log: str | None) -> None:
         self._tool = tool
-        self._everything = log is None and not Output(stream).isatty()
+        self._everything = log is None and not MessageStream(stream).isatty()
         self._log = log
         self._seen = 0
 
@@ -113,7 +113,7 @@ R = TypeVar("R")
 _PERIOD_S = 0.2
 
 
-class Counted(Protocol):
+class JobCounters(Protocol):
     """The counters of a job: entries found, completed and failed."""
 
     @property
@@ -126,7 +126,7 @@ class Counted(Protocol):
         """Return the known work, from which the remaining time is estimated."""
 
 
-class Shared(Protocol):
+class RankedReport(Protocol):
     """A report with statistics of the ranks."""
 
     @property
@@ -140,7 +140,7 @@ class Console(Observer[R]):
 
     tool: str
     acts = "actions"
-    """The name of the action log in `Told`."""
+    """The name of the action log in an `OutputLog`."""
     has_bytes = True
     """True if bytes are part of the work."""
     account: str = "entries"
@@ -148,7 +148,7 @@ class Console(Observer[R]):
 
     def __init__(
         self,
-        options: Common,
+        options: CommonOptions,
         log: LogFile | None,
         actions: LogFile | None = None,
         listed: LogFile | None = None,
@@ -164,7 +164,7 @@ class Console(Observer[R]):
         self._actions = actions
         self._is_silent = options.silent
         stream = None if options.silent else sys.stderr
-        self._capped = Capped(self.tool, stream, options.error_log)
+        self._capped = MessageLimiter(self.tool, stream, options.error_log)
         self._listed = listed
         self._planned = planned
         self.planned = 0  # entries
@@ -194,7 +194,7 @@ class Console(Observer[R]):
     # ---- while it runs ---------------------------------------------------------
 
     @abstractmethod
-    def counted(self, counts: tuple[int, ...]) -> Counted:
+    def counted(self, counts: tuple[int, ...]) -> JobCounters:
         """Return the counts of a progress round by name."""
 
     def bytes_shown(self, now: Any) -> int | None:
@@ -225,14 +225,14 @@ class Console(Observer[R]):
                     self.failures.append(failure.reported())
                 if not self.is_silent(value):
                     failed.append(failure.said(self.tool))
-            if isinstance(value, Lines):
+            if isinstance(value, ActionLines):
                 self._write(self._actions, self._fresh(self.acts, value.text), "actions")
                 self._write(self._listed, self._fresh("list", value.paths, self._end), "list")
                 self._unlisted += value.unlisted
                 planned.append(value.planned)
                 if value.said:
                     self.tell_found(value.said)
-            elif isinstance(value, Recalled):
+            elif isinstance(value, RecallNotice):
                 said += self._recalled(value)
             else:
                 said += self.remark(value)
@@ -254,7 +254,7 @@ class Console(Observer[R]):
         if self._planned is not None:
             self._planned.sync()
 
-    def _recalled(self, file: Recalled) -> Iterable[str]:
+    def _recalled(self, file: RecallNotice) -> Iterable[str]:
         """Return a warning for the first file that is fetched from an archive."""
         if not (self._is_warned or self.quiet):
             self._is_warned = True
@@ -405,7 +405,7 @@ class Console(Observer[R]):
         """Return the statistics of all ranks, if there are too many to list each."""
         return UNSET if outcome.summary is None else _rank_summary(outcome.summary)
 
-    def share_table(self, report: Shared) -> str:
+    def share_table(self, report: RankedReport) -> str:
         """Return a table of statistics over many ranks; empty if each rank has a row."""
         if isinstance(report.rank_summary, UnsetType):
             return ""
@@ -413,7 +413,7 @@ class Console(Observer[R]):
 
         return spread.render(report.rank_summary, self.verbose)
 
-    def shown_shares(self, report: Shared, entries: int) -> str:
+    def shown_shares(self, report: RankedReport, entries: int) -> str:
         """Return per-process statistics as a table."""
         return self.share_table(report) or shares(report.ranks, entries, self.verbose)
 
@@ -461,7 +461,7 @@ def miscounted(text: str, known: object) -> str:
     return message.removeprefix("Defect: ")
 
 
-def unsettled(total: Counted) -> str:
+def unsettled(total: JobCounters) -> str:
     """Return an error if entries were found but not completed, or an empty text."""
     if total.found == total.settled:
         return ""
@@ -497,7 +497,7 @@ def _rank_summary(summary: Summary) -> RankSummary:
         def shown(value: float, is_time: bool = is_time) -> float:
             return round(value / 1e6, 3) if is_time else value
 
-        figures[name.removesuffix("_us") + "_s" if is_time else name] = Figure(
+        figures[name.removesuffix("_us") + "_s" if is_time else name] = FigureDistribution(
             sum=shown(spread.total),
             mean=round(shown(spread.total) / summary.ranks, 3),
             min=shown(spread.least),

@@ -24,7 +24,7 @@ from pcircle.transport.launch import launched
 from pcircle.walk.globs import Rule, read_rule, read_rules
 
 if TYPE_CHECKING:
-    from pcircle.cli.options import Common
+    from pcircle.cli.options import CommonOptions
     from pcircle.fs.lists import Lists
     from pcircle.walk.roots import Root
 
@@ -144,7 +144,7 @@ def must_end(stream: IO[bytes], *, null: bool) -> bool:
 
 
 def lists_of(
-    options: Common,
+    options: CommonOptions,
     roots: Sequence[Root],
     complain: Callable[[str], None],
     *,

@@ -23,19 +23,19 @@ from pcircle.core.writing import write_all, write_stream
 from pcircle.fs.attributes.acls import give_access, read_list
 from pcircle.fs.safe_open import Place, named, opened, refuse_foreign, refuse_pseudo
 
-__all__ = ["Document", "check", "encode", "put", "stream", "write"]
+__all__ = ["JsonDocument", "check", "encode", "put", "stream", "write"]
 
 _NAME_BYTES = 200
 
 
-class Document(Protocol):
+class JsonDocument(Protocol):
     """A msgspec Struct with the version of its form."""
 
     @property
     def schema(self) -> int: ...
 
 
-def encode(document: Document) -> bytes:
+def encode(document: JsonDocument) -> bytes:
     """Return a document as indented UTF-8 JSON with a final newline, in the order of its fields."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
@@ -60,7 +60,7 @@ def check(where: str) -> None:
         raise UsageError(f"{show(os.fsencode(where))}: {problem}")
 
 
-def write(document: Document, where: str, stdout: BinaryIO | None) -> None:
+def write(document: JsonDocument, where: str, stdout: BinaryIO | None) -> None:
     """Write a document to the file `where`, atomically, or to `stdout` if `where` is `-`. OSError.
 
     `stdout` is None if it was closed when the process started. A FIFO, a device or an open

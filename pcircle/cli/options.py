@@ -32,7 +32,7 @@ _OF_DIFF = frozenset(
 )
 
 
-class Common(msgspec.Struct, frozen=True, kw_only=True):
+class CommonOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The common options of tools that walk.
 
     `filters` are arguments of `pcircle.cli.inputs.rules_of`; `wanted` is what entries must be.
@@ -65,7 +65,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def common(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of `Common` from parsed options. UsageError."""
+    """Return the fields of `CommonOptions` from parsed options. UsageError."""
     return {
         "filters": tuple((kind, os.fsencode(text)) for kind, text in args.filters or ()),
         "wanted": attributes_of(args),

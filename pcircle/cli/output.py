@@ -17,7 +17,7 @@ from typing import TextIO
 
 from pcircle.core.writing import left
 
-__all__ = ["Output"]
+__all__ = ["MessageStream"]
 
 # The longest wait for a terminal that was stopped with Ctrl-S, or for a full pipe, in
 # non-blocking mode.
@@ -26,7 +26,7 @@ _PATIENCE_S = 1.0
 _PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EAGAIN})
 
 
-class Output:
+class MessageStream:
     """A text stream that never raises, with the methods that rich's Console needs.
 
     The stream is usually ``sys.stderr``, which is None if the process was started with the

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from pcircle.cli.output import Output
+from pcircle.cli.output import MessageStream
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.jobs.failures import LogFile, open_log
@@ -69,7 +69,7 @@ class ToolProgram(Program):
 
     def complain(self, text: str) -> None:
         """Print to standard error why the job ends."""
-        Output(sys.stderr).line(f"{self.name}: {text}")
+        MessageStream(sys.stderr).line(f"{self.name}: {text}")
 
 
 class Ranks(Protocol):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TextIO, cast
 
 import msgspec
 
-from pcircle.cli.output import Output
+from pcircle.cli.output import MessageStream
 from pcircle.core.units import format_count, format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _percent(view: ProgressView) -> str:
 class _Silent:
     """Prints only notes."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: MessageStream) -> None:
         self._output = output
 
     def update(self, view: ProgressView) -> None:
@@ -171,7 +171,7 @@ class _Silent:
 class _Plain:
     """Prints one line per interval, for logs."""
 
-    def __init__(self, output: Output, interval_s: float) -> None:
+    def __init__(self, output: MessageStream, interval_s: float) -> None:
         self._output = output
         self._interval_s = interval_s
         self._due_s = interval_s
@@ -196,7 +196,7 @@ class _Plain:
 class _Live:
     """Redraws one line in place with rich, in the caller's thread."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: MessageStream) -> None:
         self._output = output
         self._due_s = _LIVE_AFTER_S
         self._display: Live | None = None
@@ -227,7 +227,7 @@ class _Live:
         self.suspend()
 
 
-def _start_display(output: Output) -> Live:
+def _start_display(output: MessageStream) -> Live:
     from rich.live import Live
 
     display = Live(
@@ -242,7 +242,7 @@ def _start_display(output: Output) -> Live:
     return display
 
 
-def _console(output: Output) -> Console:
+def _console(output: MessageStream) -> Console:
     from rich.console import Console
 
     # Output has all methods of a file that Console calls.
@@ -277,17 +277,17 @@ def _bar_line(view: ProgressView, terminal_cells: int) -> RenderableType:
 
 def silent(stream: TextIO | None) -> Progress:
     """Return a display without progress, only notes."""
-    return _Silent(Output(stream))
+    return _Silent(MessageStream(stream))
 
 
 def plain(stream: TextIO | None, interval_s: float) -> Progress:
     """Return a display that prints one line per interval."""
-    return _Plain(Output(stream), interval_s)
+    return _Plain(MessageStream(stream), interval_s)
 
 
 def live(stream: TextIO | None) -> Progress:
     """Return a bar for a terminal, redrawn at most ten times a second."""
-    return _Live(Output(stream))
+    return _Live(MessageStream(stream))
 
 
 def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -> Progress:
@@ -300,7 +300,7 @@ def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -
     """
     if mode == "never" or (quiet and mode == "auto"):
         return silent(stream)
-    output = Output(stream)
+    output = MessageStream(stream)
     wanted = output.isatty() or (mode == "always" and not output.is_file())
     if wanted and os.environ.get("TERM", "") not in _CURSORLESS_TERMINALS:
         return live(stream)

@@ -25,7 +25,7 @@ Its arguments are a name, and the numbers of entries, bytes and failures.
 """
 
 
-class Document(msgspec.Struct, frozen=True):
+class ToolReport(msgspec.Struct, frozen=True):
     """The first fields of the result of every tool."""
 
     schema: int
@@ -34,7 +34,7 @@ class Document(msgspec.Struct, frozen=True):
     exit_code: int
 
 
-class Signed(msgspec.Struct, frozen=True):
+class RootSignature(msgspec.Struct, frozen=True):
     """A root and its signature; None if entries below it have failed."""
 
     path: str
@@ -64,7 +64,7 @@ class RankShare(msgspec.Struct, frozen=True):
     work_per_s: dict[str, dict[str, float]] = {}
 
 
-class Figure(msgspec.Struct, frozen=True):
+class FigureDistribution(msgspec.Struct, frozen=True):
     """The distribution of a figure over all ranks.
 
     `bins` are pairs of a lower edge and a number of ranks. Quantiles are exact to the width of a
@@ -87,10 +87,10 @@ class RankSummary(msgspec.Struct, frozen=True):
     """Statistics of many ranks: figures by name, with times in seconds."""
 
     ranks: int
-    figures: dict[str, Figure]
+    figures: dict[str, FigureDistribution]
 
 
-class ReadReport(Document, frozen=True, kw_only=True):
+class ReadReport(ToolReport, frozen=True, kw_only=True):
     """The result of a tool that reads files. Times are in seconds.
 
     `entries` counts the entries that succeeded. Of the files whose data is in an archive, `offline`

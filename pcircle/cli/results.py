@@ -67,7 +67,7 @@ class Results:
             if name != where or not is_left(error):
                 self._note(f"{self._tool}: cannot write {name}: {error.strerror}")
 
-    def document(self, document: jsonout.Document) -> None:
+    def document(self, document: jsonout.JsonDocument) -> None:
         """Write the JSON document, if requested."""
         if self._json is not None:
             from pcircle.cli import json_output as jsonout

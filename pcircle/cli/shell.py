@@ -108,7 +108,7 @@ def logging(
     return run
 
 
-class Shell(NamedTuple):
+class ToolCommand(NamedTuple):
     """A command. `operands` is their text in the usage line; `add` adds options to a parser.
 
     `carry_out` runs the parsed command and imports what it needs. `bare` and `joined` are arguments

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pcircle.cli.output import Output
+from pcircle.cli.output import MessageStream
 from pcircle.cli.report import ACCOUNTS
 from pcircle.core.errors import Defect, EntriesFailed, PcircleError, worst
 from pcircle.core.names import show
@@ -38,7 +38,7 @@ class Account(msgspec.Struct, frozen=True):
     failed: int
 
 
-class Ledger:
+class JobTotals:
     """The totals of a command's jobs by name, in shared memory."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Ledger:
 
 def logged(tool: str, command: str, run: Callable[[], int]) -> int:
     """Run a command, log its end and return its exit code, at least 1 if logging failed."""
-    ledger = Ledger()
+    ledger = JobTotals()
     token = ACCOUNTS.set(ledger.note)
     began_s = time.monotonic()
     code = Defect.exit_code
@@ -75,7 +75,7 @@ def logged(tool: str, command: str, run: Callable[[], int]) -> int:
             _send(tool, text, _WARNING if code else _INFO)
         except OSError as error:
             text = f"--syslog: cannot write to {SOCKET}: {error.strerror or error}"
-            Output(sys.stderr).line(f"{tool}: {text}")
+            MessageStream(sys.stderr).line(f"{tool}: {text}")
             code = worst((code, EntriesFailed.exit_code))
     return code
 

@@ -19,29 +19,29 @@ _ZONE = r"(Z|[+-]\d\d:?\d\d)?"
 TIMES = "must be like 2026-11-30, 2026-11-30T18:00 or @1796061600"
 
 
-class Stop(msgspec.Struct, frozen=True):
+class StopTime(msgspec.Struct, frozen=True):
     """The end of a job: seconds after its start, or seconds since the epoch."""
 
     after_s: float | None = None
     at_s: float | None = None
 
 
-def stop_of(after: str | None, at: str | None) -> Stop:
+def stop_of(after: str | None, at: str | None) -> StopTime:
     """Parse the values of --stop-after and --stop-at. UsageError."""
     if after is not None and at is not None:
         raise UsageError("--stop-after cannot be combined with --stop-at")
     if after is not None:
-        return Stop(after_s=interval_s("--stop-after", after))
+        return StopTime(after_s=interval_s("--stop-after", after))
     if at is None:
-        return Stop()
+        return StopTime()
     now_s = time.time()
     at_s = next_clock_s(at, now_s) if re.fullmatch(_CLOCK, at.strip()) else date_s("--stop-at", at)
     if at_s <= now_s:
         raise invalid("--stop-at", at, "must be in the future")
-    return Stop(at_s=at_s)
+    return StopTime(at_s=at_s)
 
 
-def limit_of(stop: Stop) -> TimeLimit | None:
+def limit_of(stop: StopTime) -> TimeLimit | None:
     """Return the time limit of a job that starts now."""
     now_s = time.monotonic()
     if stop.after_s is not None:

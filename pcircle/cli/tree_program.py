@@ -26,10 +26,10 @@ from pcircle.cli.arguments import (
 from pcircle.cli.console import Console, miscounted, unsettled
 from pcircle.cli.filters import now_ns, refuse_ageless
 from pcircle.cli.inputs import lists_of, refuse_loose, rules_of, strictly
-from pcircle.cli.options import Common, refuse_idle_null
+from pcircle.cli.options import CommonOptions, refuse_idle_null
 from pcircle.cli.options import common as common_of
 from pcircle.cli.program import ToolProgram, run_tool
-from pcircle.cli.report import Document, RankShare, RankSummary
+from pcircle.cli.report import RankShare, RankSummary, ToolReport
 from pcircle.cli.shell import command, logging
 from pcircle.cli.startup import enter
 from pcircle.core.errors import (
@@ -90,7 +90,7 @@ def main(parser: Callable[[], Parser], carry_out: Callable[[argparse.Namespace],
     return enter(command)
 
 
-class TreeReport(Document, frozen=True, kw_only=True):
+class TreeReport(ToolReport, frozen=True, kw_only=True):
     """The result as JSON; `counts` has the counters of the tool by name."""
 
     counts: dict[str, int]
@@ -189,7 +189,7 @@ class TreeProgram(ToolProgram):
         if not all(paths):
             raise UsageError("empty file name")
         refuse_idle_null(args)
-        self.options = Common(**common_of(args))
+        self.options = CommonOptions(**common_of(args))
         self.words: Sequence[str] = args.words
         self.paths = tuple(paths)
         self.actions: LogFile | None = None  # this and the next two: on rank 0

@@ -30,7 +30,7 @@ _MANY = 1024  # entries
 _FEW = 256  # entries in a notice
 
 
-class Lines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
+class ActionLines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
     """Complete lines of the action log, and paths of the list with their terminators.
 
     `unlisted` counts paths that contain the terminator and so cannot be listed. `said` contains the
@@ -44,7 +44,7 @@ class Lines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
     planned: bytes = b""
 
 
-class Wanted(msgspec.Struct, frozen=True, array_like=True):
+class ActionOutput(msgspec.Struct, frozen=True, array_like=True):
     """The requested output: lines of the action log, and paths that end with `end`.
 
     If `word` is not empty, standard output has a line of this word and the path for each action.
@@ -61,7 +61,7 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
 
 
 Said = bytes | None
-"""Lines for standard output; None for the line that the word of `Wanted` makes."""
+"""Lines for standard output; None for the line that the word of `ActionOutput` makes."""
 
 
 class _ActionOutput(msgspec.Struct, frozen=True):
@@ -97,15 +97,15 @@ class Action(msgspec.Struct, frozen=True):
     t: float
 
 
-class Actions:
+class ActionLog:
     """The actions of one worker thread. With `planned` no action is carried out."""
 
     def __init__(
         self,
         tool: str,
-        wanted: Wanted,
+        wanted: ActionOutput,
         rank: int,
-        first: Actions | None = None,
+        first: ActionLog | None = None,
         *,
         planned: bool = False,
         shown: Sequence[bytes] = (),
@@ -210,7 +210,7 @@ class Actions:
         if self._planned:
             planned, self._planned = self._planned, []
             for at in range(0, len(planned), _FEW):
-                context.note([Lines(b"", planned=b"".join(planned[at : at + _FEW]))])
+                context.note([ActionLines(b"", planned=b"".join(planned[at : at + _FEW]))])
 
 
 def _as_text(path: bytes) -> tuple[str | UnsetType, str | UnsetType]:
@@ -227,9 +227,9 @@ def _listed(path: bytes, end: bytes) -> bytes:
     return (b"./" if end == b"\n" and path.startswith(COMMENT) else b"") + path + end
 
 
-def _packed(outputs: Sequence[_ActionOutput]) -> list[Lines]:
+def _packed(outputs: Sequence[_ActionOutput]) -> list[ActionLines]:
     """Return the records as notices of about 32 KiB."""
-    packs: list[Lines] = []
+    packs: list[ActionLines] = []
     begin = size = 0
     for at, output in enumerate(outputs, 1):
         size += len(output.line) + len(output.listed) + len(output.said)
@@ -238,6 +238,8 @@ def _packed(outputs: Sequence[_ActionOutput]) -> list[Lines]:
             lines = b"".join(output.line for output in batch)
             paths = b"".join(output.listed for output in batch)
             said = b"".join(output.said for output in batch)
-            packs.append(Lines(lines, paths, sum(output.is_unlisted for output in batch), said))
+            packs.append(
+                ActionLines(lines, paths, sum(output.is_unlisted for output in batch), said)
+            )
             begin, size = at, 0
     return packs

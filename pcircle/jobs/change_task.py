@@ -17,9 +17,9 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.core.guards import require
 from pcircle.core.units import plural
 from pcircle.fs.directories import device_and_inode, inode_alone
-from pcircle.jobs.action_log import Actions, Lines, Wanted
+from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
 from pcircle.jobs.failures import Failure
-from pcircle.jobs.tree_task import Phase, TreeCounters, TreePlan, TreeTask
+from pcircle.jobs.tree_task import TreeCounters, TreePlan, TreeTask, WalkPhase
 from pcircle.runtime import Context, PartedTask
 from pcircle.threads.throttle import BURST_S, Throttle
 from pcircle.walk.items import Accesses, Batch, Portion, Tree
@@ -58,7 +58,7 @@ class ChangePlan(TreePlan, frozen=True, kw_only=True):
     """
 
     dry: bool = False
-    acts: Wanted = Wanted()
+    acts: ActionOutput = ActionOutput()
     ranks: int = 1
     operations_per_s: float | None = None
     max_delete: MaxDelete | None = None
@@ -74,18 +74,20 @@ class ChangeCounters(TreeCounters):
     kept: int
 
 
-class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses, dict[int, int]]):
+class ChangeTask(
+    TreeTask, PartedTask[Tree | Batch | Portion | WalkPhase | Accesses, dict[int, int]]
+):
     """The part of one rank, or of one thread. `acts` records actions, if requested.
 
     With `max_delete` the job walks twice: the first walk has a visitor that only counts, and
     counters of its own. Its roots are numbered after the roots of the second walk.
     """
 
-    notice_type = Failure | Lines
+    notice_type = Failure | ActionLines
     counters_type = ChangeCounters
     plan: ChangePlan
-    actions_type: ClassVar[type[Actions]] = Actions
-    acts: Actions | None = None
+    actions_type: ClassVar[type[ActionLog]] = ActionLog
+    acts: ActionLog | None = None
     tool: str
 
     def begin(self) -> None:
@@ -143,7 +145,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         return self.plan.roots * (1 + self.walks_twice)
 
     def seed(self) -> Iterable[Any]:
-        return super().seed() if self.plan.max_delete is None else [Phase()]
+        return super().seed() if self.plan.max_delete is None else [WalkPhase()]
 
     def walker_of(self, item: Tree | Batch | Portion) -> Walker[int]:
         if item.root < len(self.plan.roots):
@@ -158,7 +160,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
         if isinstance(item, Accesses):
             require(self.access_times).receive(item)
             return {}
-        if isinstance(item, Phase):
+        if isinstance(item, WalkPhase):
             shift, change = len(self.plan.roots), msgspec.structs.replace
             begun = self.begun(self.counters_type())
             context.spawn([change(root_item, root=root_item.root + shift) for root_item in begun])
@@ -180,7 +182,7 @@ class ChangeTask(TreeTask, PartedTask[Tree | Batch | Portion | Phase | Accesses,
                     context.post(rank, [accesses])
 
     def join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
-        if isinstance(item, Phase):
+        if isinstance(item, WalkPhase):
             return self._enough(own, merged, context)
         slots = {slot: part for slot, part in merged.items() if slot >= 0}
         counts = {slot: part for slot, part in merged.items() if slot < 0}

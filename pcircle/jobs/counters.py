@@ -37,8 +37,8 @@ class WorkCounts(msgspec.Struct, frozen=True):
         return self.scanned and self.sized == self.found
 
 
-class Walked(Protocol):
-    """The attributes of counters of a walk, see `Entries`."""
+class WalkCounts(Protocol):
+    """The attributes of counters of a walk, see `EntryCounters`."""
 
     found: int
     scans_due: int
@@ -58,7 +58,7 @@ class Walked(Protocol):
     def settled(self) -> int: ...
 
 
-class Sized(Walked, Protocol):
+class SizedWalkCounts(WalkCounts, Protocol):
     """The counters of a walk that reads the contents of files."""
 
     names: ClassVar[tuple[str, ...]]
@@ -67,35 +67,35 @@ class Sized(Walked, Protocol):
     bytes_done: int
 
 
-class Measured:
+class DerivedCounts:
     """Figures that are computed from the counters."""
 
     __slots__ = ()
 
     @property
-    def completed(self: Walked) -> int:
+    def completed(self: WalkCounts) -> int:
         """Return the number of entries that succeeded."""
         return self.files + self.directories + self.links + self.special
 
     @property
-    def settled(self: Walked) -> int:
+    def settled(self: WalkCounts) -> int:
         """Return the number of entries that succeeded or failed."""
         return self.completed + self.failed
 
     @property
-    def troubles(self: Walked) -> int:
+    def troubles(self: WalkCounts) -> int:
         """Return the number of entries that failed."""
         return self.failed
 
-    def sums(self: Walked) -> ProgressSums:
+    def sums(self: WalkCounts) -> ProgressSums:
         """Return the counts for a progress round."""
         return ProgressSums(self.row(), self.weight, 1)
 
-    def work(self: Sized) -> Work:
+    def work(self: SizedWalkCounts) -> Work:
         """Return the work done so far; 256 KiB of data count as one name."""
         return Work(self.completed + self.scans_done, self.bytes_done / _AS_ONE_BYTES)
 
-    def done_at_once(self: Sized, directories: int, files: int, weight: float) -> None:
+    def done_at_once(self: SizedWalkCounts, directories: int, files: int, weight: float) -> None:
         """Count directories, each of this weight, that were completed with their files.
 
         The caller counts the results of the files.
@@ -113,7 +113,7 @@ class Measured:
         total: Any = cls.of(counts)  # type: ignore[attr-defined]  # of `Counting`
         return {"entries": total.completed, "bytes": total.bytes_done}
 
-    def known(self: Sized, weight: float) -> WorkCounts:
+    def known(self: SizedWalkCounts, weight: float) -> WorkCounts:
         """Return the known work, from which the remaining time is estimated."""
         return WorkCounts(
             found=self.found,
@@ -126,7 +126,7 @@ class Measured:
         )
 
 
-class Entries(Measured, Counting):
+class EntryCounters(DerivedCounts, Counting):
     """The counters of a walk: entries found, and the result of each.
 
     Each entry that is `found` is later counted exactly once as files, directories, links, special

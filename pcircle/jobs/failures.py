@@ -151,7 +151,7 @@ def failure_of(root: Root, number: int, path: bytes, doing: str, error: OSError)
     return Failure(shown, doing, *told(error), number, entry, kind_of(error))
 
 
-class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="recalled"):
+class RecallNotice(msgspec.Struct, frozen=True, array_like=True, tag="recalled"):
     """A file whose data is on tape, and which is about to be read."""
 
     path: bytes
@@ -161,7 +161,7 @@ def tell_recalls(
     recalls: Recalls, shown: Callable[[int, bytes], bytes], context: Context[Any]
 ) -> None:
     """Report the first recalled file with the current item; `shown` returns its path."""
-    recalls.tell = lambda root, path: context.note([Recalled(shown(root, path))])
+    recalls.tell = lambda root, path: context.note([RecallNotice(shown(root, path))])
 
 
 def shown_below(root: Root, path: bytes) -> bytes:
@@ -169,17 +169,17 @@ def shown_below(root: Root, path: bytes) -> bytes:
     return root.shown if root.name else os.path.join(root.shown, path)
 
 
-class Failing(Protocol):
+class FailureCounters(Protocol):
     """The counters that record failures."""
 
     failed: int
     sized: int
 
 
-class Accounts(ABC):
+class FailureReporter(ABC):
     """Counts and reports the failures of one worker thread."""
 
-    def __init__(self, counters: Failing) -> None:
+    def __init__(self, counters: FailureCounters) -> None:
         self._failing = counters
 
     def fail(

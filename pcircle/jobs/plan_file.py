@@ -46,7 +46,7 @@ Check: TypeAlias = "Callable[[int, bytes], object]"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+class PlanHeader(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first line of a plan. Paths are percent-encoded; `roots` has the fields of `Root`.
 
     `more` has fields of the tool.
@@ -59,14 +59,14 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     more: dict[str, Any] = {}
 
 
-class Tail(msgspec.Struct, frozen=True):
+class PlanTrailer(msgspec.Struct, frozen=True):
     """The last line: the number of entries in the plan, and of all entries found."""
 
     entries: int
     found: int
 
 
-class Planned(NamedTuple):
+class LoadedPlan(NamedTuple):
     """A plan that was read. `marks` has the marks of roots that are not directories.
 
     An undo record may be `cut`, if the run that wrote it was killed or its disk was full.
@@ -76,7 +76,7 @@ class Planned(NamedTuple):
     directory: bytes
     marks: tuple[bytes, ...]
     lists: Lists
-    tail: Tail
+    tail: PlanTrailer
     more: dict[str, Any] = {}  # noqa: RUF012 - never modified
     cut: bool = False
 
@@ -105,7 +105,7 @@ def head(
     """Return the first line of a plan."""
     fields = ((root.holder, root.name, root.shown, root.within) for root in roots)
     texts = [(encode(a), encode(b), encode(c), encode(d)) for a, b, c, d in fields]
-    return _line(Head(_VERSION, tool, encode(directory), tuple(texts), more or {}))
+    return _line(PlanHeader(_VERSION, tool, encode(directory), tuple(texts), more or {}))
 
 
 def entry(root: int, path: bytes, mark: bytes) -> bytes:
@@ -115,7 +115,7 @@ def entry(root: int, path: bytes, mark: bytes) -> bytes:
 
 def tail(entries: int, found: int) -> bytes:
     """Return the last line of a plan."""
-    return _line(Tail(entries, found))
+    return _line(PlanTrailer(entries, found))
 
 
 def _line(value: object) -> bytes:
@@ -127,7 +127,7 @@ def _line(value: object) -> bytes:
 
 def read_plan(
     name: str, tool: str, check: Check = check_mark, *, may_be_cut: bool = False
-) -> Planned:
+) -> LoadedPlan:
     """Read and verify a plan; `check` raises ValueError for a mark that the tool cannot use.
 
     UsageError if the file is not a plan of this tool, is damaged or, without `may_be_cut`, is
@@ -146,7 +146,7 @@ def read_plan(
         raise UsageError(f"--apply: cannot read '{shown}': {reason}") from None
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise UsageError(f"--apply: '{shown}' is not a plan of {tool}: {error}") from None
-    return Planned(
+    return LoadedPlan(
         reader.roots, directory, tuple(reader.marks), lists, reader.last, first.more, reader.is_cut
     )
 
@@ -161,14 +161,14 @@ class _Reader:
         self._checksums = Checksums()
         self._number = 0  # of the line
         line = self._line()
-        self.first = msgspec.json.decode(line, type=Head)
+        self.first = msgspec.json.decode(line, type=PlanHeader)
         if (self.first.plan, self.first.tool) != (_VERSION, tool):
             raise ValueError(f"a plan of {self.first.tool}, version {self.first.plan}")
         self._verify(line)
         roots = (tuple(map(decode, fields)) for fields in self.first.roots)
         self.roots = tuple(Root(a, b, c, d) for a, b, c, d in roots)
         self.marks = [b""] * len(self.roots)
-        self.last = Tail(0, 0)
+        self.last = PlanTrailer(0, 0)
         self.is_cut = False
 
     def records(self) -> Iterator[bytes]:
@@ -183,7 +183,7 @@ class _Reader:
                 return
             self._verify(line)
             if not line.startswith(b"["):
-                self.last = msgspec.json.decode(line, type=Tail)
+                self.last = msgspec.json.decode(line, type=PlanTrailer)
                 break
             number, text, mark, _ = _ENTRY.decode(line)
             count += 1

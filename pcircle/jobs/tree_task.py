@@ -27,7 +27,7 @@ from pcircle.fs.directories import (
     join_path,
 )
 from pcircle.fs.entry_errors import Changed
-from pcircle.jobs.counters import Entries
+from pcircle.jobs.counters import EntryCounters
 from pcircle.jobs.failures import failure_of
 from pcircle.runtime import Context
 from pcircle.threads.load_limit import TurnTaking
@@ -48,7 +48,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXE
 _POLITE_THREADS = 16  # which take turns
 
 
-class Phase(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+class WalkPhase(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     """The item that stands for a whole walk, whose join begins another walk."""
 
 
@@ -86,7 +86,7 @@ def _root(path: bytes) -> Root:
         raise operand_error(f"cannot read '{show(path)}': {error.strerror}", error) from None
 
 
-class TreeCounters(Entries):
+class TreeCounters(EntryCounters):
     """The counters of a thread, a rank or a job. Tools add counters as annotations.
 
     `sized` counts the entries of known size.
@@ -130,7 +130,7 @@ class Entry(msgspec.Struct, frozen=True):
             raise
 
 
-class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
+class TreeTask(WalkTask[Tree | Batch | Portion | WalkPhase, dict[int, int]]):
     """The part of one rank, or of one worker thread, in a job over trees.
 
     Tools override some methods, which are called on the worker thread. An OSError that leaves a

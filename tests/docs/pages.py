@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pcircle.cli.arguments import Bare
+from pcircle.cli.arguments import OptionalValue
 from pcircle.tools.commands import COMMANDS
 from tests.conftest import ROOT
 
@@ -160,14 +160,14 @@ def parsed(tool: str, words: list[str]) -> None:
     bare = {
         flag: f"{flag}={next(iter(action.choices or ()), '1')}"
         for action in parser._actions
-        if isinstance(action, Bare)
+        if isinstance(action, OptionalValue)
         for flag in action.option_strings
         if flag.startswith("--")
     }
     short = {
         flag: flag + next(iter(action.choices or ()), "1")
         for action in parser._actions
-        if isinstance(action, Bare)
+        if isinstance(action, OptionalValue)
         for flag in action.option_strings
         if not flag.startswith("--")
     }

@@ -9,10 +9,10 @@ import pytest
 
 from pcircle.circle import ProgressSums
 from pcircle.core.counters import Counting
-from pcircle.jobs.counters import Entries, reported
+from pcircle.jobs.counters import EntryCounters, reported
 
 
-class Folded(Entries):
+class Folded(EntryCounters):
     """A walk that counts something that no tool counts."""
 
     folded: int
@@ -31,12 +31,12 @@ def test_one_line_declares_a_counter() -> None:
     counters = Folded(files=3, folded=2)
     counters.folded += 5
     counters.weight = 0.5
-    assert counters.names == (*Entries.names, "folded")
+    assert counters.names == (*EntryCounters.names, "folded")
     assert counters.sums() == ProgressSums(counters.row(), 0.5, 1)
     assert Folded.of(counters.row()) == counters
     assert Folded.total([counters.row(), counters.row()]) == Folded(files=6, folded=14)
     assert reported(Report, counters) == {"files": 3, "folded": 7}
-    assert Entries.row_of(counters) == counters.row()[:-1]
+    assert EntryCounters.row_of(counters) == counters.row()[:-1]
 
 
 def test_what_is_no_number_of_things_is_no_counter() -> None:
@@ -64,9 +64,9 @@ def test_one_counter_is_a_row_as_well() -> None:
 def test_annotations_may_be_types() -> None:
     """As in a module without `from __future__ import annotations`."""
     names: dict[str, Any] = {"__annotations__": {"lines": int, "since_s": float}}
-    declared: Any = type(Entries)
-    made = declared("Typed", (Entries,), names)
-    assert made.names == (*Entries.names, "lines")
+    declared: Any = type(EntryCounters)
+    made = declared("Typed", (EntryCounters,), names)
+    assert made.names == (*EntryCounters.names, "lines")
     assert made(lines=2).lines == 2
 
 

@@ -12,7 +12,7 @@ from pcircle.ops.copy.tree.counters import Counted, Counters, named, totals
 from pcircle.runtime import RankReport
 from pcircle.tools.common.copy_report import (
     SCHEMA,
-    Report,
+    CopyReport,
     summary,
 )
 
@@ -62,8 +62,8 @@ ONE = Counters(
 TWO = Counters(found=3, sized=2, scans_due=1, files=3, bytes_done=1 << 20)
 
 
-def make_report(**changes: object) -> Report:
-    report = Report(
+def make_report(**changes: object) -> CopyReport:
+    report = CopyReport(
         schema=SCHEMA,
         tool="fcp",
         version="1",
@@ -234,7 +234,7 @@ def test_nothing_copied_is_no_division_by_zero() -> None:
 
 def test_the_report_is_plain_json() -> None:
     report = make_report(failures=(FAILURE.reported(),))
-    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+    assert msgspec.json.decode(msgspec.json.encode(report), type=CopyReport) == report
 
 
 def test_large_files_that_wait_are_known_by_their_bytes() -> None:

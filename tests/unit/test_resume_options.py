@@ -12,7 +12,7 @@ import pytest
 
 from pcircle.core.timestamps import timestamp
 from pcircle.fs.attributes.metadata import Keep
-from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.action_log import ActionOutput
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.ops.copy.entry.settings import Striping
@@ -64,7 +64,7 @@ FREE: dict[str, tuple[Any, str]] = {
     "bytes_per_s": (1.0, "how fast"),
     "operations_per_s": (1.0, "how fast"),
     "now_ns": (1, "that of the first run holds: `JournalPlan.now_ns`"),
-    "acts": (Wanted(lines=True), "what is told"),
+    "acts": (ActionOutput(lines=True), "what is told"),
     "say_each": (True, "what is said"),
     "retries": (True, "what may be changed to write an entry, not what is copied"),
 }

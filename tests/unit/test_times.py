@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pcircle.cli.shell import command
-from pcircle.cli.times import Stop, date_s, limit_of, next_clock_s, stop_of
+from pcircle.cli.times import StopTime, date_s, limit_of, next_clock_s, stop_of
 from pcircle.core.errors import UsageError
 
 NOON_S = 1_796_040_000  # 2026-11-30, in UTC
@@ -75,16 +75,16 @@ def test_a_clock_means_the_next_time_it_shows_that(hour: str, later_s: int, zone
 
 
 def test_limits() -> None:
-    assert stop_of(None, None) == Stop()
-    assert limit_of(Stop()) is None
-    assert stop_of("1h30m", None) == Stop(after_s=5400.0)
+    assert stop_of(None, None) == StopTime()
+    assert limit_of(StopTime()) is None
+    assert stop_of("1h30m", None) == StopTime(after_s=5400.0)
     before_s = time.monotonic()
-    limit = limit_of(Stop(after_s=5400.0))
+    limit = limit_of(StopTime(after_s=5400.0))
     assert limit is not None
     assert limit.at_s >= before_s + 5400
     assert limit.reason == "time limit reached (--stop-after 1h30m)"
-    assert stop_of(None, "2199-01-01T00:00Z") == Stop(at_s=7226582400.0)
-    assert limit_of(Stop(at_s=7226582400.0)) is not None
+    assert stop_of(None, "2199-01-01T00:00Z") == StopTime(at_s=7226582400.0)
+    assert limit_of(StopTime(at_s=7226582400.0)) is not None
 
 
 @pytest.mark.parametrize(

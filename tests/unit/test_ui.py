@@ -265,7 +265,7 @@ def test_a_full_pipe_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
     with open(read_fd, "rb") as reader, open(write_fd, "w", encoding="utf-8") as writer:
-        lines = output.Output(writer)
+        lines = output.MessageStream(writer)
         lines.line("x" * (1 << 20))
         os.read(read_fd, 1 << 20)
         lines.line("and on")
@@ -312,7 +312,7 @@ def test_a_short_run_never_imports_rich(run: Run) -> None:
 def test_names_that_the_terminal_lacks_are_escaped() -> None:
     read_fd, write_fd = os.pipe()
     with open(read_fd, "rb") as reader, open(write_fd, "w", encoding="ascii") as writer:
-        output.Output(writer).line("Größe")
+        output.MessageStream(writer).line("Größe")
         assert reader.read(12) == rb"Gr\xf6\xdfe" + b"\n"
 
 

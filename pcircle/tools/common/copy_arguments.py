@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pcircle.cli.arguments import Bare, add_stop
+from pcircle.cli.arguments import OptionalValue, add_stop
 from pcircle.core.errors import UsageError
 from pcircle.core.values import interval_s, invalid, number
 from pcircle.fs.attributes.metadata import Keep
@@ -89,7 +89,7 @@ BARE = {
 }
 
 
-class _BareList(Bare, argparse._AppendAction):
+class _BareList(OptionalValue, argparse._AppendAction):
     """An option with an optional value that may be repeated."""
 
     __call__ = argparse._AppendAction.__call__
@@ -127,7 +127,7 @@ def add_copying(add: Callable[..., object]) -> None:
     when = ("auto", "always", "never")
     add(
         "--reflink",
-        action=Bare,
+        action=OptionalValue,
         choices=when,
         default="auto",
         help="clone files if possible (auto), or fail (always, bare), or never",
@@ -156,7 +156,7 @@ def add_signature(add: Callable[..., object]) -> None:
     add(
         "-s",
         "--signature",
-        action=Bare,
+        action=OptionalValue,
         metavar="ALGORITHM",
         help="print the signature of the copy: xxh128 (default), sha256, sha512, blake2b, blake3",
     )

@@ -11,9 +11,9 @@ import msgspec
 
 from pcircle import __version__
 from pcircle.cli import console as base
-from pcircle.cli.options import Common
-from pcircle.cli.output import Output
-from pcircle.cli.report import Signed
+from pcircle.cli.options import CommonOptions
+from pcircle.cli.output import MessageStream
+from pcircle.cli.report import RootSignature
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
 from pcircle.core.names import show
 from pcircle.jobs.failures import Failure, LogFile
@@ -26,7 +26,7 @@ from pcircle.runtime import Outcome
 from pcircle.tools.common.copy_error_log import with_path
 from pcircle.tools.common.copy_report import (
     SCHEMA,
-    Report,
+    CopyReport,
     account,
     describe_losses,
     described,
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from pcircle.tools.common.copy_report import Signatures
 
 
-class Loss(msgspec.Struct, frozen=True):
+class RankLoss(msgspec.Struct, frozen=True):
     """Lost ranks, and whether there is a checkpoint to resume from."""
 
     ranks: tuple[int, ...]
     resumes: bool
 
 
-class Console(base.Console[Done]):
+class CopyConsole(base.Console[Done]):
     """Reports a copy's failures, progress and end.
 
     If ranks are lost, a job that `can_restart` continues, and `loss` describes the loss.
@@ -57,7 +57,7 @@ class Console(base.Console[Done]):
     def __init__(
         self,
         tool: str,
-        options: Common,
+        options: CommonOptions,
         log: LogFile | None,
         *,
         dry: bool,
@@ -85,7 +85,7 @@ class Console(base.Console[Done]):
         self._words = words
         self._signed: list[tuple[bytes, str | None]] = []
         self.can_restart = False
-        self.loss: Loss | None = None
+        self.loss: RankLoss | None = None
         self.final_code: int | None = None  # the exit code, at the end of the job
         if session is not None:
             self.notice(0, remarks_of(session))
@@ -175,7 +175,7 @@ class Console(base.Console[Done]):
         for reason in reasons:
             self.note(f"{self.tool}: {reason}; going on without it")
         self.quiet = True  # the job continues, so the checkpoint needs no message
-        self.loss = Loss(lost, self._end_checkpoint(code, total))
+        self.loss = RankLoss(lost, self._end_checkpoint(code, total))
         return code
 
     def _end_checkpoint(self, code: int, total: Counters) -> bool:
@@ -230,8 +230,8 @@ class Console(base.Console[Done]):
 
     def _report(
         self, code: int, total: Counters, reasons: tuple[str, ...], outcome: Outcome[Done]
-    ) -> Report:
-        return Report(
+    ) -> CopyReport:
+        return CopyReport(
             schema=SCHEMA,
             tool=self.tool,
             version=__version__,
@@ -241,15 +241,15 @@ class Console(base.Console[Done]):
             target=show(self._target),
             not_kept=total.not_kept,
             reasons=reasons,
-            signatures=tuple(Signed(show(path), text) for path, text in self._signed),
-            **self.fields(Report, total, outcome, earlier=(total.resumed, total.resumed_bytes)),
+            signatures=tuple(RootSignature(show(path), text) for path, text in self._signed),
+            **self.fields(CopyReport, total, outcome, earlier=(total.resumed, total.resumed_bytes)),
         )
 
     def _shown_target(self) -> str:
         """Return the path of the copy, or the directory of several copies."""
         return show(self._roots[0].target_shown if len(self._roots) == 1 else self._target)
 
-    def summary(self, report: Report) -> str:
+    def summary(self, report: CopyReport) -> str:
         """Return the last line of the run."""
         return summary(report, self._shown_target(), resumes=self._resumes)
 
@@ -260,11 +260,11 @@ class Console(base.Console[Done]):
             and self._checkpoint_session.state.counts is not None
         )
 
-    def document(self, report: Report) -> None:
+    def document(self, report: CopyReport) -> None:
         """Write the JSON document, if requested."""
         self.results.document(report)
 
-    def _write_results(self, report: Report) -> int:
+    def _write_results(self, report: CopyReport) -> int:
         """Write the requested results, and return the exit code, which includes failed writes."""
         self.document(report)
         signed = [item for item in report.signatures if item.signature is not None]
@@ -278,7 +278,7 @@ class Console(base.Console[Done]):
             text = self.summary(report) + "\n"
             if self.verbose:
                 text = self.shown_shares(report, report.entries) + text
-            Output(self.results.stream).write(text)  # a message, not a result
+            MessageStream(self.results.stream).write(text)  # a message, not a result
         return worst((report.exit_code, self.results.code))
 
 

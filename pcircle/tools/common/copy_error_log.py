@@ -61,7 +61,7 @@ def with_path(failure: Failure, roots: Sequence[Root]) -> Failure:
 _KEY_BYTES = 8
 
 
-class Line(LogLine, frozen=True):
+class CopyLogLine(LogLine, frozen=True):
     """A failed entry in the log, with the absolute paths of the SRC and of its copy.
 
     They are percent-encoded, like `entry`, the path below both.
@@ -71,7 +71,7 @@ class Line(LogLine, frozen=True):
     target: str
 
 
-class Lines:
+class CopyLineFormatter:
     """Formats the lines of failures, on the rank on which they happen."""
 
     def __init__(self, roots: Sequence[Root], directory: bytes) -> None:
@@ -85,7 +85,7 @@ class Lines:
     def _line(self, failure: Failure) -> bytes:
         source, target = self._sides[failure.root]
         plain = msgspec.structs.asdict(log_line(with_path(failure, self._roots)))
-        line = Line(**plain, source=source, target=target)
+        line = CopyLogLine(**plain, source=source, target=target)
         return msgspec.json.encode(line) + b"\n"
 
 
@@ -97,7 +97,7 @@ def sides(root: Root, directory: bytes) -> tuple[bytes, bytes]:
     )
 
 
-class Failed(msgspec.Struct, frozen=True):
+class RetryEntry(msgspec.Struct, frozen=True):
     """An entry to retry: its roots, and its path below them."""
 
     source: bytes
@@ -105,7 +105,7 @@ class Failed(msgspec.Struct, frozen=True):
     entry: bytes
 
 
-def read_log(path: str) -> Iterator[Failed]:
+def read_log(path: str) -> Iterator[RetryEntry]:
     """Return the entries of a log. UsageError."""
     shown = show(os.fsencode(path))
     try:
@@ -118,10 +118,10 @@ def read_log(path: str) -> Iterator[Failed]:
         raise UsageError(f"--retry-from: cannot read '{shown}': {reason}") from None
 
 
-def _read_line(data: bytes, where: str) -> Failed:
+def _read_line(data: bytes, where: str) -> RetryEntry:
     try:
-        line = msgspec.json.decode(data, type=Line)
-        failed = Failed(decode(line.source), decode(line.target), decode(line.entry))
+        line = msgspec.json.decode(data, type=CopyLogLine)
+        failed = RetryEntry(decode(line.source), decode(line.target), decode(line.entry))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         what = f"{where} does not describe a failed entry"
         raise UsageError(f"--retry-from: {what}: {error}") from None
@@ -131,14 +131,16 @@ def _read_line(data: bytes, where: str) -> Failed:
     return failed
 
 
-def select(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Lists:
+def select(failed: Iterable[RetryEntry], roots: Sequence[Root], directory: bytes) -> Lists:
     """Return what to retry. UsageError if an entry has another root."""
     keyed = sorted_records(_keyed(failed, roots, directory))
     by_root = groupby(keyed, key=lambda record: record[:_KEY_BYTES])
     return sort((int(key, 16), (record[_KEY_BYTES:] for record in group)) for key, group in by_root)
 
 
-def _keyed(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Iterator[bytes]:
+def _keyed(
+    failed: Iterable[RetryEntry], roots: Sequence[Root], directory: bytes
+) -> Iterator[bytes]:
     """Return the records of entries with the numbers of their roots in front."""
     numbers = {sides(root, directory): number for number, root in enumerate(roots)}
     for entry in failed:

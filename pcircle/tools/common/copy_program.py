@@ -11,10 +11,10 @@ import msgspec
 
 from pcircle.cli.filters import now_ns, refuse_ageless
 from pcircle.cli.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
-from pcircle.cli.options import Common
+from pcircle.cli.options import CommonOptions
 from pcircle.cli.program import ToolProgram, local_ranks, run_tool
 from pcircle.cli.results import open_output
-from pcircle.cli.times import Stop, limit_of
+from pcircle.cli.times import StopTime, limit_of
 from pcircle.core.errors import RankLost, StoppedEarly, UsageError
 from pcircle.core.guards import require
 from pcircle.core.names import show
@@ -22,7 +22,7 @@ from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
-from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile
 from pcircle.ops.checkpoint.resume import CheckpointOptions, CheckpointSession
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
@@ -46,7 +46,7 @@ from pcircle.ops.copy.tree.resume import (
 )
 from pcircle.ops.copy.tree.task import CopyTask
 from pcircle.runtime import Observer, Task
-from pcircle.tools.common.copy_console import Console
+from pcircle.tools.common.copy_console import CopyConsole
 from pcircle.tools.common.copy_report import described
 from pcircle.walk.attributes import Attributes
 
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
     from pcircle.jobs.plan_output import PlanFile
     from pcircle.ops.copy.tree.dry_run import DryTask
     from pcircle.runtime.restart.output_log import OutputLog
-    from pcircle.tools.common.copy_error_log import Failed
+    from pcircle.tools.common.copy_error_log import RetryEntry
 
 
 Links = Literal["all", "operands", "none"]
 
 
-class Options(Common, frozen=True, kw_only=True):
+class CopyOptions(CommonOptions, frozen=True, kw_only=True):
     """The resolved options of a copy.
 
     `tool` is the command. `target` None stands for `target_directory`. Sizes are in bytes, times in
@@ -93,7 +93,7 @@ class Options(Common, frozen=True, kw_only=True):
     stripe: str | None = None
     json_lines: str | None = None
     list_out: str | None = None
-    stop: Stop = Stop()
+    stop: StopTime = StopTime()
     unjoined: tuple[tuple[str, str], ...] = ()
     words: tuple[str, ...] = ()
 
@@ -104,13 +104,13 @@ class CopyProgram(ToolProgram):
     plan_type: ClassVar[type[Plan]] = Plan
     task_type: ClassVar[type[CopyTask]] = CopyTask
     journaled_type: ClassVar[type[JournaledCopy]] = JournaledCopy
-    console_type: ClassVar[type[Console]] = Console
+    console_type: ClassVar[type[CopyConsole]] = CopyConsole
     outlives_ranks: ClassVar[bool] = True
     """True if the job continues without lost ranks."""
     lists_completely: ClassVar[bool] = False
     """True if a list of paths or patterns that may be truncated is refused."""
 
-    def __init__(self, options: Options, umask: int) -> None:
+    def __init__(self, options: CopyOptions, umask: int) -> None:
         super().__init__()
         self.name = options.tool
         self._options = options
@@ -123,14 +123,14 @@ class CopyProgram(ToolProgram):
         self._lists: Lists | None = None  # on rank 0
         self._stdin_lists: Lists | None = None  # from standard input
         self.limit = limit_of(options.stop)
-        self.console: Console | None = None  # on rank 0
+        self.console: CopyConsole | None = None  # on rank 0
         self.output_log: OutputLog | None = None  # on rank 0 of a job that can restart
-        self._former: Console | None = None
+        self._former: CopyConsole | None = None
         self.began_s: float | None = None  # start of the first run, after a restart
         self._size = 1
         self._exact = False  # whether the target is the copy itself, not its parent directory
 
-    def restart_options(self) -> Options | None:
+    def restart_options(self) -> CopyOptions | None:
         """Return the options with which the job continues without lost ranks, or None.
 
         The other ranks restart from the checkpoint. The state of the lost ranks is not needed,
@@ -187,7 +187,7 @@ class CopyProgram(ToolProgram):
         here = working_directory()
         self._checkpoint_options = reached(options.checkpoint)
         log = options.retry_from
-        entries: Iterator[Failed] = iter(())
+        entries: Iterator[RetryEntry] = iter(())
         if log is not None:
             from pcircle.tools.common.copy_error_log import read_log, select
 
@@ -274,7 +274,7 @@ class CopyProgram(ToolProgram):
         if options.list_out is not None:
             self._list = LogFile(open_output(options.list_out, "--list-out"))
 
-    def _acts(self, roots: tuple[Root, ...]) -> Wanted:
+    def _acts(self, roots: tuple[Root, ...]) -> ActionOutput:
         """Return the requested records of actions. UsageError if a list is not possible."""
         options = self._options
         end = b""
@@ -282,7 +282,7 @@ class CopyProgram(ToolProgram):
             if len(roots) != 1 or roots[0].kind != DIRECTORY:
                 raise UsageError("--list-out requires one SRC, a directory")
             end = b"\0" if options.null else b"\n"
-        return Wanted(options.json_lines is not None, end)
+        return ActionOutput(options.json_lines is not None, end)
 
     def _with_checkpoint(self, plan: Plan) -> Plan:
         """Return the plan with its checkpoint, if the copy uses one."""
@@ -311,7 +311,7 @@ class CopyProgram(ToolProgram):
         if self._checkpoint_session is not None:
             self._checkpoint_session.abandon()
 
-    def _roots(self, failed: Sequence[Failed], here: bytes) -> tuple[Root, ...]:
+    def _roots(self, failed: Sequence[RetryEntry], here: bytes) -> tuple[Root, ...]:
         """Return the destination of each SRC.
 
         A retry of failures interprets DST as the first run did, although DST exists now.
@@ -388,9 +388,9 @@ class CopyProgram(ToolProgram):
         """Return the formatter of the error log, if there is one."""
         if self._options.error_log is None:
             return None
-        from pcircle.tools.common.copy_error_log import Lines
+        from pcircle.tools.common.copy_error_log import CopyLineFormatter
 
-        return Lines(plan.roots, plan.directory).of
+        return CopyLineFormatter(plan.roots, plan.directory).of
 
     def observer(self, plan: bytes) -> Observer[Any]:
         options = self._options
@@ -443,7 +443,7 @@ def _of_retry(wanted: Attributes) -> Attributes:
 
 
 def run_copy(
-    options: Options, make_program: Callable[[Any, int], CopyProgram] = CopyProgram
+    options: CopyOptions, make_program: Callable[[Any, int], CopyProgram] = CopyProgram
 ) -> int:
     """Run a copy and return the exit code; `make_program` takes the options and the umask."""
     if options.reflink == "always" and options.sparse != "auto":
@@ -478,7 +478,7 @@ def run_copy(
         os.umask(umask)
 
 
-def _run(options: Options, make_program: Callable[[Any, int], CopyProgram], umask: int) -> int:
+def _run(options: CopyOptions, make_program: Callable[[Any, int], CopyProgram], umask: int) -> int:
     """Run the copy, and restart it with fewer ranks while ranks are lost; return the exit code."""
     program = make_program(options, umask)
     while True:
@@ -491,7 +491,7 @@ def _run(options: Options, make_program: Callable[[Any, int], CopyProgram], umas
         program.follow(former)
 
 
-def _refuse_unusable(options: Options) -> None:
+def _refuse_unusable(options: CopyOptions) -> None:
     """Raise UsageError for loose operands, an unusable algorithm or an unwritable result file."""
     if options.strict_operands:
         refuse_loose((*options.sources, options.target))
@@ -508,7 +508,7 @@ def _refuse_unusable(options: Options) -> None:
         jsonout.check(options.json)
 
 
-def _import_ahead(options: Options) -> None:
+def _import_ahead(options: CopyOptions) -> None:
     """Import what only this job needs before ranks are forked, so each need not."""
     if local_ranks(options) > 1 and not options.checkpoint.never:
         import pcircle.ops.checkpoint.shared_board
@@ -535,7 +535,7 @@ def _resumed(plan: Plan, session: CheckpointSession) -> Plan:
 
 
 def _listed(
-    options: Options,
+    options: CopyOptions,
     name: str,
     roots: tuple[Root, ...],
     note: Callable[[str], None] | None,
@@ -559,7 +559,7 @@ def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageE
     return error
 
 
-def _check_signature(options: Options) -> None:
+def _check_signature(options: CopyOptions) -> None:
     """Raise UsageError if the algorithm is unknown, or if other options prevent a signature."""
     from pcircle.ops.digest.algorithms import check_name
 
@@ -575,7 +575,7 @@ def _check_signature(options: Options) -> None:
         raise UsageError("--signature cannot be combined with --retry-from")
 
 
-def _large_bytes(options: Options) -> int:
+def _large_bytes(options: CopyOptions) -> int:
     """Return the size above which files are copied in chunks."""
     most = min(DEFAULT_LARGE_BYTES, options.chunk_bytes or DEFAULT_LARGE_BYTES)
     if options.bytes_per_s is None:

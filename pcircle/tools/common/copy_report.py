@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pcircle.cli.console import miscounted, unsettled
-from pcircle.cli.report import ReadReport, Signed
+from pcircle.cli.report import ReadReport, RootSignature
 from pcircle.core.names import show
 from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
 from pcircle.jobs.failures import FailedEntry, Failure
@@ -88,7 +88,7 @@ SCHEMA = 1
 _NOT_HELD = "destination does not support them, or they cannot be read"
 
 
-class Report(ReadReport, frozen=True):
+class CopyReport(ReadReport, frozen=True):
     """The result of a copy; `entries` counts copied entries.
 
     `not_kept` counts entries by kind of attribute that could not be kept. `special_skipped` counts
@@ -110,7 +110,7 @@ class Report(ReadReport, frozen=True):
     resumed_bytes: int
     directories_created: int = 0
     directories_touched: int = 0
-    signatures: tuple[Signed, ...] = ()
+    signatures: tuple[RootSignature, ...] = ()
 
 
 def described(remark: Remark) -> str:
@@ -148,7 +148,7 @@ def account(
 
 
 def summary(
-    report: Report,
+    report: CopyReport,
     target: str | None = None,
     touched: int = 0,
     idle: str = "nothing to do",
@@ -199,7 +199,7 @@ def summary(
     return done
 
 
-def _copied(report: Report, made: int) -> str:
+def _copied(report: CopyReport, made: int) -> str:
     """Return what was copied, or would be, with this number of directories."""
     kinds = [
         plural(report.files, "file", "files"),
@@ -213,7 +213,7 @@ def _copied(report: Report, made: int) -> str:
     return f"{verb} {entries} ({', '.join(kinds)}), {format_size(report.bytes)}"
 
 
-def _was_idle(report: Report) -> bool:
+def _was_idle(report: CopyReport) -> bool:
     """Return whether everything was up to date."""
     if report.failed or report.exit_code:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pcircle.cli.arguments import Parser, add_version
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 
 USAGE = "pcircle doctor [OPTION]... [PATH]..."
 
@@ -49,5 +49,5 @@ def _carry_out(args: argparse.Namespace) -> int:
     return doctor_typed(args)
 
 
-_SHELL = Shell("pcircle doctor", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
-parser, main = _SHELL.parser, _SHELL.main
+_COMMAND = ToolCommand("pcircle doctor", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+parser, main = _COMMAND.parser, _COMMAND.main

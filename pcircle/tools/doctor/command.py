@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.output import Output
+from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError, worst
 from pcircle.core.names import show
@@ -53,7 +53,7 @@ def doctor_typed(args: argparse.Namespace) -> int:
     report = Report(
         SCHEMA, **sections, paths=places, broken=wrong, advice=list(advice(sections, places))
     )
-    results = Results("pcircle doctor", args.json, Output(sys.stderr).line)
+    results = Results("pcircle doctor", args.json, MessageStream(sys.stderr).line)
     results.document(report)
     if args.json != "-":
         results.text([text(report).encode()])

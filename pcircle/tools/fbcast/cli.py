@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pcircle.cli.arguments import LAUNCH, Parser, add_syslog, add_transport, add_version
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 
 USAGE = "fbcast [OPTION]... SRC... DST"
 
@@ -75,5 +75,5 @@ def _carry_out(args: argparse.Namespace) -> int:
     return broadcast_typed(args)
 
 
-_SHELL = Shell("fbcast", "SRC... DST", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
-parser, main = _SHELL.parser, _SHELL.main
+_COMMAND = ToolCommand("fbcast", "SRC... DST", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+parser, main = _COMMAND.parser, _COMMAND.main

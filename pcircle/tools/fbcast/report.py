@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle import __version__
-from pcircle.cli.output import Output
-from pcircle.cli.report import Document
+from pcircle.cli.output import MessageStream
+from pcircle.cli.report import ToolReport
 from pcircle.cli.results import Results
 from pcircle.cli.shell import command
 from pcircle.core.errors import worst
@@ -30,7 +30,7 @@ class BadNode(msgspec.Struct, frozen=True):
     why: str
 
 
-class Told(Document, frozen=True):
+class Told(ToolReport, frozen=True):
     """The JSON document. `shown` is null if the outcome is in doubt."""
 
     action: str
@@ -52,7 +52,7 @@ class Report:
     def __init__(
         self, *, quiet: bool, verbose: bool, json: str | None, words: Sequence[str]
     ) -> None:
-        self._out = Output(sys.stderr)
+        self._out = MessageStream(sys.stderr)
         self._quiet = quiet
         self._verbose = verbose
         self._words = words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pcircle.cli.arguments import Parser, add_syslog, add_transport, add_version
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 from pcircle.tools.fbench.plan import BACKENDS, CASES, PAPER_CASES
 
 USAGE = """\
@@ -90,5 +90,5 @@ def _carry_out(args: argparse.Namespace) -> int:
     return bench_typed(args)
 
 
-_SHELL = Shell("fbench", "DIR", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
-parser, main = _SHELL.parser, _SHELL.main
+_COMMAND = ToolCommand("fbench", "DIR", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+parser, main = _COMMAND.parser, _COMMAND.main

@@ -13,7 +13,7 @@ import msgspec
 from pcircle import __version__
 from pcircle.circle import ProgressSums
 from pcircle.cli import pictures
-from pcircle.cli.output import Output
+from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.cli.table import render
 from pcircle.core.errors import EntriesFailed, worst
@@ -72,7 +72,7 @@ class Console(Observer[Measured]):
 
     def status(self, sums: ProgressSums) -> None:
         took = format_duration(time.monotonic() - self._began_s)
-        Output(sys.stderr).line(f"fbench: running for {took}")
+        MessageStream(sys.stderr).line(f"fbench: running for {took}")
 
     def resume(self, stopped_s: float) -> None:
         self._began_s += stopped_s
@@ -81,7 +81,7 @@ class Console(Observer[Measured]):
         code = super().conclude(outcome)
         measured = outcome.result or Measured()
         figures = together(measured.figures)
-        output = Output(sys.stderr)
+        output = MessageStream(sys.stderr)
         for trouble in sorted(set(measured.trouble)):
             output.line(f"fbench: {trouble}")
         if measured.trouble:

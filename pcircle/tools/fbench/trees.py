@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from pcircle.cli.output import Output
+from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.names import show
@@ -45,7 +45,7 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
         made = read_record(args.made)
         root_fd = _opened(folder)
         what, work = "corrupted", partial(corrupt, root_fd, seed, changes, made)
-    out = Output(sys.stderr)
+    out = MessageStream(sys.stderr)
     record = _Record(args.record, folder, out)
     try:
         count = work(record.add)
@@ -101,7 +101,7 @@ def _opened(folder: bytes) -> int:
 class _Record:
     """The output of the record: FILE, or standard output."""
 
-    def __init__(self, name: str | None, folder: bytes, out: Output) -> None:
+    def __init__(self, name: str | None, folder: bytes, out: MessageStream) -> None:
         self._results = Results("fbench", None, out.line)
         self._log: LogFile | None = None
         self._encode = msgspec.json.Encoder().encode

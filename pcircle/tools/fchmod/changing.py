@@ -17,7 +17,7 @@ from typing import Any
 from pcircle.core.errors import StoppedEarly
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.entry_errors import Changed
-from pcircle.jobs.action_log import Lines
+from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.plan_file import entry, parted
 from pcircle.jobs.tree_task import EntryVisitor
 from pcircle.runtime import Context
@@ -52,7 +52,7 @@ class Records:
 
     def _record(self, lines: list[bytes]) -> None:
         parts = (lines[at : at + _TOGETHER] for at in range(0, len(lines), _TOGETHER))
-        notices = [Lines(b"", planned=b"".join(part)) for part in parts]
+        notices = [ActionLines(b"", planned=b"".join(part)) for part in parts]
         if self.context is None or not self.context.note_synced(notices):
             raise StoppedEarly("entries that are not recorded were not changed")
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from pcircle.cli.arguments import POLITE, Bare, Parser, add_actions, add_filters, add_safety, notes
-from pcircle.cli.shell import Shell
+from pcircle.cli.arguments import (
+    POLITE,
+    OptionalValue,
+    Parser,
+    add_actions,
+    add_filters,
+    add_safety,
+    notes,
+)
+from pcircle.cli.shell import ToolCommand
 
 BARE = {"--acl-remove": "--acl-remove=all", **POLITE}
 _OWNER_OPTIONS = ("--of-owner", "--of-group")  # filters by owner; the usual names set the owner
@@ -74,7 +82,12 @@ def _add(p: Parser) -> None:
     add("--usermap", metavar="MAP", help="map owners: FROM:TO,... as of rsync")
     add("--groupmap", metavar="MAP", help="map groups, in the same way")
     add("--acl", metavar="SPEC", help="change access control lists, as setfacl -m")
-    add("--acl-remove", metavar="SPEC", action=Bare, help="remove entries, as setfacl -x, or all")
+    add(
+        "--acl-remove",
+        metavar="SPEC",
+        action=OptionalValue,
+        help="remove entries, as setfacl -x, or all",
+    )
     add("--default-acl", metavar="SPEC", help="change default lists, as setfacl -dm")
     add("--keep-setid", action="store_true", help="set set-id bits again if the owner changes")
     add("--no-setid", action="store_true", help="clear the set-id bits of all files")
@@ -122,7 +135,7 @@ def _free_h(p: Parser) -> None:
     del p._option_string_actions["-h"]
 
 
-def _shell(tool: str, operand: str, about: str) -> Shell:
+def _shell(tool: str, operand: str, about: str) -> ToolCommand:
     def carry_out(args: argparse.Namespace) -> int:
         from pcircle.tools.fchmod.command import change_typed
 
@@ -130,7 +143,7 @@ def _shell(tool: str, operand: str, about: str) -> Shell:
 
     usage = f"{tool} [OPTION]... {operand} PATH...\n       {tool} --apply FILE [OPTION]..."
     epilog = notes(tool, _CODES + _EXAMPLES[tool])
-    return Shell(tool, f"{operand} PATH...", usage, about, epilog, _add, carry_out, BARE)
+    return ToolCommand(tool, f"{operand} PATH...", usage, about, epilog, _add, carry_out, BARE)
 
 
 FCHMOD = _shell("fchmod", "MODE", _MODE)

@@ -13,9 +13,9 @@ from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.names import show
 from pcircle.core.units import plural
-from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import Failure, LogFile
-from pcircle.jobs.plan_file import Planned, head, read_plan
+from pcircle.jobs.plan_file import LoadedPlan, head, read_plan
 from pcircle.jobs.tree_task import resolve
 from pcircle.runtime import Outcome
 from pcircle.tools.fchmod import report as telling
@@ -109,7 +109,7 @@ class ModeProgram(ChangeProgram):
                 reason = "may hold what an earlier run has changed; name another file"
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
-    def read_plan(self) -> Planned:
+    def read_plan(self) -> LoadedPlan:
         """Read the plan; each of the three tools can undo changes of the other tools."""
         self.applied = read_plan(self.args.apply, "fchmod", check_mark, may_be_cut=True)
         return self.applied
@@ -142,9 +142,9 @@ class ModeProgram(ChangeProgram):
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         args, found = self.args, super().decided(roots, ranks)
         says = 2 if args.verbose else int(args.changes)
-        acts: Wanted = found["acts"]
+        acts: ActionOutput = found["acts"]
         word = "changed" if says else ""
-        found["acts"] = Wanted(acts.lines, acts.end, word, args.undo is not None)
+        found["acts"] = ActionOutput(acts.lines, acts.end, word, args.undo is not None)
         return found | {"says": says}
 
     def begin(self, roots: tuple[Root, ...]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pcircle.fs.directories import Directories, device_and_inode, inode_alone
 from pcircle.fs.registry import Firsts, Key
-from pcircle.jobs.action_log import Lines
+from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.change_task import ChangeTask
 from pcircle.jobs.failures import Failure
 from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
@@ -20,7 +20,7 @@ _MAX_AT_HAND = 100_000  # hard-linked inodes, some 20 MB
 class ModeTask(ChangeTask):
     """A `ChangeTask` with the `unlock` of its visitor; all threads share `firsts`."""
 
-    notice_type = Failure | Lines | Denied | Unmapped
+    notice_type = Failure | ActionLines | Denied | Unmapped
     counters_type, visitor_type = Counters, Changer
     plan: ModePlan
     unlock: Callable[[int], bool]

@@ -15,7 +15,7 @@ from pcircle.cli.arguments import (
     add_safety,
     notes,
 )
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 from pcircle.tools.common.copy_arguments import (
     BARE,
     BARE_PRESERVE,
@@ -167,5 +167,7 @@ def _carry_out(args: argparse.Namespace) -> int:
 
 
 _USAGE = "fcp [OPTION]... SRC... DST"
-_SHELL = Shell("fcp", "SRC... DST", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE, joined)
-parser, main = _SHELL.parser, _SHELL.main
+_COMMAND = ToolCommand(
+    "fcp", "SRC... DST", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE, joined
+)
+parser, main = _COMMAND.parser, _COMMAND.main

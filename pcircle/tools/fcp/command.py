@@ -18,7 +18,7 @@ from pcircle.core.values import (
 )
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tools.common.copy_arguments import checkpoint_options_of, keep_of, limit_of
-from pcircle.tools.common.copy_program import Options, run_copy
+from pcircle.tools.common.copy_program import CopyOptions, run_copy
 
 
 def copy_typed(args: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def copy_typed(args: argparse.Namespace) -> int:
     return run_copy(_options(args))
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace) -> CopyOptions:
     operands = [os.fsencode(word) for word in args.operands]
     into = args.target_directory is not None
     if into and args.no_target_directory:
@@ -42,7 +42,7 @@ def _options(args: argparse.Namespace) -> Options:
         raise UsageError(f"-T takes one SRC and one DST: extra operand '{args.operands[2]}'")
     if not target or not all(operands):
         raise UsageError("empty file name")
-    return Options(
+    return CopyOptions(
         **common(args),
         tool="fcp",
         sources=tuple(operands),
@@ -89,10 +89,10 @@ def _existing(args: argparse.Namespace) -> OverwriteOptions:
 def copy(sources: Sequence[str | bytes], target: str | bytes, **choices: Any) -> int:
     """Copy as the command does, from a program, and return the exit code.
 
-    `choices` are fields of `Options`. Without `into` or `exact` the target follows the rules of cp.
-    Raise UsageError if this rank refuses the copy before it begins.
+    `choices` are fields of `CopyOptions`. Without `into` or `exact` the target follows the rules of
+    cp. Raise UsageError if this rank refuses the copy before it begins.
     """
-    options = Options(
+    options = CopyOptions(
         tool="fcp", sources=tuple(map(os.fsencode, sources)), target=os.fsencode(target), **choices
     )
     sys.stdout.flush()

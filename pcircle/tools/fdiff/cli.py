@@ -16,7 +16,7 @@ from pcircle.cli.arguments import (
     add_stop,
     notes,
 )
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 
 USAGE = "fdiff [OPTION]... A B"
 
@@ -83,5 +83,5 @@ def _carry_out(args: argparse.Namespace) -> int:
     return compare_typed(args)
 
 
-_SHELL = Shell("fdiff", "A B", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
-parser, main = _SHELL.parser, _SHELL.main
+_COMMAND = ToolCommand("fdiff", "A B", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+parser, main = _COMMAND.parser, _COMMAND.main

@@ -18,7 +18,7 @@ from pcircle.core.names import show
 from pcircle.core.units import parse_duration
 from pcircle.core.values import invalid, number
 from pcircle.fs.lists import Lists
-from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.jobs.tree_task import resolve
 from pcircle.ops.compare.fields import (
@@ -139,7 +139,7 @@ class DiffProgram(TreeProgram):
             "quiet": args.quiet or self.table,
             "moves": moves,
             "by_content": args.by_hash,
-            "acts": Wanted(args.json_lines is not None, end if args.list_out else b""),
+            "acts": ActionOutput(args.json_lines is not None, end if args.list_out else b""),
             "matches": self._expressions,
             "end": end,
             "ranks": ranks,

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from pcircle.core.timestamps import Timestamp
-from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.tree_task import TreeCounters, TreePlan
 from pcircle.ops.compare.fields import CONTENT, NAMES
 from pcircle.walk.items import Place
@@ -35,7 +35,7 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
     quiet: bool = False
     moves: bool = False
     by_content: bool = False
-    acts: Wanted = Wanted()
+    acts: ActionOutput = ActionOutput()
     matches: tuple[tuple[tuple[tuple[str, str], ...], ...], ...] = ()
     end: bytes = b"\n"
     ranks: int = 1

@@ -11,7 +11,7 @@ from typing import Any
 
 from pcircle.core.errors import IntegrityError
 from pcircle.core.names import show
-from pcircle.jobs.action_log import Actions
+from pcircle.jobs.action_log import ActionLog
 from pcircle.ops.compare.fields import (
     ACL,
     CONTENT,
@@ -60,11 +60,11 @@ class Telling:
     """The reports of one thread. `first` is the object of the rank's first thread."""
 
     def __init__(
-        self, plan: DiffPlan, counters: Counters, rank: int, first: Actions | None = None
+        self, plan: DiffPlan, counters: Counters, rank: int, first: ActionLog | None = None
     ) -> None:
         self._plan = plan
         self._counters = counters
-        self.actions = Actions("fdiff", plan.acts, rank, first, planned=True)
+        self.actions = ActionLog("fdiff", plan.acts, rank, first, planned=True)
         self._lists: dict[int, list[bytes]] = {}
         self._found = False
         self.matches_equal = any(matches(expression, BOTH, 0) for expression in plan.matches)

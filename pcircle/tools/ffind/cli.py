@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pcircle.cli.arguments import (
     POLITE,
-    Bare,
+    OptionalValue,
     Parser,
     add_offline,
     add_op_timeout,
@@ -75,7 +75,7 @@ class FindParser(Parser):
 
     def _takes_value(self, word: str) -> bool:
         action = self._option_string_actions.get(word)
-        return action is not None and action.nargs != 0 and not isinstance(action, Bare)
+        return action is not None and action.nargs != 0 and not isinstance(action, OptionalValue)
 
 
 def parser() -> FindParser:
@@ -85,7 +85,7 @@ def parser() -> FindParser:
     add = p.add_argument_group("Search").add_argument
     add(
         "--sort",
-        action=Bare,
+        action=OptionalValue,
         metavar="KEYS",
         help="sort by KEYS, such as size,-mtime (default: path)",
     )

@@ -29,12 +29,12 @@ from pcircle.fs.directories import (
 )
 from pcircle.fs.sorting import pieces
 from pcircle.fs.stats import Stats
-from pcircle.jobs.action_log import Lines
+from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.change_task import ChangeTask
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.plan_file import entry as line_of_entry
 from pcircle.jobs.plan_file import mark_of
-from pcircle.jobs.tree_task import Phase
+from pcircle.jobs.tree_task import WalkPhase
 from pcircle.runtime import Context, PartedTask
 from pcircle.tools.ffind.eval.actions import Actions
 from pcircle.tools.ffind.eval.checks import Surroundings
@@ -128,14 +128,15 @@ class _Ending(msgspec.Struct):
 class FindTask(
     ChangeTask,
     PartedTask[
-        Tree | Batch | Portion | Phase | Accesses | Sections | Whole | End | Halt, dict[int, int]
+        Tree | Batch | Portion | WalkPhase | Accesses | Sections | Whole | End | Halt,
+        dict[int, int],
     ],
 ):
     """The search task of one rank or thread."""
 
     tool = "ffind"
     doing = "look up"
-    notice_type = Failure | Lines | Found | Records | Links
+    notice_type = Failure | ActionLines | Found | Records | Links
     counters_type, visitor_type = Counters, Finder
     plan: FindPlan
 

@@ -6,7 +6,7 @@ import argparse
 
 from pcircle.cli.arguments import (
     POLITE,
-    Bare,
+    OptionalValue,
     Parser,
     add_filters,
     add_op_timeout,
@@ -18,7 +18,7 @@ from pcircle.cli.arguments import (
     add_stop,
     notes,
 )
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 
 USAGE = """\
 fls [OPTION]... [PATH]...
@@ -107,8 +107,20 @@ def _add_form(p: Parser) -> None:
     add("--time", metavar="WORD", help="time to show and sort by: mtime, atime, ctime")
     add("--time-style", metavar="STYLE", help="full-iso, long-iso, iso, locale, +FORMAT")
     add("-F", "--classify", action="store_true", help="append one of */=@| to names")
-    add("--color", action=Bare, metavar="WHEN", choices=WHEN, help="colour names: always, auto")
-    add("--hyperlink", action=Bare, metavar="WHEN", choices=WHEN, help="link names to files")
+    add(
+        "--color",
+        action=OptionalValue,
+        metavar="WHEN",
+        choices=WHEN,
+        help="colour names: always, auto",
+    )
+    add(
+        "--hyperlink",
+        action=OptionalValue,
+        metavar="WHEN",
+        choices=WHEN,
+        help="link names to files",
+    )
     add("-Z", "--context", action="store_true", help="show security contexts")
     add("--acl", action="store_true", help="show access control lists")
     add("--xattr", action="store_true", help="show names of extended attributes")
@@ -143,5 +155,5 @@ def _carry_out(args: argparse.Namespace) -> int:
     return list_typed(args)
 
 
-_SHELL = Shell("fls", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)
-parser, main = _SHELL.parser, _SHELL.main
+_COMMAND = ToolCommand("fls", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)
+parser, main = _COMMAND.parser, _COMMAND.main

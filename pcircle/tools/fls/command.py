@@ -21,7 +21,7 @@ from pcircle.cli.tree_program import TreeConsole, TreeProgram, TreeReport
 from pcircle.core.errors import StoppedEarly, UsageError, worst
 from pcircle.core.names import show
 from pcircle.core.units import plural
-from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Observer, Outcome
 from pcircle.tools.fls import export
@@ -162,7 +162,7 @@ class ListProgram(TreeProgram):
             "directories_first": args.group_directories_first,
             "headed": args.recursive or listed or len(self.paths) > 1,
             "directories": directories if len(directories) < len(roots) else (),
-            "acts": Wanted(args.json_lines is not None, list_end(args, roots)),
+            "acts": ActionOutput(args.json_lines is not None, list_end(args, roots)),
             "ranks": ranks,
             "operations_per_s": self._rate,
         }

@@ -3,7 +3,7 @@
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import msgspec
 
-from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.tree_task import TreeCounters, TreePlan
 
 
@@ -81,7 +81,7 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
     directories_first: bool = False
     headed: bool = False
     directories: tuple[bytes, ...] = ()
-    acts: Wanted = Wanted()
+    acts: ActionOutput = ActionOutput()
     ranks: int = 1
     operations_per_s: float | None = None
 

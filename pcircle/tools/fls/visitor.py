@@ -21,7 +21,7 @@ from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import FOLDER, Block, DirectoryBatch, encoded, names_and_kinds, rewound
 from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
-from pcircle.jobs.action_log import Actions, Lines
+from pcircle.jobs.action_log import ActionLines, ActionLog
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import EntryVisitor, TreeTask
 from pcircle.runtime import Context
@@ -63,7 +63,7 @@ class ListVisitor(EntryVisitor):
         self._rows = Rows(plan.form) if plan.form.is_rows else None
         self._follows = plan.directories_first or plan.form.follows
         self._stats: Stats = task.stats
-        self._acts: Actions | None = task.acts
+        self._acts: ActionLog | None = task.acts
         self._context: Context[Any] | None = None
         self._kept: list[bytes] = []
         self._kept_bytes = 0
@@ -470,15 +470,17 @@ def _kinds(fd: int) -> dict[bytes, bytes]:
 class ListTask(TreeTask):
     """The listing task of one rank or thread. A thread overlaps slow look-ups."""
 
-    notice_type = Failure | Lines | Records
+    notice_type = Failure | ActionLines | Records
     counters_type, visitor_type = Counters, ListVisitor
     plan: ListPlan
 
     def begin(self) -> None:
         plan, first = self.plan, self.first
-        self.acts: Actions | None = None
+        self.acts: ActionLog | None = None
         if plan.acts.any:
-            self.acts = Actions("fls", plan.acts, self.rank, None if first is None else first.acts)
+            self.acts = ActionLog(
+                "fls", plan.acts, self.rank, None if first is None else first.acts
+            )
         self._throttle: Throttle | None = None
         if plan.operations_per_s is not None:
             rate = plan.operations_per_s / plan.ranks

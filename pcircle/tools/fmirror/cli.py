@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pcircle.cli.arguments import (
-    Bare,
+    OptionalValue,
     Parser,
     add_filters,
     add_output,
@@ -14,7 +14,7 @@ from pcircle.cli.arguments import (
     add_safety,
     notes,
 )
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 from pcircle.tools.common.copy_arguments import (
     BARE,
     add_checkpoint,
@@ -131,7 +131,7 @@ def _add_deletions(p: argparse.ArgumentParser) -> None:
     add = p.add_argument_group("Deletions").add_argument
     add(
         "--delete",
-        action=Bare,
+        action=OptionalValue,
         choices=("after", "before", "during"),
         metavar="WHEN",
         help="remove from B what A has not, last of all (after, bare; before means the same) "
@@ -150,7 +150,7 @@ def _add_deletions(p: argparse.ArgumentParser) -> None:
     add("--backup-dir", metavar="DIR", help="move what is replaced or removed into DIR")
     add(
         "--snapshot",
-        action=Bare,
+        action=OptionalValue,
         metavar="NAME",
         help="make B/NAME (bare: the time), linked to the last one where nothing changed",
     )
@@ -170,5 +170,7 @@ _BARE = BARE | {
     "--delete": "--delete=after",
     "--snapshot": "--snapshot=",
 }
-_SHELL = Shell("fmirror", "A B", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, _BARE, joined)
-parser, main, bare = _SHELL.parser, _SHELL.main, _SHELL.bare
+_COMMAND = ToolCommand(
+    "fmirror", "A B", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, _BARE, joined
+)
+parser, main, bare = _COMMAND.parser, _COMMAND.main, _COMMAND.bare

@@ -22,7 +22,7 @@ from pcircle.cli.program import ToolProgram, run_tool
 from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.fs.directories import working_directory
-from pcircle.jobs.action_log import Lines, Wanted
+from pcircle.jobs.action_log import ActionLines, ActionOutput
 from pcircle.jobs.failures import decode
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.runtime import Observer, Outcome, Task
@@ -42,7 +42,7 @@ class SurveyConsole(Console):
     def notice(self, source: int, values: Sequence[Any]) -> None:
         survey: Any = self._program
         for value in values:
-            for line in value.planned.splitlines() if isinstance(value, Lines) else ():
+            for line in value.planned.splitlines() if isinstance(value, ActionLines) else ():
                 _, path, mark = _LINE.decode(line)
                 if mark.startswith("f,"):
                     _, size, mtime_ns = map(int, mark[2:].split(","))
@@ -71,7 +71,7 @@ class Survey(Removal):
         return {**super().__getstate__(), "candidates": None}
 
     def decided(self, roots: tuple[Any, ...], ranks: int) -> dict[str, Any]:
-        return super().decided(roots, ranks) | {"acts": Wanted(plan=True)}
+        return super().decided(roots, ranks) | {"acts": ActionOutput(plan=True)}
 
     def complain(self, text: str) -> None:
         """Ignore a refusal, which the mirror will report."""
@@ -129,7 +129,7 @@ class MoveProgram(ToolProgram):
         rates = options.bytes_per_s, options.operations_per_s
         shares = (None if rate is None else rate / ranks for rate in rates)
         where = options.sources[0], options.target, working_directory()
-        acts = Wanted(options.json_lines is not None, end)
+        acts = ActionOutput(options.json_lines is not None, end)
         keep = options.keep
         plan = MovePlan(*where, keep.links, acts, options.dry, keep.flags, *shares)
         return msgspec.msgpack.encode(plan)

@@ -18,7 +18,7 @@ from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tools.common.copy_arguments import checkpoint_options_of, keep_of, limit_of
-from pcircle.tools.common.copy_program import Options
+from pcircle.tools.common.copy_program import CopyOptions
 from pcircle.tools.fmirror import planning, snapshots
 from pcircle.tools.fmirror.ownership_options import owning
 from pcircle.tools.fmirror.plan import Deleting, Look, Upkeep
@@ -31,7 +31,7 @@ QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress"
 UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
 
 
-class MirrorOptions(Options, frozen=True, kw_only=True):
+class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
     """The resolved options of a mirror.
 
     With `looks` the job is silent, and only finds files that may have moved, or extraneous entries.

@@ -23,7 +23,7 @@ from pcircle.fs.directories import working_directory
 from pcircle.fs.lists import record_of, sort
 from pcircle.fs.sorting import sorted_records
 from pcircle.jobs.failures import decode, encode
-from pcircle.jobs.plan_file import Planned, Tail, head, read_plan
+from pcircle.jobs.plan_file import LoadedPlan, PlanTrailer, head, read_plan
 from pcircle.tools.fmirror.work import steps
 from pcircle.walk.roots import Root
 
@@ -108,7 +108,7 @@ def _decoded(value: Any) -> Any:
 # ---- carrying it out ---------------------------------------------------------------------------
 
 
-def planned(args: argparse.Namespace) -> tuple[Planned, argparse.Namespace]:
+def planned(args: argparse.Namespace) -> tuple[LoadedPlan, argparse.Namespace]:
     """Return the plan, and the options combined with those of the plan. UsageError."""
     found = read_plan(args.apply, "fmirror", steps.check_mark)
     try:
@@ -123,14 +123,16 @@ def planned(args: argparse.Namespace) -> tuple[Planned, argparse.Namespace]:
     return found, argparse.Namespace(**vars(args) | options | {"operands": operands})
 
 
-def refuse_others(plan: Planned, paths: Sequence[bytes], known_by: Sequence[str]) -> None:
+def refuse_others(plan: LoadedPlan, paths: Sequence[bytes], known_by: Sequence[str]) -> None:
     """Raise UsageError if A or B is not the directory of the plan."""
     for path, known, now in zip(paths, plan.more["known by"], known_by, strict=True):
         if now != known and known != "-":
             raise UsageError(f"--apply: '{show(path)}' is not the directory of the plan")
 
 
-def removals(plan: Planned, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]) -> Planned:
+def removals(
+    plan: LoadedPlan, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]
+) -> LoadedPlan:
     """Return the planned removals; `replaced` entries had other paths then."""
     count = 0
 
@@ -141,11 +143,11 @@ def removals(plan: Planned, paths: Iterable[bytes], replaced: Mapping[bytes, byt
             yield record
 
     lists = sort([(0, counted())])
-    return Planned((), working_directory(), (b"",), lists, Tail(count, plan.tail.found))
+    return LoadedPlan((), working_directory(), (b"",), lists, PlanTrailer(count, plan.tail.found))
 
 
 def _below(
-    plan: Planned, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]
+    plan: LoadedPlan, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]
 ) -> Iterator[bytes]:
     """Yield the records of a plan at or below sorted paths."""
     tops = (record_of(replaced.get(each, each)) + _SEPARATOR + record_of(each) for each in paths)

@@ -16,9 +16,9 @@ from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.guards import require, require_type
 from pcircle.core.names import show
 from pcircle.fs.lists import Lists, sort
-from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import decode
-from pcircle.jobs.plan_file import Planned
+from pcircle.jobs.plan_file import LoadedPlan
 from pcircle.ops.copy.tree.plan import DIRECTORY, Plan, Root
 from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_program import CopyProgram
@@ -74,7 +74,7 @@ class MirrorProgram(CopyProgram):
         self._lock = lock
         self._mirror = options
         self.args = args
-        self.applied: Planned | None = None  # a plan that is carried out
+        self.applied: LoadedPlan | None = None  # a plan that is carried out
         self.console: MirrorConsole | None = None  # on rank 0, as what follows
         self.sides = Side(b""), Side(b"")
         self.decision: MirrorPlan | None = None  # on rank 0
@@ -262,7 +262,7 @@ class MirrorProgram(CopyProgram):
         known = 0 if self.known is None else self.known.entries
         return known if self.survey is None else self.survey.entries
 
-    def _acts(self, roots: tuple[Root, ...]) -> Wanted:
+    def _acts(self, roots: tuple[Root, ...]) -> ActionOutput:
         acts = super()._acts(roots)
         return msgspec.structs.replace(acts, plan=self._mirror.plan is not None)
 

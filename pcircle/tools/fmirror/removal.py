@@ -30,10 +30,10 @@ from pcircle.fs.safe_open import directory
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.sorting import pieces
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
-from pcircle.jobs.action_log import Actions, Lines
+from pcircle.jobs.action_log import ActionLines, ActionLog
 from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.failures import Failure, LogFile
-from pcircle.jobs.plan_file import Planned, parted
+from pcircle.jobs.plan_file import LoadedPlan, parted
 from pcircle.jobs.tree_task import resolve
 from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import Remover, RemoveTask, restore
@@ -91,7 +91,7 @@ class Found:
             discard(self._stream)
 
 
-class Deletions(Actions):
+class Deletions(ActionLog):
     """Reports deletions in the form of rsync."""
 
     def done(
@@ -226,7 +226,7 @@ class Console(ChangeConsole):
         if replaced:
             values = [
                 msgspec.structs.replace(value, said=_renamed(value.said, replaced))
-                if isinstance(value, Lines)
+                if isinstance(value, ActionLines)
                 else value
                 for value in values
             ]
@@ -297,7 +297,7 @@ class Removal(ChangeProgram):
         rules: Sequence[Rule] = (),
         renamed: bytes = b"",
         plan: PlanFile | None = None,
-        applied: Callable[[Iterable[bytes], Mapping[bytes, bytes]], Planned] | None = None,
+        applied: Callable[[Iterable[bytes], Mapping[bytes, bytes]], LoadedPlan] | None = None,
         decision: MirrorPlan | None = None,
         known: tuple[int, int] | None = None,
         flags: bool = False,
@@ -355,7 +355,7 @@ class Removal(ChangeProgram):
 
     def as_planned(self, value: Any) -> Any:
         """Return a notice whose plan lines are counted as removals."""
-        if not isinstance(value, Lines) or not value.planned:
+        if not isinstance(value, ActionLines) or not value.planned:
             return value
         lines = value.planned.splitlines(keepends=True)
         self.entries_planned += len(lines)

@@ -13,8 +13,8 @@ from pcircle.jobs.failures import FailedEntry, Failure
 from pcircle.ops.copy.tree.counters import Counters
 from pcircle.ops.copy.tree.items import Done
 from pcircle.runtime import Outcome
-from pcircle.tools.common.copy_console import Console
-from pcircle.tools.common.copy_report import Report, summary
+from pcircle.tools.common.copy_console import CopyConsole
+from pcircle.tools.common.copy_report import CopyReport, summary
 from pcircle.tools.fmirror.plan import Look
 from pcircle.tools.fmirror.removal import Found
 from pcircle.tools.fmirror.work.extraneous import Surplus
@@ -26,7 +26,7 @@ from pcircle.walk.globs import Rule
 _UNREAD = ("open directory", "read directory", "reach")
 
 
-class MirrorReport(Report, frozen=True, kw_only=True):
+class MirrorReport(CopyReport, frozen=True, kw_only=True):
     """The result of a mirror.
 
     `touched` counts `skipped` entries whose attributes were updated, `linked` those linked to an
@@ -65,7 +65,7 @@ class Removed(NamedTuple):
     not_moved: Sequence[FailedEntry] = ()
 
 
-class MirrorConsole(Console):
+class MirrorConsole(CopyConsole):
     """Reports the copy, and keeps extraneous paths."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -143,7 +143,7 @@ class MirrorConsole(Console):
         self._has_changed = any(done) or any(directories)
         return super().conclude(outcome)
 
-    def made(self, report: Report) -> MirrorReport:
+    def made(self, report: CopyReport) -> MirrorReport:
         """Return the report of the copy as one of a mirror."""
         fields = {name: getattr(report, name) for name in report.__struct_fields__}
         return MirrorReport(
@@ -154,7 +154,7 @@ class MirrorConsole(Console):
             surplus=self.found.count + self._surplus,
         )
 
-    def summary(self, report: Report) -> str:
+    def summary(self, report: CopyReport) -> str:
         """Return the last line; setting attributes counts as work."""
         others = self.removed or self.found.count or self.doubtful.count or len(self.renamed)
         idle = "nothing to copy" if others else "nothing to do"
@@ -163,7 +163,7 @@ class MirrorConsole(Console):
         removed = f"; {plural(self.removed, 'entry', 'entries')} removed"
         return text + removed if self.removed else text
 
-    def document(self, report: Report) -> None:
+    def document(self, report: CopyReport) -> None:
         """Defer the document to the end of all jobs."""
         self.report = self.made(report)
 
@@ -235,7 +235,7 @@ class ClearConsole(MirrorConsole):
         self.cleared = total.files + total.links + total.special
         return super().conclude(outcome)
 
-    def summary(self, report: Report) -> str:
+    def summary(self, report: CopyReport) -> str:
         text = f"{plural(self.cleared, 'entry', 'entries')} removed from the source"
         if report.skipped:
             stay = plural(report.skipped, "entry stays", "entries stay")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pcircle.cli.arguments import (
-    Bare,
+    OptionalValue,
     Parser,
     add_filters,
     add_op_timeout,
@@ -14,7 +14,7 @@ from pcircle.cli.arguments import (
     add_safety,
     notes,
 )
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 
 USAGE = """\
 fprof [OPTION]... PATH...
@@ -78,7 +78,7 @@ def _add(p: Parser) -> None:
     add("--stripe", action="store_true", help="Lustre layouts of files")
     add(
         "--compress",
-        action=Bare,
+        action=OptionalValue,
         metavar="SAMPLE",
         help="estimate compression from SAMPLE pieces (default: 1024)",
     )
@@ -110,5 +110,5 @@ def _carry_out(args: argparse.Namespace) -> int:
     return profile_typed(args)
 
 
-_SHELL = Shell("fprof", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)
-parser, main = _SHELL.parser, _SHELL.main
+_COMMAND = ToolCommand("fprof", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)
+parser, main = _COMMAND.parser, _COMMAND.main

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from pcircle.cli import console as base
-from pcircle.cli.options import Common
+from pcircle.cli.options import CommonOptions
 from pcircle.core.errors import Defect, EntriesFailed, worst
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
@@ -30,7 +30,7 @@ class Console(base.Console[Done]):
     def __init__(
         self,
         plan: Plan,
-        options: Common,
+        options: CommonOptions,
         log: LogFile | None,
         wishes: Wishes,
         outputs: Outputs,

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable
 
 from pcircle.circle import ProgressSums
-from pcircle.jobs.counters import Entries, WorkCounts
+from pcircle.jobs.counters import EntryCounters, WorkCounts
 from pcircle.runtime import Work
 
 _HIGH_BITS = 48
 
 
-class Totals(Entries):
+class Totals(EntryCounters):
     """The counts of a rank or of all ranks. Times are in microseconds.
 
     `unreadable` counts directories whose entries could not be listed, and `recalled` offline files

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.options import Common
+from pcircle.cli.options import CommonOptions
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.tools.fprof.plan import index_of
@@ -16,7 +16,7 @@ from pcircle.tools.fprof.reports.outputs import Outputs
 from pcircle.tools.fprof.reports.report_options import Wishes
 
 
-class Options(Common, frozen=True, kw_only=True):
+class Options(CommonOptions, frozen=True, kw_only=True):
     """The resolved options of fprof.
 
     `lists` has the kind and file name of each requested list of files.

@@ -9,7 +9,7 @@ from itertools import accumulate
 from pcircle import __version__
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.options import refuse_others
-from pcircle.cli.output import Output
+from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError, worst
 from pcircle.tools.fprof.options import Options, check_outputs
@@ -54,7 +54,7 @@ def tell_kept(options: Options) -> int:
         raise UsageError(f"--top: {limit}")
     run = Run(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
     report = make(merged, options.wishes, run)
-    results = Results("fprof", options.json, Output(sys.stderr).line)
+    results = Results("fprof", options.json, MessageStream(sys.stderr).line)
     options.outputs().tell(merged, report, run, results, quiet=options.quiet)
     return worst((run.exit_code, results.code))
 
@@ -69,6 +69,6 @@ def diff(args: argparse.Namespace) -> int:
     old, new = args.diff
     found = diffing.compare(saved.read(old), saved.read(new), (old, new), __version__)
     parts = None if args.quiet else lambda unicode: diffing.render(found)
-    results = Results("fprof", args.json, Output(sys.stderr).line)
+    results = Results("fprof", args.json, MessageStream(sys.stderr).line)
     tell(found, parts, results)
     return worst((found.exit_code, results.code))

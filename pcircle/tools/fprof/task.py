@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
-from pcircle.jobs.failures import Failure, Recalled
+from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.runtime import Context, PartedTask
 from pcircle.tools.fprof.counters import Counters
 from pcircle.tools.fprof.plan import (
@@ -106,7 +106,7 @@ class ProfileTask(PartedTask[Item, Done]):
     Further workers of the rank are created with `first`, the task of its first worker.
     """
 
-    notice_type = Failure | Recalled | FileLines
+    notice_type = Failure | RecallNotice | FileLines
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from pcircle.cli.arguments import (
     add_safety,
     notes,
 )
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 
 USAGE = """\
 frm [OPTION]... PATH...
@@ -73,5 +73,5 @@ def _carry_out(args: argparse.Namespace) -> int:
     return remove_typed(args)
 
 
-_SHELL = Shell("frm", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, POLITE)
-parser, main = _SHELL.parser, _SHELL.main
+_COMMAND = ToolCommand("frm", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, POLITE)
+parser, main = _COMMAND.parser, _COMMAND.main

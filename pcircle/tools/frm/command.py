@@ -25,13 +25,13 @@ from pcircle.walk.roots import Root
 _ALONE = ("files_from", "plan", "apply", "max_delete", "keep_root", "empty_dirs", "keep_times")
 
 
-class Task(RemoveTask):
+class FrmTask(RemoveTask):
     """The removal task of one rank or thread."""
 
     tool = "frm"
 
 
-class Console(ChangeConsole):
+class RemoveConsole(ChangeConsole):
     """Reports a removal."""
 
     _program: RemoveProgram
@@ -65,7 +65,7 @@ class RemoveProgram(RestartableRemoval):
     """The program of frm, for the runtime."""
 
     name, said = "frm", "removed"
-    task_type, console_type = Task, Console
+    task_type, console_type = FrmTask, RemoveConsole
 
     def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         super().__init__(args, paths, **more)

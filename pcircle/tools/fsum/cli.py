@@ -14,7 +14,7 @@ from pcircle.cli.arguments import (
     add_safety,
     notes,
 )
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 
 USAGE = """\
 fsum [OPTION]... PATH...
@@ -87,5 +87,5 @@ def _carry_out(args: argparse.Namespace) -> int:
     return sum_typed(args)
 
 
-_SHELL = Shell("fsum", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
-parser, main = _SHELL.parser, _SHELL.main
+_COMMAND = ToolCommand("fsum", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+parser, main = _COMMAND.parser, _COMMAND.main

@@ -12,7 +12,7 @@ import msgspec
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.filters import now_ns, refuse_ageless
 from pcircle.cli.inputs import lists_of, refuse_loose, rules_of, strictly
-from pcircle.cli.options import Common, common, refuse_idle_null, refuse_others
+from pcircle.cli.options import CommonOptions, common, refuse_idle_null, refuse_others
 from pcircle.cli.program import ToolProgram, called, run_tool
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _WHOLE_CHUNKS = "--chunksize cannot be combined with digests of whole files"
 
 
-class Options(Common, frozen=True, kw_only=True):
+class Options(CommonOptions, frozen=True, kw_only=True):
     """The resolved options of fsum.
 
     With `files_from` and `deep` listed directories include their contents. `output` is the manifest

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pcircle import __version__
 from pcircle.cli import console as base
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.options import Common
-from pcircle.cli.output import Output
-from pcircle.cli.report import Signed
+from pcircle.cli.options import CommonOptions
+from pcircle.cli.output import MessageStream
+from pcircle.cli.report import RootSignature
 from pcircle.cli.results import Results
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.core.guards import require
@@ -44,7 +44,7 @@ class Console(base.Console[Done]):
     def __init__(
         self,
         plan: Plan,
-        options: Common,
+        options: CommonOptions,
         log: LogFile | None,
         *,
         output: bytes | None,
@@ -155,7 +155,7 @@ class Console(base.Console[Done]):
         outcome: Outcome[Done],
     ) -> Report:
         signatures = tuple(
-            Signed(show(root.shown), texts.get(number))
+            RootSignature(show(root.shown), texts.get(number))
             for number, root in enumerate(self._plan.roots)
         )
         return Report(
@@ -213,7 +213,7 @@ def tell_differences(differences: Iterable[Difference], json: str | None) -> int
     except OSError as error:
         raise _unsorted(error) from error
     code = IntegrityError.exit_code if found else 0
-    results = Results("fsum", json, Output(sys.stderr).line)
+    results = Results("fsum", json, MessageStream(sys.stderr).line)
     records: Iterable[Told] = found.told()
     if json is not None:
         jsonout.check(json)

@@ -17,8 +17,8 @@ import msgspec
 from pcircle.core.errors import operand_error
 from pcircle.core.names import show
 from pcircle.fs.directories import Directories
-from pcircle.jobs.counters import Entries
-from pcircle.jobs.failures import Failure, Recalled
+from pcircle.jobs.counters import EntryCounters
+from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Identity, Place, Portion, Tree
@@ -68,7 +68,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     digest: bytes
 
 
-Notice: TypeAlias = Failure | Recalled | Difference
+Notice: TypeAlias = Failure | RecallNotice | Difference
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
@@ -99,7 +99,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
         return self.slots.get(0, NOTHING)
 
 
-class Counters(Entries):
+class Counters(EntryCounters):
     """The counters of a thread, a rank or a job; written by the worker, read by the main thread.
 
     `sized` counts entries of known size, and `recalled` offline files that were read. Files in a

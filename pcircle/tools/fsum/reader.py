@@ -21,7 +21,7 @@ from pcircle.fs.entry_errors import Changed, tried, trying
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
 from pcircle.fs.stats import within_limit
-from pcircle.jobs.failures import Accounts, Failure, failure_of
+from pcircle.jobs.failures import Failure, FailureReporter, failure_of
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
 from pcircle.runtime import Context
@@ -47,7 +47,7 @@ def check_same(before: os.stat_result, after: os.stat_result) -> None:
             raise Changed("it changed while it was read")
 
 
-class Reader(Accounts):
+class Reader(FailureReporter):
     """Reads entries for a rank's signer, and reports failures."""
 
     def __init__(self, plan: Plan, counters: Counters, signer: Signer) -> None:

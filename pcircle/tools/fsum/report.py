@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pcircle.cli.report import Document, ReadReport, Signed
+from pcircle.cli.report import ReadReport, RootSignature, ToolReport
 from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
@@ -63,7 +63,7 @@ class Told(msgspec.Struct, frozen=True):
     path: str
 
 
-class Comparison(Document, frozen=True):
+class Comparison(ToolReport, frozen=True):
     """The differences of two manifests."""
 
     differences: tuple[Told, ...]
@@ -77,7 +77,7 @@ class Report(ReadReport, frozen=True):
     """
 
     algorithm: str
-    signatures: tuple[Signed, ...]
+    signatures: tuple[RootSignature, ...]
     differences: tuple[Told, ...] = ()
     bad_lines: int = 0
     checked: int = 0

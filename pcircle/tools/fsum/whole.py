@@ -22,7 +22,7 @@ from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import SPECIAL, Trouble, kind_of, special_kind, told
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block
-from pcircle.jobs.failures import Accounts, Failure, Recalled, tell_recalls
+from pcircle.jobs.failures import Failure, FailureReporter, RecallNotice, tell_recalls
 from pcircle.ops.digest.checksums import ChecksumLine as Line
 from pcircle.ops.digest.checksums import new_hasher
 from pcircle.runtime import Context
@@ -49,7 +49,7 @@ class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
 
 
 Item: TypeAlias = Tree | Portion | Batch | Expected
-Notice: TypeAlias = Failure | Recalled | Digest | Difference
+Notice: TypeAlias = Failure | RecallNotice | Digest | Difference
 
 
 class WholeTask(WalkTask[Item, bool]):
@@ -283,7 +283,7 @@ class WholeFiles(Visitor[bool]):
         self.accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
 
 
-class WholeAccounts(Accounts):
+class WholeAccounts(FailureReporter):
     """Counts and reports the failures of one worker thread."""
 
     def __init__(self, plan: Plan, counters: Counters) -> None:

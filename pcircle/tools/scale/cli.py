@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pcircle.cli.arguments import Parser, add_version
-from pcircle.cli.shell import Shell
+from pcircle.cli.shell import ToolCommand
 
 SHAPES = ("files", "balanced", "geometric", "flat")
 TIMES = ("uniform", "constant", "exponential")
@@ -66,5 +66,5 @@ def _carry_out(args: argparse.Namespace) -> int:
     return scale_typed(args)
 
 
-_SHELL = Shell("python -m pcircle.scale", "", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
-parser, main = _SHELL.parser, _SHELL.main
+_COMMAND = ToolCommand("python -m pcircle.scale", "", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+parser, main = _COMMAND.parser, _COMMAND.main

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.output import Output
+from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.cli.table import render
 from pcircle.core.errors import UsageError
@@ -88,7 +88,7 @@ def scale_typed(args: argparse.Namespace) -> int:
         jsonout.check(args.json)
     tree = task.tree(seed)
     jobs = [play_tree(tree, task, count, machine, policy, seed) for count in ranks]
-    results = Results("pcircle.scale", args.json, Output(sys.stderr).line)
+    results = Results("pcircle.scale", args.json, MessageStream(sys.stderr).line)
     results.document(Document(1, task, machine, policy, seed, jobs))
     if args.json != "-":
         results.text([table(task, jobs).encode()])

@@ -17,7 +17,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.timestamps import timestamp
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.ops.copy.tree.plan import Plan
-from pcircle.tools.common.copy_program import CopyProgram, Options
+from pcircle.tools.common.copy_program import CopyOptions, CopyProgram
 from pcircle.walk.attributes import Attributes, Moment
 
 from ..fprof.running import profiled
@@ -150,7 +150,7 @@ def test_what_filters_cost_in_system_calls(place: bytes) -> None:
 def _prepared(place: bytes, wanted: Attributes, wish: CheckpointOptions) -> Plan:
     """The plan that a copy begins with; its checkpoint is left as after a crash."""
     source, target = place + b"/source", place + b"/copy"
-    options = Options(
+    options = CopyOptions(
         tool="fcp", sources=(source,), target=target, exact=True, wanted=wanted, checkpoint=wish
     )
     program = CopyProgram(options, 0o022)

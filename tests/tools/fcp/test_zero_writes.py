@@ -22,7 +22,7 @@ import pytest
 
 from pcircle.aio import Files
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.output import Output
+from pcircle.cli.output import MessageStream
 from pcircle.core.writing import WholeFile, write_all, write_at
 from pcircle.fs import lists, sorting
 from pcircle.fs.data import Mover
@@ -205,7 +205,7 @@ def test_what_is_said_is_given_up(fuse: Mount) -> None:
     mount = fuse(direct=True)
     mount.rules(Rule(("write",), at_most_bytes=0))
     with open(Path(os.fsdecode(mount.path)) / "said", "w") as stream, _ending():
-        assert Output(stream).write("words") == 5
+        assert MessageStream(stream).write("words") == 5
 
 
 def test_no_tool_waits_for_a_standard_output_that_takes_nothing(fuse: Mount, place: bytes) -> None:

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 
 from pcircle.fs.directories import HOLDER, join_path
-from pcircle.jobs.action_log import Actions, Wanted
+from pcircle.jobs.action_log import ActionLog, ActionOutput
 from pcircle.jobs.failures import Failure
 from pcircle.ops.copy.entry.observers import Observer
 
@@ -37,7 +37,7 @@ class Acting(Observer):
     def __init__(
         self,
         tool: str,
-        wanted: Wanted,
+        wanted: ActionOutput,
         rank: int,
         first: Acting | None = None,
         *,
@@ -45,7 +45,7 @@ class Acting(Observer):
     ) -> None:
         """`first` belongs to the rank's first thread."""
         with_first = None if first is None else first.actions
-        self.actions: Actions = Actions(tool, wanted, rank, with_first, planned=planned)
+        self.actions: ActionLog = ActionLog(tool, wanted, rank, with_first, planned=planned)
         self._root = 0
         self._path = b""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from pcircle.jobs.counters import Measured, WorkCounts
+from pcircle.jobs.counters import DerivedCounts, WorkCounts
 from pcircle.ops.checkpoint.journal import Counts, NamedCounts, add_counts
 from pcircle.ops.copy.entry.counts import CopyCounts
 from pcircle.ops.copy.tree.items import NOTHING, Part
@@ -105,7 +105,7 @@ class Counted(CopyCounts):
     directories_touched: int
 
 
-class Counters(Measured, Counted):
+class Counters(DerivedCounts, Counted):
     """The counters of a thread, a rank or a job; written by the worker, read by the main thread.
 
     `offline` counts files that were excluded because their data is on tape. `resumed` and

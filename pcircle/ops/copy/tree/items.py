@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.jobs.action_log import Lines
-from pcircle.jobs.failures import Failure, Recalled
+from pcircle.jobs.action_log import ActionLines
+from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.walk.items import Batch, Place, Portion, Tree
 
@@ -207,7 +207,7 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="k"):
 VERIFYING = "verify"
 """The operation in failures of copies that differ from what was copied."""
 
-Notice: TypeAlias = Failure | Recalled | Remark | Skipped | Lines
+Notice: TypeAlias = Failure | RecallNotice | Remark | Skipped | ActionLines
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pcircle.fs.directories import Directories, bases, capacity_of
-from pcircle.jobs.action_log import Wanted
+from pcircle.jobs.action_log import ActionOutput
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.copy.entry.settings import CopySettings
 from pcircle.walk.attributes import ANY, Attributes
@@ -69,7 +69,7 @@ class Plan(CopySettings, frozen=True, kw_only=True):
     threads: int | None = None
     wanted: Attributes = ANY
     now_ns: int = 0
-    acts: Wanted = Wanted()
+    acts: ActionOutput = ActionOutput()
     strict: bool = False
     retries: bool = False
 

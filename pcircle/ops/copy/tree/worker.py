@@ -16,7 +16,7 @@ import msgspec
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.entry_errors import kind_of, told, tried, trying
-from pcircle.jobs.failures import Accounts, Failure
+from pcircle.jobs.failures import Failure, FailureReporter
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.previous_records import PreviousRecords
 from pcircle.ops.checkpoint.recorder import Recorder
@@ -98,7 +98,7 @@ class DirectoryCopier:
         return status
 
 
-class CopyAccounts(Accounts):
+class CopyAccounts(FailureReporter):
     """Counts and reports the failures of one worker thread."""
 
     def __init__(self, plan: Plan, counters: Counters, acting: Acting | None) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 from pcircle.core.guards import require_type
 from pcircle.fs.directories import device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
-from pcircle.jobs.action_log import Lines
-from pcircle.jobs.failures import Failure, Recalled
-from pcircle.jobs.tree_task import EntryVisitor, Phase, TreeTask
+from pcircle.jobs.action_log import ActionLines
+from pcircle.jobs.failures import Failure, RecallNotice
+from pcircle.jobs.tree_task import EntryVisitor, TreeTask, WalkPhase
 from pcircle.runtime import Context, PartedTask
 from pcircle.tools.fdiff.plan import (
     ONLY_B,
@@ -38,11 +38,11 @@ _OWN = Large | Chunk | Extras | Ask
 
 class DiffTask(
     TreeTask,
-    PartedTask[Tree | Batch | Portion | Phase | Large | Chunk | Extras | Ask, dict[int, int]],
+    PartedTask[Tree | Batch | Portion | WalkPhase | Large | Chunk | Extras | Ask, dict[int, int]],
 ):
     """The comparison task of one rank or thread. A thread overlaps slow look-ups."""
 
-    notice_type = Failure | Recalled | Lines | Linked | Alone | Matched
+    notice_type = Failure | RecallNotice | ActionLines | Linked | Alone | Matched
     counters_type, visitor_type = Counters, DiffVisitor
     plan: DiffPlan
     doing = "compare"

@@ -25,7 +25,7 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, trying
 from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first, rewound
 from pcircle.fs.write_access import WriteAccess
-from pcircle.jobs.action_log import Actions, Wanted
+from pcircle.jobs.action_log import ActionLog, ActionOutput
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.checkpoint.previous_records import exclude_checkpoint
 from pcircle.ops.copy.entry.collisions import folding_key, folds_name
@@ -280,7 +280,7 @@ class Disposal:
         self._accounts = worker.accounts
         self._limits = worker.limits
         first = None if worker.acting is None else worker.acting.actions
-        self._actions = Actions("fmirror", Wanted(plan.acts.lines), worker.rank, first)
+        self._actions = ActionLog("fmirror", ActionOutput(plan.acts.lines), worker.rank, first)
         self._is_told = plan.deleting.told
         rules = kept_rules(plan)
         access = WriteAccess(owner=True, flags=plan.keep.flags)

@@ -17,7 +17,7 @@ import msgspec
 
 from pcircle.core.names import show
 from pcircle.fs.sorting import Sorter
-from pcircle.jobs.action_log import Lines
+from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.plan_file import entry
 from pcircle.ops.compare import fields
 from pcircle.ops.compare.details import DetailComparer
@@ -191,7 +191,7 @@ class Judge:
         """Send all reports to rank 0."""
         if self._said:
             said, self._said = self._said, []
-            context.note([Lines(b"", said=b"".join(said))])
+            context.note([ActionLines(b"", said=b"".join(said))])
         if self._linked:
             linked, self._linked = self._linked, []
             context.note([Linked(tuple(linked))])

@@ -25,7 +25,7 @@ from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_
 from pcircle.fs.naming import rename_to_free
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.write_access import Admissions, WriteAccess
-from pcircle.jobs.action_log import Actions, Lines, Wanted
+from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.sides import Fds, open_files
 from pcircle.ops.copy.tree.dry_run import DryVisitor
@@ -127,7 +127,7 @@ class MovePlan(msgspec.Struct, frozen=True):
     target: bytes
     directory: bytes
     links: bool
-    acts: Wanted
+    acts: ActionOutput
     dry: bool = False
     flags: bool = False
     bytes_per_s: float | None = None
@@ -143,11 +143,11 @@ class MoveTask(Task[bytes, tuple[int, int]]):
     """The part of one rank in renaming. `items` are on rank 0; results are files and bytes."""
 
     structured = False
-    notice_type = Lines | Renamed
+    notice_type = ActionLines | Renamed
 
     def __init__(self, plan: MovePlan, rank: int, items: Iterable[bytes]) -> None:
         self._items = items
-        self._actions = Actions("fmirror", plan.acts, rank, planned=plan.dry)
+        self._actions = ActionLog("fmirror", plan.acts, rank, planned=plan.dry)
         self._dry = plan.dry
         sides = bases([(plan.source, b""), (plan.target, b"")], plan.directory)
         self._directories = Directories(sides, capacity_of(is_first=True), written=True)

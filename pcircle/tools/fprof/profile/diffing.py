@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import msgspec
 
 from pcircle.cli import table
-from pcircle.cli.report import Document
+from pcircle.cli.report import ToolReport
 from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.core.units import format_count, format_size
@@ -51,7 +51,7 @@ class DirectoryChange(msgspec.Struct, frozen=True):
     all_bytes: int
 
 
-class Comparison(Document, frozen=True):
+class Comparison(ToolReport, frozen=True):
     """The differences between two profiles."""
 
     old: str

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import msgspec
 
-from pcircle.cli.json_output import Document
+from pcircle.cli.json_output import JsonDocument
 from pcircle.cli.results import Results
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.reports.report import Report, Run, make
@@ -80,7 +80,9 @@ def _with_tree(
     yield from other_parts
 
 
-def tell(document: Document, parts: Callable[..., Iterable[str]] | None, results: Results) -> None:
+def tell(
+    document: JsonDocument, parts: Callable[..., Iterable[str]] | None, results: Results
+) -> None:
     """Write a result as JSON, if requested, and as text with empty lines between its parts."""
     results.document(document)
     if parts is not None:

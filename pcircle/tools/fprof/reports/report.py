@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
-from pcircle.cli.report import Document, RankSummary
+from pcircle.cli.report import RankSummary, ToolReport
 from pcircle.core.names import show
 from pcircle.jobs.failures import FailedEntry
 from pcircle.runtime import RankReport
@@ -98,7 +98,7 @@ class Sizes(msgspec.Struct, frozen=True):
     exact: bool
 
 
-class Report(Document, frozen=True, kw_only=True):
+class Report(ToolReport, frozen=True, kw_only=True):
     """A profile for output. Times are in seconds, sizes in bytes."""
 
     roots: tuple[str, ...]
@@ -123,7 +123,7 @@ class Report(Document, frozen=True, kw_only=True):
     rank_summary: RankSummary | UnsetType = UNSET
 
 
-class Stopped(Document, frozen=True, kw_only=True):
+class Stopped(ToolReport, frozen=True, kw_only=True):
     """The report of a run without a profile, because it did not complete."""
 
     roots: tuple[str, ...]
