@@ -473,7 +473,7 @@ def test_numbers_of_owners_may_begin_with_zeros(place: bytes) -> None:
 
 @pytest.mark.parametrize("tool", ["fchown", "fchgrp"])
 def test_help_of_the_other_names(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are held to the rules that `tests/test_english.py` has for fchmod's."""
+    """The help of fchown and fchgrp follows the rules of `tests/test_messages.py`."""
     monkeypatch.setenv("COLUMNS", "80")
     shell = {"fchown": FCHOWN, "fchgrp": FCHGRP}[tool]
     text = shell.parser().format_help()

@@ -38,7 +38,7 @@ from .running import document
 from .trees import MIB, content, make_directory, set_times, write_file
 
 MANY = 12
-ANOTHERS = 5  # the directory with somebody else's file
+FOREIGN = 5  # the directory with somebody else's file
 _NAMED = ((OWNER, 6, NOBODY), (USER, 4, 1001), (OWNING_GROUP, 4, NOBODY), (MASK, 4, NOBODY))
 _LIST = pack((*_NAMED, (OTHER, 0, NOBODY)))
 MIDDLE = b"f2"
@@ -124,7 +124,7 @@ def _build(root: bytes, met: Callable[[bytes], None] | None) -> bytes:
         if met is not None and not number % 3:
             met(directory)
     if not os.geteuid():  # by whom it is copied is not whose it is
-        os.chown(root + b"/top/d%d/f2" % ANOTHERS, 1001, 1002)
+        os.chown(root + b"/top/d%d/f2" % FOREIGN, 1001, 1002)
     set_times(root)
     return root
 
@@ -213,7 +213,7 @@ HIT = {
     "ask for its list": (Rule(("getxattr", "listxattr"), "s/top/d4/f2"), True),
     "create the copy": (Rule(("open",), "t/top/d4/f2"), True),
     "write the copy": (Rule(("write",), "t/top/d4/f2"), True),
-    "give the copy its owner": (Rule(("chown",), f"t/top/d{ANOTHERS}/f2"), True),
+    "give the copy its owner": (Rule(("chown",), f"t/top/d{FOREIGN}/f2"), True),
     "give the copy its times": (Rule(("utime",), "t/top/d4/f2"), True),
     "close the copy": (Rule(("close",), "t/top/d4/f2"), True),
     "write the copy, once": (Rule(("write",), "t/top/d4/f2", times=1), False),
