@@ -1,4 +1,4 @@
-"""fmirror: make one tree what another is. `mirror` and `apply` are the command, for programs.
+"""fmirror: make one tree identical to another. `mirror` and `apply` are its Python functions.
 
 A mirror is a copy (`pcircle.ops.copy.tree`) with two additions. An overwrite policy decides about
 each name that exists, in place of fcp's options. A visitor looks up the files of both sides in
@@ -11,15 +11,15 @@ Extraneous entries are found while the source is listed, and go to a file on ran
 removes them with frm's remover, so removals are counted, limited and reported as usual, and nothing
 is removed before the last directory of the source was read. Each name is first looked up in the
 source a second time. This protects files from a wrong listing. A directory that changes while it is
-listed is listed again; a job between the copy and the removals proves by change times that a
-vanished entry was not moved to a place that had already been read.
+listed is listed again. A job between the copy and the removals proves by change times that no
+vanished entry was moved to a directory that had already been read.
 
-With `--delete=during` the rank that has compared a directory removes its extraneous entries at
-once, with the same look-ups: for a target that is almost full.
+With `--delete=during` the rank that compares a directory removes its extraneous entries at once,
+with the same look-ups. This is for a target that is almost full.
 
 Lists restrict a mirror to what may have changed: `--changed-from`, two snapshots of btrfs, or a
-manifest of the target (`--since-manifest`). Trust in such a list decides which entries are
-compared, never what is done to them.
+manifest of the target (`--since-manifest`). A list only selects the entries to compare; it never
+decides what is done to them.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 def mirror(source: str | bytes, target: str | bytes, **options: object) -> MirrorReport | None:
-    """Mirror as the command does, and print nothing; what `--json` would write.
+    """Mirror like the command, print nothing, and return the report of `--json`.
 
     `options` are the options of the command line, by name: ``mirror("data", "/backup/data",
-    delete="after", max_delete="10%")``. Entries that have failed are in the result. Under MPI all
-    ranks call it, and only the first has a result. UsageError if it is refused, StoppedEarly if it
-    could not begin.
+    delete="after", max_delete="10%")``. The report lists the entries that failed. Under MPI all
+    ranks call this function, and only the first gets a report. UsageError for wrong usage,
+    StoppedEarly if the run could not begin.
     """
     return _called((source, target), options)
 
 
 def apply(plan: str, **options: object) -> MirrorReport | None:
-    """Carry out what ``mirror(source, target, plan=plan)`` has written; the rest as of `mirror`."""
+    """Carry out a plan that ``mirror(source, target, plan=plan)`` has written; see `mirror`."""
     return _called((), {**options, "apply": plan})
 
 

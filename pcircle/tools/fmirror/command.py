@@ -78,7 +78,7 @@ def _carried_out(
         survey = Survey(args, options, lock)
         ending.callback(survey.close_all)
         code = run_tool(survey, options)
-        code = 0 if code == EntriesFailed.exit_code else code  # the copy meets them again
+        code = 0 if code == EntriesFailed.exit_code else code  # the copy reports them again
     if code:
         return code, None
     if moved is not None:
@@ -141,13 +141,13 @@ def _removals(
 def _recheck(
     args: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram
 ) -> tuple[int, Sequence[FailedEntry]]:
-    """Add doubtful entries to the extraneous ones if nothing can have moved; else report them.
+    """Add doubtful entries to the extraneous ones if nothing can have moved; otherwise report them.
 
     Return an exit code, and the failures.
     """
     console, doubtful = copied.console, None
     if console is not None and console.withheld(ignore=options.ignore_errors):
-        console.found.add_all(console.doubtful)  # which stays as all surplus does
+        console.found.add_all(console.doubtful)  # removals are withheld anyway
     elif console is not None:
         doubtful = console.doubtful
     alone = (launched().size or 1) == 1
@@ -193,7 +193,7 @@ def _clear(options: MirrorOptions, lock: Lock, code: int) -> tuple[int, int]:
 
     more = {"dry": True, "itemize": False, "sign": None, "verify": False, "clearing": True}
     untold: dict[str, Any] = dict.fromkeys(("json", "error_log", "json_lines", "list_out"))
-    # What is taken for the same is compared byte by byte, and times where they are kept.
+    # Files of equal size are compared byte by byte, and times if they are kept.
     how = {"upkeep": Upkeep("size"), "checkpoint": CheckpointOptions(never=True)}
     code = worst((code, run_copy(msgspec.structs.replace(options, **more, **untold, **how), made)))
     console = program[0].console
@@ -303,9 +303,9 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
     source, there = encode(options.sources[0]), options.kept_at
     is_whole = proof.is_whole(options) and not copied.goes_on and not copied.is_named
     if not is_whole and copied.known is not None:
-        return False  # it says nothing of this run, and what it says is still so
+        return False  # a partial run does not invalidate the last complete one
     if copied.identity is None:
-        return False  # A could not be read when it began, so a later A cannot be recognised
+        return False  # A was unreadable at the start, so a later run could not recognise it
     try:
         sides = copied.identity, state.identity_of(there)
         kept = frozenset(kept_words(options.keep) if is_whole else ())

@@ -39,7 +39,7 @@ def counted(
     code, console = looked(msgspec.structs.replace(options, **QUIET, **UNTOLD, **more))
     with nullcontext() if console is None else closing(console):
         if code == UsageError.exit_code:
-            return 0, options  # the mirror says it
+            return 0, options  # the mirror reports it
         if code in (0, EntriesFailed.exit_code):
             found, entries = (Found(), 0) if console is None else (console.found, console.entries)
             if console is not None:
@@ -53,6 +53,6 @@ def counted(
             )
             removal.again = True
             code = run_tool(removal, options)
-    if code in (0, EntriesFailed.exit_code):  # what has failed is met again
+    if code in (0, EntriesFailed.exit_code):  # the copy reports failures again
         return 0, options
     return code, msgspec.structs.replace(options, deleting=Deleting())

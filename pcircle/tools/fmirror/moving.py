@@ -1,10 +1,10 @@
 """`--moved`: files that only have another path in the source are renamed before the copy.
 
-Three jobs. The first compares both sides like a dry run, with all refusals of a mirror; the second
-walks extraneous entries without removing them, and reports the size and time of each file; the
-third renames pairs whose content is equal. The mirror that follows finds these files in their
-places. It decides in any case: files that were not renamed are copied and removed. Nothing is
-renamed if nothing would be removed.
+There are three jobs. The first compares both sides like a dry run, with all refusals of a mirror.
+The second walks extraneous entries without removing them, and reports the size and time of each
+file. The third renames pairs whose content is equal. The mirror that follows finds these files in
+their places; files that were not renamed are copied and removed as usual. Nothing is renamed if
+nothing would be removed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LINE = msgspec.json.Decoder(tuple[int, str, str])
 
 
 class SurveyConsole(Console):
-    """Keeps the files that would be removed."""
+    """Collects the files that would be removed."""
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         survey: Any = self._program
@@ -51,7 +51,7 @@ class SurveyConsole(Console):
 
 
 class Survey(Removal):
-    """The second job: files that would be removed, with size and time."""
+    """The second job: collect the files that would be removed, with size and time."""
 
     console_type = SurveyConsole
 
@@ -99,7 +99,7 @@ class _Listener(Observer[tuple[int, int]]):
                 self._results.text([value.said])
 
     def renamed(self) -> Renamed:
-        """Return what would be renamed, in a dry run; once."""
+        """Return the paths that a dry run would rename; callable once."""
         return Renamed(ordered(self._new), ordered(self._old))
 
     def conclude(self, outcome: Outcome[tuple[int, int]]) -> int:
@@ -108,7 +108,7 @@ class _Listener(Observer[tuple[int, int]]):
 
 
 class MoveProgram(ToolProgram):
-    """The third job."""
+    """The third job: rename the pairs."""
 
     name = "fmirror"
     again = True
@@ -144,7 +144,7 @@ class MoveProgram(ToolProgram):
         return self.listener
 
     def moved(self) -> Moved:
-        """Return what was renamed, on rank 0."""
+        """Return the renamed files, on rank 0."""
         return Moved(*self.listener.result, *self._streams, self.listener.renamed())
 
 
@@ -172,7 +172,7 @@ def move(
     )
     with nullcontext() if console is None else closing(console):
         if code == UsageError.exit_code:
-            return 0, Moved()  # the mirror says it
+            return 0, Moved()  # the mirror reports it
         if code not in (0, EntriesFailed.exit_code):
             return code, Moved()
         found = Found()

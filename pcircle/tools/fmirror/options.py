@@ -26,7 +26,7 @@ from pcircle.tools.fmirror.snapshots import Snapshot
 from pcircle.tools.fmirror.work.rename_pairs import Renamed
 from pcircle.walk.attributes import ANY
 
-# Of a job before the mirror: it says nothing, and what is written is written by that one.
+# Options of a job before the mirror. It prints nothing; the mirror writes the output files.
 QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
 UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
 
@@ -35,8 +35,8 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
     """The resolved options of a mirror.
 
     With `looks` the job is silent, and only finds files that may have moved, or extraneous entries.
-    `renamed` is the result of such a dry run. With `clears` it removes files from the source, or
-    everything, by a job that is `clearing`.
+    `renamed` is the result of that dry run. With `clears` files, or all entries, are removed from
+    the source by a job that is `clearing`.
     """
 
     upkeep: Upkeep
@@ -65,7 +65,7 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
     reflink_dest: tuple[bytes, ...] = ()
     snapshot: Snapshot | None = None
     written: tuple[tuple[str, str], ...] = ()
-    """Files that the run writes, each with its option; also of a silent job before it."""
+    """Output files of the run, each with its option; a silent job has them, too."""
 
     @property
     def is_idle(self) -> bool:
@@ -81,13 +81,13 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
 def options_of(args: argparse.Namespace) -> MirrorOptions:
     """Return the options of a command line. UsageError."""
     planning.refuse(args)
-    if args.apply is not None:  # rank 0 reads what the plan has
+    if args.apply is not None:  # rank 0 reads the operands from the plan
         args = argparse.Namespace(**vars(args) | {"operands": [".", "."]})
     return made_of(args)
 
 
 def made_of(args: argparse.Namespace) -> MirrorOptions:
-    """Return the options, including those of a plan. UsageError."""
+    """Return the options, including the options of a plan. UsageError."""
     operands = [os.fsencode(word) for word in args.operands]
     if len(operands) != 2 or not all(operands):
         missing = "missing operands A and B" if not operands else "missing operand B"
@@ -175,9 +175,9 @@ def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
 
 
 def _existing(args: argparse.Namespace) -> OverwriteOptions:
-    """Return the treatment of existing entries, such that a plan recognises its own results."""
+    """Return the treatment of existing entries; a plan recognises its own results by it."""
     near = bool(args.copy_dest or args.reflink_dest)
-    # A file that a killed run has cut short would stay for ever.
+    # Otherwise a file that a killed run has cut short would stay for ever.
     whole = args.apply is not None or args.update or args.ignore_existing
     return OverwriteOptions(kept=True, near=near, sync=args.fsync, whole=whole)
 
@@ -223,7 +223,7 @@ def _wish(args: argparse.Namespace) -> CheckpointOptions:
     """Return the checkpoint options: an interrupted run is compared like any other."""
     wish = checkpoint_options_of(args)
     if args.since_manifest is not None and not wish.never:
-        # It has changed the target, so the manifest stands for nothing, and all is compared.
+        # The interrupted run has changed the target, so the manifest is obsolete.
         return msgspec.structs.replace(wish, resume=False, restart=True)
     if args.snapshot is None or wish.resume or wish.never:
         return wish
@@ -283,7 +283,7 @@ _NOT_CLEARED = (
 
 
 def _refuse_clearing(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that would later remove from B what A gave away."""
+    """Raise UsageError for options that would later remove from B entries that left A."""
     if not (args.move or args.remove_source_files):
         return
     option = "--move" if args.move else "--remove-source-files"

@@ -19,9 +19,9 @@ class Upkeep(msgspec.Struct, frozen=True, array_like=True):
 
     `look` selects the evidence of equal content; times are equal if they are at most `window_ns`
     apart (None: to the precision of both sides). With `newer` newer files of the target stay; with
-    `stays` all existing files stay; with `existing` missing entries are not created. With `ctime` a
-    file of the source is read if it has changed in any way since the last complete run. With
-    `prunes` directories that hold only directories count as missing.
+    `stays` all existing files stay; with `existing` missing entries are not created. With `ctime`
+    source files whose change time is later than the last complete run are read. With `prunes`
+    directories that hold only directories count as missing.
     """
 
     look: Look = "time"
@@ -34,11 +34,11 @@ class Upkeep(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Deleting(msgspec.Struct, frozen=True, array_like=True):
-    """What happens to extraneous entries: nothing unless `wanted`.
+    """Treatment of extraneous entries; unless `wanted`, they stay.
 
     With `excluded` this includes entries that rules exclude. Names that `protected` rules match
-    stay. Removed and replaced entries go to `backup`, an absolute path, if given. With `during`
-    they are removed, and reported, when their directory was compared.
+    stay. Removed and replaced entries move to `backup`, an absolute path, if given. With `during`
+    they are removed as soon as their directory was compared.
     """
 
     wanted: bool = False
@@ -52,14 +52,15 @@ class Deleting(msgspec.Struct, frozen=True, array_like=True):
 class MirrorPlan(Plan, frozen=True, kw_only=True):
     """A copy that updates its target.
 
-    Entries that were last changed before `quiet_ns`, on the source and on the target, have equal
-    attributes, as the last complete run ensured (`pcircle.tools.fmirror.state.state`). That holds
-    for entries on both `devices`, those of the roots. `itemize` prints a line for each change.
-    Files that would be `renamed` by now, in the form of
-    `pcircle.tools.fmirror.work.rename_pairs.Paths`, are not missing. A missing entry that is up to
-    date in one of `link_dest` is linked, in one of `compare_dest` is left out; content that one of
-    `copy_dest` or `reflink_dest` has is taken from there. All of these are absolute paths. The run
-    began at `began_ns`.
+    Entries whose change times on source and target are older than `quiet_ns` have equal attributes,
+    as the last complete run ensured (`pcircle.tools.fmirror.state.state`). This holds for entries
+    on the `devices` of the roots. `itemize` prints a line for each change. Files that would be
+    `renamed` by now do not count as missing; see
+    `pcircle.tools.fmirror.work.rename_pairs.Paths`.
+
+    A missing entry that is up to date in a `link_dest` tree is linked; one that is up to date in a
+    `compare_dest` tree is left out. Content is taken from `copy_dest` and `reflink_dest` trees that
+    have it. All trees are absolute paths. The run began at `began_ns`.
     """
 
     upkeep: Upkeep = Upkeep()
@@ -67,7 +68,7 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     quiet_ns: tuple[int, int] | None = None
     devices: tuple[int, int] = (0, 0)
     itemize: bool = False
-    renamed: memoryview = memoryview(b"")  # of the message, which has it once
+    renamed: memoryview = memoryview(b"")  # a view of the received message, not a copy
     link_dest: tuple[bytes, ...] = ()
     compare_dest: tuple[bytes, ...] = ()
     copy_dest: tuple[bytes, ...] = ()

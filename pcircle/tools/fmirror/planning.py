@@ -2,11 +2,11 @@
 
 The file is a plan of `pcircle.jobs.plan_file`, with the marks of
 `pcircle.tools.fmirror.work.steps`. Its first line has A and B, their identities, and the options
-that affect each action: these apply when the plan is carried out. Filters and lists do not, because
-the plan lists their results.
+that affect each action; these options apply when the plan is carried out. Filters and lists do
+not, because the plan lists their results.
 
-Extraneous entries are found in the source's directories as in any mirror, by checking that the
-source still lacks them; then those that the plan lists are removed.
+As in any mirror, each extraneous entry is first looked up in the source. Entries that the source
+still lacks are removed if the plan lists them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
 
 
 def refuse_within(option: str, path: str, *trees: bytes) -> None:
-    """Raise UsageError if a file would be written into a tree, where it would be an entry."""
+    """Raise UsageError if a file would be written into a tree, and become an entry of it."""
     above = os.path.realpath(os.path.dirname(os.fsencode(path)) or b".")
     for tree in trees:
         if os.path.join(above, b"").startswith(os.path.join(os.path.realpath(tree), b"")):
@@ -109,7 +109,7 @@ def _decoded(value: Any) -> Any:
 
 
 def planned(args: argparse.Namespace) -> tuple[LoadedPlan, argparse.Namespace]:
-    """Return the plan, and the options combined with those of the plan. UsageError."""
+    """Return the plan, and the options merged with the options of the plan. UsageError."""
     found = read_plan(args.apply, "fmirror", steps.check_mark)
     try:
         roots = [os.path.join(found.directory, root.shown) for root in found.roots]

@@ -74,24 +74,24 @@ class MirrorProgram(CopyProgram):
         self._lock = lock
         self._mirror = options
         self.args = args
-        self.applied: LoadedPlan | None = None  # a plan that is carried out
-        self.console: MirrorConsole | None = None  # on rank 0, as what follows
+        self.applied: LoadedPlan | None = None  # the plan that --apply carries out
+        self.console: MirrorConsole | None = None  # on rank 0, like the following fields
         self.sides = Side(b""), Side(b"")
         self.decision: MirrorPlan | None = None  # on rank 0
         self.identity: state.Identity | None = None
-        # Known to all ranks: if not, nothing was compared, and nothing may be removed.
+        # Set on all ranks. Before that nothing was compared, and nothing may be removed.
         self.has_begun = False
         self.known: state.State | None = None
         self.session = state.Session()
-        self.has_mark = False  # the target, from the last run
-        self.devices = 0, 0  # of both sides
-        self.changes: changes.Changes | None = None  # if the file system has told them
+        self.has_mark = False  # the target has the mark of the last run
+        self.devices = 0, 0  # of A and B
+        self.changes: changes.Changes | None = None  # as reported by the file system
         self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again = options.deleting.wanted or options.apply is not None
         self.again = self.again or options.new_manifest is not None or bool(options.clears)
-        self.survey: Survey | None = None  # which has been, if there is a manifest
-        self.is_named = False  # by a list of the user's, and nothing else is looked at
-        self._gone = Found()  # of what that names
+        self.survey: Survey | None = None  # finished, if there is a manifest
+        self.is_named = False  # only entries on the user's list are compared
+        self._gone = Found()  # listed entries that A lacks
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for ranks that are fresh interpreters, without that of rank 0."""
@@ -99,7 +99,7 @@ class MirrorProgram(CopyProgram):
 
     @property
     def mirror(self) -> MirrorOptions:
-        """Return the options; on rank 0 with those of a plan."""
+        """Return the options; on rank 0 they include the options of a plan."""
         return self._mirror
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -118,7 +118,7 @@ class MirrorProgram(CopyProgram):
             return super().prepare(nodes)
 
     def _roots(self, failed: Sequence[Any], here: bytes) -> tuple[Root, ...]:
-        """Return the roots, which are the very directories that were checked."""
+        """Return the roots, restricted to the directories that were checked."""
         source, target = self.sides
         known = {"source_known": source.known, "target_known": target.known}
         roots = super()._roots(failed, here)
@@ -224,7 +224,7 @@ class MirrorProgram(CopyProgram):
         return super()._decide(nodes, roots, rules, here)
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
-        if self.identity is None:  # a list of the user's names what is meant
+        if self.identity is None:  # --files-from
             self._examine(roots)
         options, known = self._mirror, self.known
         source, target = options.sources[0], options.target

@@ -1,10 +1,10 @@
 """A job between the copy and the deletions: it finds directories of A that changed since.
 
-What a directory of A has lost since the run began may have been moved to one that was listed
-before. Then that directory has another change time than its listing had. So all directories of A
-are looked at once more. If those that may have changed since the run began have the change times of
-their listings, nothing was moved unseen, and what was doubtful is surplus. Else it stays in B, and
-each directory of which something stays is a failure.
+An entry that left a directory of A since the run began may have moved to a directory that was
+listed before. The change time of that directory then differs from the one at its listing. So this
+job reads the change times of all directories of A. If no recent directory has changed since its
+listing, no move was missed, and doubtful entries are extraneous. Otherwise they stay in B, and each
+of their directories is a failure.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RecheckVisitor(EntryVisitor):
         """Return only directories."""
         for block in blocks:
             block.files, block.links, block.specials = [], [], []
-            if block.last:  # a directory may have left it before it was listed
+            if block.last:  # a subdirectory may have left it before the listing
                 self._report(opened.path, source.fd)
             yield block
 
@@ -77,13 +77,13 @@ class RecheckVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        """Record that nothing is known of an unreadable directory."""
+        """Record that the change time of a directory is unknown."""
         self.counters.failed += 1
         context.note([packed_times([path], [UNSTEADY_NS])])
 
 
 class RecheckTask(TreeTask):
-    """The part of a rank, or of a thread."""
+    """The recheck of one rank or thread."""
 
     notice_type = Failure | ListingTimes
     visitor_type = RecheckVisitor
@@ -91,7 +91,7 @@ class RecheckTask(TreeTask):
 
 
 class RecheckConsole(TreeConsole):
-    """Compares change times on rank 0, and reports what stays in B."""
+    """Compares change times on rank 0, and reports the entries that stay in B."""
 
     _program: Recheck
 
@@ -117,7 +117,7 @@ class RecheckConsole(TreeConsole):
 
 
 class Recheck(TreeProgram):
-    """The recheck job. `is_steady` means that `doubtful` entries may be removed; on rank 0.
+    """The recheck job; on rank 0, `is_steady` means that `doubtful` entries may be removed.
 
     `times` are the change times of directories when they were listed. Without `walks` they prove
     nothing, and no directory is read.
@@ -153,11 +153,11 @@ class Recheck(TreeProgram):
         return {**vars(self), "_doubtful": None, "_times": None, "_decision": None}
 
     def compare(self, notice: ListingTimes) -> None:
-        """Compare change times of directories with those of their listings."""
+        """Compare change times of directories with the ones at their listings."""
         self.is_steady = self.is_steady and require(self._times).agree(notice)
 
     def failures(self) -> Iterable[Failure]:
-        """Return a failure for each directory of which something stays in B."""
+        """Yield a failure for each directory whose entries stay in B."""
         if self.is_steady:
             return
         counts = Counter(map(os.path.dirname, require(self._doubtful).paths()))

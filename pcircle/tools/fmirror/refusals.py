@@ -43,18 +43,18 @@ def held(path: bytes) -> Iterator[Side]:
 
 
 def _opened(path: bytes) -> int:
-    """Open a directory, for its path alone if it cannot be read. OSError."""
+    """Open a directory, with `O_PATH` if it is unreadable. OSError."""
     flags = os.O_DIRECTORY | os.O_CLOEXEC
     try:
-        return os.open(path, os.O_RDONLY | flags)  # which mounts it, if that is to be done
+        return os.open(path, os.O_RDONLY | flags)  # an automounter mounts it now
     except OSError:
         return os.open(path, os.O_PATH | flags)
 
 
 def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> None:
-    """Raise UsageError if a directory is, or lies in, one of the others.
+    """Raise UsageError if a directory is, or lies in, another of these directories.
 
-    `said` is the path for the message, if it will be created in this one.
+    Messages name `said` instead, if that will be created in the directory.
     """
     try:
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -67,7 +67,7 @@ def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> Non
             error.filename = path
             raise
         for other in others:
-            with suppress(OSError):  # which is not there
+            with suppress(OSError):  # it does not exist
                 there = os.stat(other)
                 if (there.st_dev, there.st_ino) in above:
                     raise UsageError(f"'{show(said or path)}' lies in '{show(other)}'")
@@ -80,7 +80,7 @@ def refuse_removed(
 ) -> None:
     """Raise UsageError if an output file lies in the target and would be removed there.
 
-    `written` are pairs of an option and a path; what `rules` exclude is not removed.
+    `written` has pairs of an option and a path. Files that `rules` exclude are not removed.
     """
     for option, path in written:
         above, name = os.path.split(os.path.realpath(os.fsencode(path)))
@@ -158,7 +158,7 @@ def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
 
 
 def has_entries(path: bytes, said: bytes | None = None) -> bool:
-    """Return whether a directory has entries; `said` is the path for the message."""
+    """Return whether a directory has entries; messages name `said`."""
     try:
         with os.scandir(path) as entries:
             return next(entries, None) is not None
@@ -169,7 +169,7 @@ def has_entries(path: bytes, said: bytes | None = None) -> bool:
 
 
 def warn_of_slash(source: bytes, target: bytes, say: Callable[[str], None]) -> None:
-    """Warn if a trailing slash may be meant as in rsync: A's name is not created below B."""
+    """Warn of a trailing slash as in rsync: A's name is not created below B."""
     name = os.path.basename(source.rstrip(b"/"))
     if not (target.endswith(b"/") and name and os.path.isdir(os.path.join(target, name))):
         return

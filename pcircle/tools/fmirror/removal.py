@@ -1,7 +1,7 @@
 """The last step of a mirror: extraneous entries are removed, or moved to the backup.
 
-It is a job of its own, after the copy, on the paths that the copy has found. They are a list, as of
-`--files-from`, so there may be any number of them. They are removed as frm removes.
+It is a job of its own after the copy. The copy has found the paths; they form a list like that of
+`--files-from`, so their number is not limited. frm's remover removes them.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Returned:
 
 
 class Deleter(Remover):
-    """Removes what remains after renames, also in a dry run."""
+    """Removes the entries that renames have left, also in a dry run."""
 
     def __init__(self, task: RemoveTask, counters: RemovalCounters | None = None) -> None:
         super().__init__(task, counters)
@@ -157,14 +157,14 @@ class Deleter(Remover):
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
         if not isinstance(opened.own, _Returned):
             return super().leave(opened, context)
-        with suppress(OSError):  # the next run meets it again
+        with suppress(OSError):  # the next run reports it
             restore(opened, self.task.directories)
         return 1
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """Remove names, except those that the source has again."""
+        """Remove names, except names that the source has again."""
         if self._absence is not None:
             self._leave_returned(self._absence, where, names, context)
         super().names(where, names, fds, context)
@@ -205,7 +205,7 @@ class Deleter(Remover):
 
 
 class Task(RemoveTask):
-    """The part of a rank, or of a thread."""
+    """The removals of one rank or thread."""
 
     tool = "fmirror"
     visitor_type = Deleter
@@ -221,7 +221,7 @@ class Console(ChangeConsole):
     _program: Removal
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        """Report replaced entries with their former paths."""
+        """Report entries of replaced directories with their former paths."""
         replaced = require(self._program.found).replaced
         if replaced:
             values = [
@@ -272,14 +272,14 @@ def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
 
 
 class Removal(ChangeProgram):
-    """The removal job. `found` are the extraneous paths, `entries` the entries of the source.
+    """The removal job: `found` has the extraneous paths, `entries` counts the source's entries.
 
-    With `keeps` it only counts and reports: all paths are moved to the backup afterwards. What
-    `rules` exclude stays, with its parent directories. Entries that the source of the mirror has
-    are not removed, by its `decision` and the directories of both `sides`, as they were at the
-    start. With `plan` planned removals are added to that file, and `applied` restricts removals to
-    those of a plan. `renamed` is as in `DeletionPlan`. With `flags` inode flags that forbid removal
-    are cleared.
+    With `keeps` the job only counts and reports, and all paths are moved to the backup afterwards.
+    Entries that `rules` exclude stay, with their parent directories. The `decision` of the mirror
+    identifies the source, whose entries are not removed. The target must be the directory that is
+    `known`. With `plan` planned removals are added to that file; `applied` selects the removals of
+    a plan. `renamed` is as in `DeletionPlan`. With `flags` inode flags that forbid removal are
+    cleared.
     """
 
     name, said = "fmirror", "removed"
@@ -403,9 +403,9 @@ _TOKEN_BYTES = len(".fcp-01234567-")
 
 
 def _replaced(paths: Iterable[bytes]) -> list[tuple[str, bytes]]:
-    """Return the rules for directories that a file has replaced, whose contents are all removed.
+    """Return rules that remove all contents of directories that another kind has replaced.
 
-    They have temporary names of this run.
+    These have temporary names of this run.
     """
     prefixes = {os.path.basename(path)[:_TOKEN_BYTES] for path in paths}
     return [("include", prefix + b"*/***") for prefix in sorted(prefixes)]
@@ -424,7 +424,7 @@ def append_log(path: str | None) -> LogFile | None:
 
 
 def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
-    """Return a limit as a number, also if it is a share of the target."""
+    """Convert a limit that is a share of the target into a number."""
     if most is None or not most.is_share or most.number >= 100:
         return None if most is not None and most.is_share else most
     share = most.number / 100
@@ -444,10 +444,10 @@ def moved(
 ) -> tuple[list[Failure], int]:
     """Move extraneous entries to the backup, each path as a whole.
 
-    Return failures, and the number of entries that stay because of them. What `rules` exclude
-    stays, and so does what the source has again. The target must be the directory that is `known`;
-    with `strict` it is reached through no link. `access` tells which protections may be removed
-    temporarily.
+    Return failures, and the number of entries that stay because of them. Entries that `rules`
+    exclude stay, and so do entries that the source has again. The target must be the directory
+    that is `known`; with `strict` no link leads to it. `access` defines which protections may be
+    removed temporarily.
     """
     backup, stay = Backup(place), 0
     failed: list[Failure] = []

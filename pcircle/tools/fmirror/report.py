@@ -1,4 +1,4 @@
-"""Reports of a mirror: those of a copy, and of updates, removals and withheld removals."""
+"""Reports of a mirror: a copy's report with updates, removals and withheld removals."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _UNREAD = ("open directory", "read directory", "reach")
 class MirrorReport(CopyReport, frozen=True, kw_only=True):
     """The result of a mirror.
 
-    `touched` counts `skipped` entries whose attributes were updated, `linked` those linked to an
-    entry of `--link-dest`, `nearby` the `files` whose content came from `--copy-dest` or
+    `touched` counts `skipped` entries whose attributes were updated, `linked` entries linked to a
+    tree of `--link-dest`, `nearby` the `files` whose content came from `--copy-dest` or
     `--reflink-dest`, `surplus` the extraneous paths, `removed` the entries removed or moved to the
     backup, `moved` the files that `--moved` has renamed, of `moved_bytes` bytes. `cleared` counts
     entries removed from the source. `withheld` is the reason why nothing was removed. `expired` are
@@ -51,7 +51,7 @@ class MirrorReport(CopyReport, frozen=True, kw_only=True):
 
 
 class Removed(NamedTuple):
-    """The result of the second job: exit code, entries, and the reason if it did nothing.
+    """The result of the removals: exit code, entries, and the reason if they were withheld.
 
     `planned` counts entries added to a plan, `not_moved` failures to move entries to the backup,
     and entries that may have moved within the source.
@@ -70,25 +70,25 @@ class MirrorConsole(CopyConsole):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.found = Found()
-        self.doubtful = Found()  # surplus unless it was moved within the source
+        self.doubtful = Found()  # extraneous unless they moved within the source
         self.times = KnownTimes()
-        self.rules: tuple[Rule, ...] = ()  # what they leave out of the surplus stays
+        self.rules: tuple[Rule, ...] = ()  # entries that they exclude stay
         self._groups = Groups()
         self.look: Look = "time"
         self.keeps_times = True
         self.itemizes = self.plans = False
-        self.applies = False  # a plan, which does not fit what has changed
-        self.place: str | None = None  # which B will have in the end, if it is made under another
+        self.applies = False  # carries out a plan
+        self.place: str | None = None  # the final path of B, if it has another one during the run
         self.expired: tuple[str, ...] = ()
         self.unread = 0
         self.report: MirrorReport | None = None
         self._moved = 0, 0
         self.candidates = Candidates()
-        self.renamed = Paths(b"")  # what would not be surplus any more, in a dry run
+        self.renamed = Paths(b"")  # a dry run's paths that are not extraneous after renames
         self.entries = self.removed = self._touched = self._linked = self._nearby = 0
-        self._surplus = 0  # that was removed where it was found
+        self._surplus = 0  # entries removed during the copy
         self._has_changed = True
-        super().__init__(*arguments, **named)  # which may have something to tell
+        super().__init__(*arguments, **named)  # it may already report something
 
     def close(self) -> None:
         """Release the space."""

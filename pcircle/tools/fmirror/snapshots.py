@@ -1,12 +1,11 @@
-"""`--snapshot`: each run makes a tree of its own next to earlier ones, linked to the last one.
+"""`--snapshot`: each run makes a new tree next to the earlier ones, linked to the last.
 
-B is then a directory of snapshots. A new one is made under a name that begins with a dot; an
-interrupted run leaves it, and the next run continues it under any name. A complete one is renamed,
-then the link `latest` is moved, and at last old ones are removed (`--keep`): so no snapshot is ever
-incomplete, and none is removed before a new one exists.
+B is then a directory of snapshots. A new snapshot is made under a name that begins with a dot. An
+interrupted run leaves it, and the next run continues it under any name. A complete snapshot is
+renamed, then the link `latest` is moved, and finally old snapshots are removed (`--keep`). So every
+named snapshot is complete, and none is removed before a new one exists.
 
-`--keep` counts snapshots whose names are dates, because the times of a tree are those of its
-source.
+`--keep` counts snapshots whose names are dates, because a tree has the times of its source.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _PERIODS = {"h": "%Y%m%d%H", "d": "%Y%m%d", "w": "%G%V", "m": "%Y%m", "y": "%Y"}
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """The newest snapshot of each of the last `count` periods is kept; "" keeps each."""
+    """A rule that keeps the newest snapshot of each of the last `count` periods; "" keeps each."""
 
     count: int
     period: str
@@ -119,7 +118,7 @@ def names_in(directory: bytes) -> list[bytes]:
 
 
 def latest(directory: bytes) -> bytes | None:
-    """Return the path of the last complete snapshot, to which the link leads."""
+    """Return the target of the link `latest`, the last complete snapshot."""
     try:
         name = os.readlink(os.path.join(directory, LATEST))
     except OSError:
@@ -155,7 +154,7 @@ def complete(snapshot: Snapshot, *, sync: bool) -> None:
         except OSError as error:
             if error.errno not in NO_SUCH_RENAME:
                 raise
-            os.rename(UNFINISHED, snapshot.name, src_dir_fd=fd, dst_dir_fd=fd)  # none but empty
+            os.rename(UNFINISHED, snapshot.name, src_dir_fd=fd, dst_dir_fd=fd)  # or an empty one
         written = b".latest.%d" % os.getpid()
         with suppress(FileNotFoundError):
             os.unlink(written, dir_fd=fd)

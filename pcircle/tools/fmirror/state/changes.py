@@ -1,13 +1,13 @@
 """Changes in a source since the last complete run, as btrfs reports them.
 
 The source is a read-only snapshot of the same subvolume as the last source, so everything is on
-disk and unchanging. Each inode that is newer than the last run gives its paths; of each newer
-directory the names are compared with the target's, so new, removed and renamed entries are found by
-the directories that they entered and left. A subvolume within the source is an empty directory of
-the snapshot, without an inode: it is compared as a whole if its name is new. Nothing else is
-compared, on either side: the option asserts that only fmirror has changed the target.
+disk and unchanging. Each inode that is newer than the last run gives its paths. The names of each
+newer directory are compared with the target's, so new, removed and renamed entries are found by the
+directories that they entered and left. A subvolume within the source is an empty directory of the
+snapshot, without an inode: it is compared as a whole if its name is new. Nothing else is compared,
+on either side: the option asserts that only fmirror has changed the target.
 
-With `--changed-from` the entries of a list are compared; those that the source lacks are
+With `--changed-from` the entries of a list are compared; listed entries that the source lacks are
 extraneous.
 """
 
@@ -67,7 +67,7 @@ def named(
                 missing.add(record)
                 continue
             except OSError:
-                pass  # who looks at it tells
+                pass  # the comparison reports it
             yield record
         yield from _missing(missing.sorted(), directories, finder, gone)
     finally:
@@ -91,9 +91,9 @@ def _missing(
         try:
             surplus = _surplus(above, directories, finder)
         except _NO_SUCH:
-            continue  # the target has it no more
+            continue  # the target lacks the directory
         except OSError:
-            yield record_of(above or b".", whole=True)  # who looks at it tells
+            yield record_of(above or b".", whole=True)  # the comparison reports it
             continue
         there = (path for top, path in group if top in surplus and _is_there(path, directories))
         gone(packed(0, there))
@@ -120,7 +120,7 @@ def _is_there(path: bytes, directories: Directories) -> bool:
     except _NO_SUCH:
         return False
     except OSError:
-        pass  # who removes it tells
+        pass  # the removal reports it
     return True
 
 
@@ -134,14 +134,14 @@ def _surplus(above: bytes, directories: Directories, finder: Finder) -> set[byte
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Records of a list of what to copy, and paths that only the target has."""
+    """List records of the entries to copy, and paths that only the target has."""
 
     records: list[bytes]
     surplus: list[bytes]
 
 
 def source_of(path: bytes) -> Subvolume | None:
-    """Return the subvolume of which a directory is the root, or None. OSError."""
+    """Return the subvolume whose root is this directory, or None. OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return subvolume_of(fd)
@@ -152,7 +152,7 @@ def source_of(path: bytes) -> Subvolume | None:
 def unfit(path: bytes, known: tuple[str, int] | None) -> str:
     """Return why the file system cannot report the changes in a source; empty if it can.
 
-    `known` has the origin and the generation of the last complete run.
+    `known` has the source's origin and generation at the last complete run.
     """
     try:
         now = source_of(path)
@@ -176,8 +176,8 @@ def found(
 ) -> Changes:
     """Return the changes in a source since a generation. OSError.
 
-    `number` is the number of the earlier snapshot, if it still exists; without a `finder`
-    extraneous entries are not searched.
+    `number` identifies the earlier snapshot, if it still exists. Without a `finder` extraneous
+    entries are ignored.
     """
     changes = Changes([], [])
     fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -213,7 +213,8 @@ def found(
 def _may_have_moved(fd: int, inode: int, changed: set[int], number: int | None) -> bool:
     """Return whether entries below a directory may have had another path.
 
-    The earlier snapshot shows it; without it, a rename is recognised by the change of the parent.
+    The earlier snapshot shows the former path. Without it a changed parent indicates a
+    rename.
     """
     if inode == ROOT_INODE:
         return False

@@ -1,9 +1,10 @@
 """One run at a time: locks on the target and on a file next to it, where its state lies.
 
-Two simultaneous runs would undo each other's work, and both would call it complete. The locks are
-the kernel's. The directory is the same by whatever path it is reached, such as a bind mount. The
-file separates runs that both create the directory; a run removes it at its end. A killed run holds
-no lock. Where no file can be made, or locking is not supported, there is no lock.
+Two simultaneous runs would undo each other's work, and both would call it complete. The kernel
+holds the locks, so a killed run leaves none. The lock on the directory works for every path to it,
+such as a bind mount. The lock on the file separates runs that both create the directory; a run
+removes the file at its end. Without write access, or where locking is not supported, there is no
+lock.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from pcircle.core.names import show
 from pcircle.fs.safe_open import create, opened
 from pcircle.fs.safe_open import place_of as trusted_place
 
-_TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)  # the last of those is NFS's
+_TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)  # NFS returns EACCES
 
 
 def place_of(target: bytes, directory: bytes | None) -> bytes:
     """Return the path of the lock file: next to the target, or in `directory`.
 
-    Next to the target its name suffices, whatever path leads to the directory of both.
+    Next to the target only its name matters, because several paths may lead to its parent.
     """
     real = os.path.realpath(target)
     above, name = os.path.split(real)
@@ -77,13 +78,13 @@ class Lock:
         try:
             fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
-            return  # it is not there yet, or cannot be read
+            return  # it does not exist yet, or is unreadable
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(fd)
             if error.errno not in _TAKEN:
-                return  # the file system locks no directories
+                return  # the file system does not lock directories
             self.end()
             raise _is_taken(target) from None
         self._directory_fd = fd

@@ -43,7 +43,7 @@ UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "
 
 
 class SurveyConsole(TreeConsole):
-    """Keeps the selected entries, on rank 0."""
+    """Collects the selected entries on rank 0."""
 
     _program: Survey
 
@@ -62,8 +62,8 @@ class SurveyConsole(TreeConsole):
 class Survey(TreeProgram):
     """The survey job. Its results are on rank 0: `lists`, `found` and the number of `entries`.
 
-    `used` means that the manifest selects; otherwise everything is compared. `is_first` marks rank
-    0.
+    `used` means that the manifest selects entries; otherwise everything is compared. `is_first`
+    marks rank 0.
     """
 
     name = "fmirror"
@@ -113,7 +113,7 @@ class Survey(TreeProgram):
         discard(self._records)
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """Return the fields to compare, if the manifest may stand for the target."""
+        """Return the plan's fields; without a usable manifest nothing is surveyed."""
         self.is_first = True
         options, upkeep = self._mirror, self._mirror.upkeep
         source, target = options.sources[0], options.target
@@ -160,7 +160,7 @@ class Survey(TreeProgram):
     def _unfit(self, known: state.State | None, path: bytes) -> tuple[str, int]:
         """Return why the manifest cannot stand for the target, or an empty text.
 
-        The second value is the time before which the source is unchanged.
+        The second value is a time: source entries with older change times are unchanged.
         """
         options = self._mirror
         if known is None:

@@ -1,10 +1,10 @@
 """Proof, by the last state, that the file system reports all later changes.
 
 Source: the snapshot of the last complete run still exists unchanged. Identities of snapshots are
-random, so a file system that has it shares its history, and was neither recreated nor restored from
-an earlier image; later changes have newer generations. Target: no inode has changed since. btrfs
-records the last change by generation and by nanosecond, which a restored file system does not
-reproduce; a snapshot of the target changes neither. No clocks are compared.
+random, so a file system that has this snapshot shares its history, and was neither recreated nor
+restored from an earlier image. Later changes have newer generations. Target: no inode has changed
+since. btrfs records the last change by generation and by nanosecond, which a restored file system
+does not reproduce; a snapshot of the target changes neither. No clocks are compared.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def quiet_ns(
 ) -> tuple[int, int] | None:
     """Return the times before which nothing has changed, on both sides.
 
-    `identity` is the source's. None unless both file systems are those of the last complete run,
-    and were not restored from an image.
+    `identity` is the source's. Return None if either file system is not the one of the last
+    complete run, or was restored from an image.
     """
     ours_ns = source_quiet_ns(options, known, identity)
     try:
@@ -96,9 +96,9 @@ def source_quiet_ns(options: MirrorOptions, known: State, identity: Identity | N
 
 
 def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:
-    """Return what to record of a source: its origin with its generation, and its identity.
+    """Return a source's origin with its generation, and its identity, for the state.
 
-    None if it proves nothing later.
+    None if they cannot prove anything to a later run.
     """
     if now is None or not now.read_only or now.is_touched:
         return None
@@ -125,7 +125,7 @@ def left_of(target: bytes) -> Left | None:
         try:
             if subvolume_of(fd) is None:
                 return None
-            sync(fd)  # what is not on disk yet changes inodes later
+            sync(fd)  # delayed writes would change inodes later
             now = subvolume_of(fd)
         finally:
             os.close(fd)

@@ -1,7 +1,7 @@
-"""`--new-manifest`: a last job that reads what was new, for a manifest of B.
+"""`--new-manifest`: a last job that reads the new entries of B, for its manifest.
 
 Entries that the survey has selected are read in the target; all other entries are copied from the
-old manifest. So a run can follow a run without a full signature in between.
+old manifest. So the next run needs no full signature of B.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class RenewalVisitor(EntryVisitor):
             except OSError as error:
                 self.fail(where.root, join_path(where.path, name), "read", error, context)
                 continue
-            counters.files += 1  # whatever they are: they end here
+            counters.files += 1  # of any kind: they end here
             self._entries.append((where.path, entry))
         if len(self._entries) >= _TOGETHER:
             self._tell(context)
@@ -130,7 +130,7 @@ class RenewalVisitor(EntryVisitor):
 
 
 class RenewalTask(TreeTask):
-    """The part of a rank, or of a thread."""
+    """The renewal of one rank or thread."""
 
     notice_type = Failure | Fresh
     visitor_type = RenewalVisitor
@@ -161,7 +161,7 @@ class RenewalConsole(TreeConsole):
 
 
 class RenewalProgram(TreeProgram):
-    """The program of the renewal. Without a useful survey there is nothing to do."""
+    """The program of the renewal; without a usable survey it does nothing."""
 
     name = "fmirror"
     plan_type, task_type, console_type = RenewalPlan, RenewalTask, RenewalConsole
@@ -189,7 +189,7 @@ class RenewalProgram(TreeProgram):
         return sort([(0, self._records())] if roots else [])
 
     def _records(self) -> Iterator[bytes]:
-        """Yield what may differ from the manifest, whose entries for it become void."""
+        """Yield entries that may differ from the manifest, and invalidate them there."""
         survey, renewal = require(self._survey), require(self.renewal)
         for path, whole in survey.changed():
             renewal.invalidate(path, whole=whole)
@@ -224,7 +224,7 @@ def renew(
         shown = show(os.fsencode(require(options.new_manifest)))
         complain(f"cannot write the manifest '{shown}': {error.strerror}")
         is_wrong = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
-        # A path that cannot be used will not be usable later, as a disk without room may be.
+        # A full disk may have space later; a path that is unusable stays so.
         done = (EntriesFailed if is_wrong else StoppedEarly).exit_code
     finally:
         program.renewal.close()
@@ -232,7 +232,7 @@ def renew(
 
 
 def _write(renewal: ManifestUpdate, path: bytes) -> None:
-    """Write it under a temporary name first. OSError."""
+    """Write the manifest under a temporary name, then rename it. OSError."""
     temporary = path + b".%d" % os.getpid()
     fd = create(temporary, 0o666)
     try:

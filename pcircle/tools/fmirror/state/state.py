@@ -1,41 +1,41 @@
-"""What a mirror remembers of its last complete run: a small file beside the target, never in it.
+"""The state of the last complete run: a small file next to the target, never in it.
 
-By it a source is known again: a disk that is not mounted leaves an empty directory, or another file
-system, in its place, and then nothing may be removed. The file is text, a line each, the words
-before the first space being these:
+It identifies the source: a disk that is not mounted leaves an empty directory, or another file
+system, in its place, and then nothing may be removed. The file is text. Each line begins with a
+keyword and a space:
 
-    fmirror 4              what it is, and the version of the format
+    fmirror 4              the file type, and the version of the format
     source PATH            the source, percent-encoded as in the error log
-    filesystem TYPE ID     its type, and its identity in hex, or `-` where that is not known
-    session NUMBER WORDS   what names the source's file system while it stays mounted, else `-`,
-                           and before it the generation of a snapshot of btrfs, else 0
+    filesystem TYPE ID     its type, and its identity in hex, or `-` if unknown
+    session NUMBER WORDS   the generation of a snapshot of btrfs, or 0; then the identity of the
+                           source's file system while it stays mounted, or `-`
     root INODE             the source's own inode
-    target TYPE ID INODE   the same of the target
-    mark SECONDS           the change time that the last run gave the target at its end, else 0
-    kept WORDS             what was compared, the fields of fdiff with a comma between; `ctime` if
-                           content was, where the change time was new
-    given DIGEST           of owners and modes that were given in place of the source's, or `-`
-    began SECONDS          when the run began, in seconds since 1970, with nine digits behind
-    full SECONDS           when the last run began that has looked at all of both sides
-    touched SECONDS        when the last run of all began that may have changed the target, or, if
-                           that was complete, when it ended
-    moved SECONDS          when a run last began to remove from a source what it had copied to the
-                           target; left out if none has since all of the target was a source's
-    entries COUNT          how many entries the source had
-    mount PATH             a mount point below the source; a line for each
-    subvolume ID NUMBER    of a read-only snapshot of btrfs: its origin and generation; else `- 0`
-    snapshot ID            its own identity, else `-`
-    left ID NUMBER TIME    of a target that is a subvolume of btrfs, when all was done: its
-                           identity, and when something in it was last changed, by generation
-                           and in nanoseconds since 1970; else `- 0 0`
-    names WHICH            `alike` if the target then had no name that the source has not, or `more`
+    target TYPE ID INODE   file system and inode of the target
+    mark SECONDS           the change time that the last run gave the target at its end, or 0
+    kept WORDS             the compared fields of fdiff, separated by commas; with `ctime` if the
+                           content of files with a new change time was compared
+    given DIGEST           digest of owners and modes given by options, or `-`
+    began SECONDS          begin of the run, in seconds since 1970 with nine decimal places
+    full SECONDS           begin of the last run that compared both sides completely
+    touched SECONDS        begin of the last run that may have changed the target; if that run was
+                           complete, its end
+    moved SECONDS          time at which a run last began to remove copied entries from a source;
+                           omitted if the whole target has been a copy of a source since
+    entries COUNT          number of entries of the source
+    mount PATH             a mount point below the source; one line for each
+    subvolume ID NUMBER    origin and generation of a read-only snapshot of btrfs, or `- 0`
+    snapshot ID            its own identity, or `-`
+    left ID NUMBER TIME    of a target that is a subvolume of btrfs, at the end of the run: its
+                           identity, and its last change, by generation and in nanoseconds since
+                           1970; or `- 0 0`
+    names WHICH            `alike` if the target then had no name that the source lacked, or `more`
 
-Each line ends with a newline; their order means nothing. A run that was not about all of the
-source (filters, a list, `--existing` and the like) leaves a state as it is, and writes one with
-`kept` empty where there is none.
+Each line ends with a newline; the order of lines is not significant. A run that did not cover the
+whole source (filters, a list, `--existing` and the like) leaves an existing state unchanged;
+without one it writes a state with empty `kept`.
 
-Its name is `.fmirror-`, sixteen hex digits of the target's path (XXH3, 64 bits), and `.state`.
-Whoever finds another version, or a file that others may write, goes on as if there were none.
+Its name is `.fmirror-`, sixteen hex digits of the target's path (XXH3, 64 bits), and `.state`. A
+file of another version, or one that other users may write, is ignored.
 """
 
 from __future__ import annotations
@@ -68,23 +68,23 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Identity(NamedTuple):
-    """The identity of a directory, also after its file system was mounted again."""
+    """The identity of a directory; a new mount of its file system does not change it."""
 
     filesystem: str
     root: int
 
 
 class Session(NamedTuple):
-    """The identity of a source file system while it stays mounted; no words if unknown.
+    """The identity of a source file system while it stays mounted; `words` are `-` if unknown.
 
-    `generation` is that of a read-only snapshot of btrfs, else 0.
+    `generation` belongs to a read-only snapshot of btrfs; otherwise it is 0.
     """
 
     words: str = "-"
     generation: int = 0
 
     def continues(self, last: Session) -> bool:
-        """Return whether the history of a source includes its last run."""
+        """Return whether this session continues the session of the `last` run."""
         return self.words != "-" and self.words == last.words and self >= last
 
 
@@ -174,7 +174,7 @@ def has_mark(target: bytes, known: State) -> bool:
 
 
 def is_new(target: bytes, known: State) -> bool:
-    """Return whether a target was made after the last run, so that the state is of another one.
+    """Return whether a target was created after the last run; then the state is not about it.
 
     Only a local file system sets birth times by the clock that the state uses.
     """
@@ -184,7 +184,7 @@ def is_new(target: bytes, known: State) -> bool:
 
 
 def identity_if_readable(path: bytes) -> Identity | None:
-    """Return the identity of a directory, or None if it is unreadable, which the walk reports."""
+    """Return the identity of a directory, or None if unreadable; the walk reports that error."""
     try:
         return identity_of(path)
     except OSError:
@@ -313,8 +313,8 @@ def mounts_of(source: bytes) -> frozenset[str]:
 def quiet_since(state: State, filesystem: str) -> int:
     """Return the time before which an unchanged entry was last changed, in nanoseconds.
 
-    Change times are set by the machine that keeps the files: for a local file system this one,
-    perhaps cut to two seconds, otherwise a server, whose clock may be wrong.
+    A local file system takes change times from this machine's clock, perhaps rounded to two
+    seconds. Otherwise a server sets them, and its clock may be wrong.
     """
     kind = filesystem.partition(" ")[0].encode()
     return state.began_ns - (_LOCAL_NS if kind in LOCAL else _SERVED_NS)

@@ -1,10 +1,10 @@
 """The survey of `--since-manifest` on each rank: entries of the source that may have changed.
 
-The source is walked, and the manifest stands for the target, of which only directories that may
-have lost entries are read. Properties that a manifest lacks (modes, owners, attributes, lists) were
-made equal by the last complete run, and still are if the source's change time is older; otherwise
-the entry is listed. All names of hard-linked files are listed, because a manifest does not show
-which names are one file, and so are unreadable entries, which the mirror will report.
+The source is walked, and the manifest stands for the target; only target directories that may have
+lost entries are read. The last complete run made the attributes that a manifest lacks (modes,
+owners, extended attributes, lists) equal. They still are if the source's change time is older;
+otherwise the entry is listed. All names of hard-linked files are listed, because a manifest does
+not show which names are one file. Unreadable entries are listed, and the mirror will report them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `
 class SurveyPlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a survey with a manifest of the `target`.
 
-    `fields` are the fields of the manifest; with `asks` there are others, or change times matter,
-    and these are equal in entries last changed before `quiet_ns`. `links` means that hard links are
-    kept. Without a `manifest` nothing is done.
+    `fields` are the compared fields of the manifest. With `asks` an entry may differ if its change
+    time is not older than `quiet_ns`, because fields matter that the manifest lacks.
+    `links` means that hard links are kept. Without a `manifest` nothing is done.
     """
 
     manifest: bytes
@@ -63,7 +63,7 @@ class SurveyPlan(TreePlan, frozen=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag="t"):
-    """Records of a list, of entries that may have changed."""
+    """List records of entries that may have changed."""
 
     records: tuple[bytes, ...]
 
@@ -136,7 +136,7 @@ class SurveyVisitor(EntryVisitor):
         if above == _MOVED or status.st_dev != self._plan.device:
             since = _MOVED
         elif status.st_ctime_ns >= self._plan.quiet_ns:
-            # A rename changes both the directory and the one that it comes into, and nothing below.
+            # A rename changes a directory and its new parent, and nothing below.
             since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
         opened.place = Place(source.identity, since=since)
         entry = self._book.entry(opened.path)
@@ -149,7 +149,7 @@ class SurveyVisitor(EntryVisitor):
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
         """Compare extraneous names with the source's whole directory."""
-        names: set[str] | None = None if self._plan.rules else set()  # which leave some out
+        names: set[str] | None = None if self._plan.rules else set()  # rules omit names from blocks
         for block in blocks:
             if names is not None:
                 names.update(*(getattr(block, kind) for kind in KINDS))
@@ -181,7 +181,7 @@ class SurveyVisitor(EntryVisitor):
                 for paths in finder.surplus(names, (source_fd, lease.fd), opened.path):
                     context.note([packed(0, paths)])
         except _NO_SUCH:
-            pass  # then nothing of it is
+            pass  # then nothing in it is extraneous
         except OSError:
             self._list(opened.path, context, whole=True)
 
@@ -200,7 +200,7 @@ class SurveyVisitor(EntryVisitor):
             if entry is None or self._differs(where, entry, row, fds[0], context):
                 self._list(join_path(where.path, name), context)
         counters = self.counters
-        counters.files += len(some)  # whatever they are: they end here
+        counters.files += len(some)  # of any kind: they end here
         counters.sized += len(some)
         counters.weight += where.weight * len(some)
         if rest:
@@ -234,7 +234,7 @@ def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]
 
 
 class SurveyTask(TreeTask):
-    """The part of a rank, or of a thread."""
+    """The survey of one rank or thread."""
 
     notice_type = Failure | Told | Surplus
     visitor_type = SurveyVisitor

@@ -1,9 +1,9 @@
 """A second look at the source right before an entry is removed from the target.
 
-The source is live: a name that was missing when its directory was listed may exist again, as that
-of a rotated log. So each name is looked up by its path from the root, not in a directory that was
-opened before and may have moved. A directory that changes meanwhile is read again, some times; if
-it keeps changing, its names may exist.
+The source is live: a name that was missing when its directory was listed may exist again, like the
+name of a rotated log. So each name is looked up by its path from the root, not in a directory that
+was opened before and may have moved. Names of a directory that changes meanwhile are looked up
+again. If the directory keeps changing, its names count as existing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 class Source(msgspec.Struct, frozen=True, array_like=True):
     """The source of a mirror, `known` by device and inode, and its scope.
 
-    With `excluded` entries outside of the scope count as absent, with `prunes` directories without
-    other contents.
+    With `excluded`, entries outside the scope count as absent; with `prunes`, so do directories
+    without any other contents.
     """
 
     holder: bytes
@@ -52,7 +52,7 @@ def source_of(plan: MirrorPlan) -> Source:
 
 
 class Present(msgspec.Struct, frozen=True):
-    """Names of a directory that the source has; or may have, because it is `moving`."""
+    """Names of a directory that the source has, or may have because the directory is `moving`."""
 
     names: frozenset[bytes]
     moving: bool = False
@@ -78,7 +78,7 @@ class Absence:
     def has(self, path: bytes, names: Sequence[bytes], *, directories: bool) -> Present:
         """Return which names of a directory the source has. OSError if unknown.
 
-        In the target they are all `directories`, or none is.
+        With `directories` all of these names are directories in the target; otherwise none is.
         """
         found: set[bytes] = set()
         for _ in range(_LOOKS):
@@ -123,7 +123,7 @@ class Absence:
         return fd
 
     def _is_there(self, path: bytes, name: bytes, fd: int, is_directory: bool) -> bool:
-        """Return whether a name exists; in place of a directory only a directory counts."""
+        """Return whether a name exists; with `is_directory` only a directory counts."""
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:

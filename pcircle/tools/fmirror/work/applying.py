@@ -1,7 +1,7 @@
 """`--apply`: a mirror of the entries of a plan, which checks both sides before each action.
 
-An entry that has changed on either side fails and stays as it is. Work of an interrupted run counts
-as done, so the same plan may be carried out again.
+An entry that has changed on either side fails and stays unchanged. Entries that an interrupted run
+has completed count as done, so the same plan can be applied again.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class ApplyVisitor(MirrorVisitor):
 
     def __init__(self, worker: Worker, entries: Entries) -> None:
         super().__init__(worker, entries)
-        self._skips, self.scan = False, None  # what is planned is to be done
-        self._is_to_change = False  # the directory at hand
+        self._skips, self.scan = False, None  # a plan has no unchanged entries to skip
+        self._is_to_change = False  # the present directory
         self._asks_all = self._mirror.upkeep.look == "none"
 
     def _step(self, opened: Open[Part]) -> Step | None:
@@ -68,7 +68,7 @@ class ApplyVisitor(MirrorVisitor):
     ) -> bool:
         with trying(steps.DOING):
             step, there = self._step(opened), steps.side(name, holder_fd)
-            if step is None:  # it only leads to what is planned
+            if step is None:  # a parent of planned entries
                 as_planned = there.startswith(b"d")
             else:
                 as_planned = step.source == mark_of(status)
@@ -81,11 +81,11 @@ class ApplyVisitor(MirrorVisitor):
         return super()._make_in(opened, status, name, holder_fd, holder)
 
     def _is_ours(self, holder_fd: int, name: bytes) -> bool:
-        # What is not to change itself was not closed by an interrupted run, nor is it opened again.
+        # An interrupted run did not close a directory whose own attributes do not change.
         return self._is_to_change and super()._is_ours(holder_fd, name)
 
     def _has_begun(self, source: os.stat_result, name: bytes, holder_fd: int) -> bool:
-        """Return whether a directory looks like one that an interrupted run has made."""
+        """Return whether a directory looks as if an interrupted run had made it."""
         with suppress(FileNotFoundError):
             old = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
             plan = self._plan
@@ -103,7 +103,7 @@ class ApplyVisitor(MirrorVisitor):
         if step is not None and step.word != steps.WITHIN:
             super()._finish_open(opened, lease, missing)
             return
-        if not opened.path:  # the mark would move its times
+        if not opened.path:  # leaving the mark later would change the times
             self._mark_changed()
         opened.own = replace(opened.own, differs=False)
         source, now = opened.own.source, os.fstat(lease.fd)
@@ -174,7 +174,7 @@ class ApplyVisitor(MirrorVisitor):
         if step is None or mark_of(source) != step.source:
             raise Changed(steps.OTHER)
         there = steps.side(name, fds[1])
-        digest = step.target.startswith(b"d")  # what is there has to be a directory, as it was
+        digest = step.target.startswith(b"d")  # the target had a directory, and must have it now
         if digest and there.startswith(b"d"):
             there = steps.replaced(name, fds[1])
         self._copier.names.expected = there
@@ -192,17 +192,17 @@ class ApplyVisitor(MirrorVisitor):
         """Return whether an entry of the target is up to date."""
         with suppress(FileNotFoundError):
             old = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
-            if self._asks_all:  # all are to be copied, so this is no question
+            if self._asks_all:  # all files are copied, whatever their content
                 return not self._keeper.status_differences(source, old)
             self._keeper.enter(where.root, where.path)
             different = self._keeper.differences(source, old, (fds[0], name, fds[1], name))
-            # A link or a special file is made first, and then gets its attributes.
+            # An interrupted run may have made a link or a special file without its attributes.
             made = not (stat.S_ISREG(old.st_mode) or different & fields.CONTENT)
             return made or not different
         return False
 
     def _find_aside(self, where: Where, name: bytes, target: bytes, directory_fd: int) -> None:
-        """Remove later a directory that an interrupted run has replaced but not removed."""
+        """Schedule the removal of a directory that an interrupted run has only replaced."""
         inode = int(target.split(b",")[1])
         with os.scandir(to_scan(directory_fd)) as entries:
             found: list[Any] = list(entries)
@@ -214,7 +214,7 @@ class ApplyVisitor(MirrorVisitor):
 
 
 class ApplyTask(MirrorTask):
-    """The part of one rank."""
+    """The work of one rank."""
 
     visitor_type = ApplyVisitor
 
@@ -224,7 +224,7 @@ class ApplyTask(MirrorTask):
 
 
 class JournaledApply(JournaledMirror):
-    """The part of one rank, with a checkpoint."""
+    """The work of one rank, with a checkpoint."""
 
     visitor_type = ApplyVisitor
 

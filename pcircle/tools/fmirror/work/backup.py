@@ -1,15 +1,15 @@
-"""The backup of replaced and removed entries, by their paths; renamed, so on the same file system.
+"""The backup of replaced and removed entries by their paths, on the target's file system.
 
-Parent directories are made as needed, each in its parent, never through a link, with owner, mode
-and access control list of the target's directory. An entry of an earlier run with the same path
-gets a suffix: `.1`, `.2` and so on.
+Entries are renamed into the backup. Parent directories are created as needed, each in its parent,
+never through a link. They get owner, mode and access control list of the target's directory. If an
+earlier run has used a path, the new entry gets a suffix: `.1`, `.2` and so on.
 
-A replaced entry is in the backup before, or at the moment when, its name is given to the new entry,
-so no kill loses it. This is done by a hard link; without hard links the new entry goes to the
-backup under a temporary name, exchanges names with the old one, which gets its name there; without
-exchanges, by a copy. Only a directory, or a special file, then leaves its name before the new entry
-gets it. So at every moment a name in the backup is free or that of a former entry; a kill between
-two calls may leave it under its name with `.fcp-` and a suffix.
+A replaced entry reaches the backup before, or at the moment when, the new entry gets its name, so a
+kill cannot lose it. There are three ways. The first is a hard link. Without hard links, the new
+entry moves to the backup under a temporary name, both entries exchange places, and the old one gets
+its name there. Without exchanges, the old entry is copied; only then directories and special files
+leave their names before the new entry gets them. So every name in the backup belongs to a former
+entry. A kill between two calls may leave that entry under its name with `.fcp-` and a suffix.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from pcircle.fs.write_access import Admissions
 from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 from pcircle.walk.filter import Choose
 
-# Directories have none, nor has each file system, nor may everybody make each.
+# Directories, some file systems and some users' rights do not allow hard links.
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOENT)
-# EPERM: so some containers answer to calls that they do not know.
+# EPERM: some containers return it for system calls that they do not know.
 _NO_RENAMES = (*NO_SUCH_RENAME, errno.EPERM)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _AT_ONCE = 64 << 20
 _NAME_BYTES = 255
-_MAX_NAME_BYTES = 240  # and a number behind it
+_MAX_NAME_BYTES = 240  # with room for a numeric suffix
 _LIST = "system.posix_acl_access"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -58,9 +58,9 @@ class Backup:
             _give(written, directory_fd, os.path.basename(path), fd)
 
     def hold(self, path: bytes, directory_fd: int) -> bool:
-        """Link an entry of a directory to the backup at `path`; return whether that was possible.
+        """Link an entry of a directory into the backup at `path`; return whether that was possible.
 
-        So it is in the backup before its name is given to another entry. OSError.
+        So the backup has it before another entry gets its name. OSError.
         """
         name = os.path.basename(path)
         with trying("back up"), self._above(path, directory_fd) as fd:
@@ -80,10 +80,10 @@ class Backup:
         return True
 
     def swap(self, path: bytes, written: bytes, directory_fd: int) -> bool:
-        """Exchange the new entry with the old one by way of the backup.
+        """Exchange the new entry with the old one through the backup.
 
-        One call gives the name to the new entry and takes the old one. The entry in between has a
-        temporary name in the backup. Return False, without a change, if exchanges are not
+        The new entry first gets a temporary name in the backup. One call then moves it to its name
+        and the old entry to the backup. Return False, without a change, if exchanges are not
         supported. OSError.
         """
         name = os.path.basename(path)
@@ -96,7 +96,7 @@ class Backup:
                 raise
             try:
                 exchange(there, name, fd, directory_fd)
-            except FileNotFoundError:  # nobody has the name any more
+            except FileNotFoundError:  # the name has become free
                 os.rename(there, name, src_dir_fd=fd, dst_dir_fd=directory_fd)
                 return True
             except OSError as error:
@@ -122,8 +122,8 @@ class Backup:
             try:
                 status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             except FileNotFoundError:
-                return True  # nobody has the name any more
-            with suppress(FileNotFoundError):  # of a run that was killed
+                return True  # the name has become free
+            with suppress(FileNotFoundError):  # left by a killed run
                 os.unlink(written, dir_fd=fd)
             if stat.S_ISLNK(status.st_mode):
                 os.symlink(os.readlink(name, dir_fd=directory_fd), written, dir_fd=fd)
@@ -135,9 +135,9 @@ class Backup:
         return True
 
     def make_way(self, path: bytes, written: bytes, directory_fd: int) -> None:
-        """Move an entry to the backup at `path`, then give its name. OSError.
+        """Move an entry to the backup at `path`, then give its name to the new entry. OSError.
 
-        In between the name does not exist.
+        Between these calls the name does not exist.
         """
         name = os.path.basename(path)
         with trying("back up"), self._above(path, directory_fd) as fd:
@@ -176,7 +176,7 @@ class Backup:
             try:
                 self.take(path, name, fd)
             except PermissionError:
-                # A directory that moves is written to, since what it lies in is another one.
+                # The move changes the parent of a directory, so it must be writable itself.
                 if not (way.admissions.admit(fd) | way.admissions.admit_entry(name, fd)):
                     raise
                 self.take(path, name, fd)
@@ -192,7 +192,7 @@ class Backup:
 
 
 class Way(msgspec.Struct, frozen=True):
-    """The way to paths below an open directory, whose protections may be removed temporarily."""
+    """Access to paths below an open directory; protections are removed temporarily if necessary."""
 
     top_fd: int
     admissions: Admissions
@@ -205,10 +205,10 @@ class Way(msgspec.Struct, frozen=True):
 def going(path: bytes, way: Way, choose: Choose) -> list[bytes]:
     """Return the paths to move, each as a whole. OSError.
 
-    What `choose` excludes stays, with its parent directories.
+    Entries that `choose` excludes stay, with their parent directories.
     """
     found, stays, inner = [], set(), [path]
-    for here in inner:  # which grows
+    for here in inner:  # the list grows
         try:
             fd = way.open(here)
         except NotADirectoryError:
@@ -256,16 +256,16 @@ def _below(fd: int, name: bytes, like: tuple[int, bytes]) -> int:
         with suppress(FileExistsError):
             os.mkdir(there, 0o700, dir_fd=fd)
             is_new = True
-        with suppress(NotADirectoryError):  # of an earlier run, when it was a file
+        with suppress(NotADirectoryError):  # an earlier run has put a file there
             inner = os.open(there, _FLAGS, dir_fd=fd)
             if is_new:
                 _give_access(inner, like)
             return inner
-    raise AssertionError  # it counts on for ever
+    raise AssertionError  # the loop is infinite
 
 
 def _give_access(fd: int, like: tuple[int, bytes]) -> None:
-    """Give a new directory the owner, list and mode of another one, but writable.
+    """Give a new directory the owner, list and mode of another directory, but writable.
 
     It stays private if that is not possible.
     """
@@ -284,7 +284,7 @@ def _give_access(fd: int, like: tuple[int, bytes]) -> None:
             except OSError as error:
                 if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP):
                     raise
-                with suppress(OSError):  # one that it has from the directory above
+                with suppress(OSError):  # it may have inherited a list
                     os.removexattr(fd, _LIST)
             os.fchmod(fd, mode)
         finally:
@@ -303,7 +303,7 @@ def _to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
         with suppress(FileExistsError):
             rename_to_free(written, there, source_fd, fd)
             return there
-    raise AssertionError  # it counts on for ever
+    raise AssertionError  # the loop is infinite
 
 
 def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
@@ -320,7 +320,7 @@ def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
         except FileNotFoundError:
             os.rename(written, there, src_dir_fd=source_fd, dst_dir_fd=fd)
             return there
-    raise AssertionError  # it counts on for ever
+    raise AssertionError  # the loop is infinite
 
 
 def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
@@ -334,8 +334,8 @@ def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
                 mover, done = Mover(), 0
                 while part := mover.move(old, new, done, _AT_ONCE):
                     done += part
-                size = os.fstat(old).st_size  # which somebody may have made less meanwhile
-                if done < size:  # the rest is a hole
+                size = os.fstat(old).st_size  # the file may have been truncated meanwhile
+                if done < size:  # the file ends with a hole
                     os.ftruncate(new, size)
                 _give_attributes(old, new, status)
                 os.fsync(new)

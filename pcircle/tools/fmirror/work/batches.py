@@ -30,7 +30,7 @@ class BatchedDetails:
         """With `flags`, directories must have the same inode flags on both sides."""
         self._details = details
         self._flags = USER_FLAGS if flags else 0
-        self._listing: dict[int, bool] = {}  # by device: its lists are among what it lists
+        self._listing: dict[int, bool] = {}  # by device: whether names include lists
         self._native = within_limit()
 
     def differ(
@@ -65,7 +65,7 @@ class BatchedDetails:
         return found
 
     def have_any(self, fds: Sequence[int], device: int) -> set[int]:
-        """Return the places of the open directories that have attributes, lists or inode flags."""
+        """Return the places of open directories that have attributes, lists or inode flags."""
         names, places = [b"."] * len(fds), range(len(fds))
         return set(self._asked(names, list(fds), self._keep([device]), places))
 
@@ -98,7 +98,7 @@ class BatchedDetails:
         return [place for place, number in zip(places, numbers, strict=True) if number]
 
     def _keep(self, devices: list[int]) -> int:
-        """Return what to ask for on these devices, as `KEEP_` bits; 0 means nothing."""
+        """Return the attributes to query on these devices, as `KEEP_` bits."""
         fields = self._details.fields
         keep = KEEP_ATTRIBUTES if fields & XATTR else 0
         if fields & ACL:
@@ -110,7 +110,7 @@ class BatchedDetails:
         return keep
 
     def _differ(self, name: bytes, fds: Fds, a: Row, b: Row) -> bool:
-        """Return whether two entries have other details, or these cannot be read."""
+        """Return whether the details of two entries differ, or cannot be read."""
         try:
             return bool(self._details.compare_names(name, fds, a, b))
         except OSError:  # the copy fails in the same way, and reports it
@@ -123,7 +123,7 @@ def _both(fds: tuple[Holders, Holders], place: int) -> Fds:
 
 
 def _lead_apart(names: list[bytes], fds: tuple[Holders, Holders], place: int) -> bool:
-    """Return whether two symbolic links lead to different paths, or cannot be read."""
+    """Return whether two symbolic links have different targets, or cannot be read."""
     name, (source_fd, target_fd) = names[place], _both(fds, place)
     try:
         return os.readlink(name, dir_fd=source_fd) != os.readlink(name, dir_fd=target_fd)

@@ -1,8 +1,8 @@
 """`--copy-dest` and `--reflink-dest`: content is taken from another tree that has it.
 
-A file whose content counts as the source's, by the same evidence as in the target, gives it to the
-copy, by its blocks or by a local copy; everything else comes from the source. Content that is not
-there is copied as usual.
+A file there counts as having the source's content by the same evidence as a file in the target. The
+copy then shares its blocks, or copies its content; everything else comes from the source. Other
+content is copied from the source as usual.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Near:
         for number, directory_fd in self._others.at(*where):
             if number in self._useless:
                 continue
-            with suppress(OSError):  # then it has none
+            with suppress(OSError):  # then the tree lacks the content
                 fd = os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
                 try:
                     status = os.fstat(fd)

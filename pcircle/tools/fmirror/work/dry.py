@@ -74,9 +74,9 @@ class DryMirrorVisitor(DryVisitor):
             self._finder.tell_doubtful = self._tell_doubtful
             self._lister = Lister(mirror.began_ns)
         self._plans = mirror.acts.plan
-        # With a backup a directory that is replaced is there by then, and not removed.
+        # With a backup a replaced directory was moved there, so it is not removed.
         self._tells_replaced = self._plans or mirror.deleting.backup is None
-        self._within: tuple[int, bytes] | None = None  # the directory that was planned last
+        self._within: tuple[int, bytes] | None = None  # the last planned directory
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
         """Defer extraneous entries of a changed directory to the end of the run."""
@@ -106,7 +106,7 @@ class DryMirrorVisitor(DryVisitor):
         except OSError as error:
             if error.errno not in _NO_DIRECTORY:
                 raise
-        return None  # what is no directory would be replaced
+        return None  # an entry of another kind would be replaced
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
         self._refuse_left(opened, source)
@@ -137,7 +137,7 @@ class DryMirrorVisitor(DryVisitor):
             self._keeping.refuse_left(source.opened.status, old)
 
     def _differs(self, source: Lease, lease: Lease) -> bool:
-        return False  # it is judged in another way
+        return False  # `enter` compares directories
 
     def _told(self, action: str) -> str:
         return action
@@ -170,7 +170,7 @@ class DryMirrorVisitor(DryVisitor):
             actions.tell(require(self._here))
 
     def _plan_within(self, root: int, path: bytes) -> None:
-        """Plan to keep the times of a directory in which something is planned."""
+        """Plan to keep the times of a directory with planned entries."""
         if self._within == (root, path):
             return
         self._within = root, path
@@ -239,7 +239,7 @@ class DryMirrorVisitor(DryVisitor):
             self._acting.actions.done(action, root, path, letter_of(mode), 0 if stays else size)
         if marks != steps.NONE:
             self._plan_within(root, where.path)
-        if self._judge.is_linked(source):  # it is decided on rank 0
+        if self._judge.is_linked(source):  # rank 0 decides
             self.counters.skipped += 1
         elif not different or stays:
             self.counters.skipped += 1
@@ -308,7 +308,7 @@ def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
 
 
 class DryMirrorTask(DryTask):
-    """The part of one rank in a dry run."""
+    """The work of one rank in a dry run."""
 
     notice_type = Notice | Surplus | Linked | ListingTimes
 
@@ -369,7 +369,7 @@ class DryApplyVisitor(DryMirrorVisitor):
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         for block in map(sorted_out, blocks):
-            lease = self._target_of(opened.root, opened.path)  # of a part of a list nobody has it
+            lease = self._target_of(opened.root, opened.path)  # not leased for a part of a list
             try:
                 self._confirm(opened, block, (source.fd, -1 if lease is None else lease.fd))
             finally:
@@ -406,7 +406,7 @@ class DryApplyVisitor(DryMirrorVisitor):
 
 
 class DryApplyTask(DryMirrorTask):
-    """The part of one rank in a dry run of a plan."""
+    """The work of one rank in a dry run of a plan."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -1,11 +1,11 @@
 """Extraneous entries of a target directory, found while the source directory is listed.
 
-The names of a small directory are kept while it is read, and compared with the target's. Of a large
-one the target's names are looked up in the source, a block at a time, so memory does not grow with
-it. Only after a complete listing an entry is extraneous.
+The names of a small source directory are cached, and compared with the names of its copy. For a
+large directory the target's names are looked up in the source block by block, so memory stays
+bounded. An entry is extraneous only if the source's listing was complete.
 
-Entries that rules exclude are not extraneous, nor are files of this run: temporary files, its mark
-and its checkpoint. Entries of the user may have names of that form.
+Excluded entries are not extraneous, and neither are files of this run: temporary files, the mark
+and the checkpoint. Users' entries may have similar names.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ MOVING = "remove from the copy of directory"
 class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     """Paths below root number `root` that only the target has, each NUL-terminated.
 
-    `was` is the path that a single one had before this run replaced it. `doubtful` paths may have
-    moved within the source since the run began.
+    `was` is the former path of a single directory that this run has replaced. `doubtful` paths may
+    have moved within the source since the run began.
     """
 
     root: int
@@ -59,7 +59,7 @@ class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     doubtful: bool = False
 
     def without(self, some: Container[bytes]) -> Surplus:
-        """Return the paths except some."""
+        """Return the other paths."""
         paths = self.paths.split(b"\0")[:-1]
         left = packed(self.root, [path for path in paths if path not in some])
         return msgspec.structs.replace(left, doubtful=self.doubtful)
@@ -100,7 +100,7 @@ def kept_rules(plan: Decided) -> tuple[Rule, ...]:
 class Total:
     """An order-independent sum of digests of names; equal sums mean equal names.
 
-    The seed is secret, so nobody can choose names for a sum.
+    The seed is secret, so users cannot choose names that yield a given sum.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Total:
                 for kind in KINDS:
                     names = encoded(getattr(block, kind))
                     rest -= sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
-        except OSError:  # which is met once more
+        except OSError:  # the caller meets it again
             rest = -1
         rewound(directory_fd)
         return not rest
@@ -133,14 +133,15 @@ class Finder:
         self._emptiness = emptiness
         deleting, rules = plan.deleting, kept_rules(plan)
         self._choose = choosing(rules) if rules else None
-        # Of what the source has, too, nothing goes but what is left out and is to go for that.
+        # --delete-excluded: an entry that the source has is removed only if rules exclude it.
         self._leave_out = choosing(plan.rules) if deleting.excluded and plan.rules else None
         self._temporary = f".fcp-{plan.token.decode()}-"
         self._journal = plan.journal
         self._change_times = ChangeTimes(plan.began_ns)
         self.tell_doubtful: Callable[[list[bytes]], None] | None = None
-        """Is given the surplus of directories that may have changed since the run began."""
-        self._steadiness = Steadiness() if deleting.during else None  # of what is listed and goes
+        """Receives extraneous entries of directories that may have changed since the run began."""
+        # With --delete=during a directory is listed while its entries are removed.
+        self._steadiness = Steadiness() if deleting.during else None
 
     def watched(
         self,
@@ -150,9 +151,9 @@ class Finder:
         tell: Callable[[list[bytes]], None],
         waits: Callable[[], bool] = bool,
     ) -> Iterator[Block]:
-        """Return the blocks of a source directory; at its end `tell` gets extraneous entries.
+        """Yield the blocks of a source directory; finally call `tell` with extraneous entries.
 
-        Unless `waits` returns true then.
+        They are not searched if `waits` returns true then.
         """
         names: set[str] | None = set()
         total = Total()
@@ -178,8 +179,8 @@ class Finder:
     ) -> Iterator[list[bytes]]:
         """Yield names that only the target's directory has; `names` are the source's.
 
-        If the source's directory was changed since the run began, they are doubtful: they may have
-        moved to a directory that was listed before, and would be in neither copy.
+        If the source's directory was changed since the run began, the entries are doubtful: they
+        may have moved to a directory that was listed before, and would be lost in the target.
         """
         source_fd, target_fd = fds
         listed = blocks(target_fd)
@@ -192,7 +193,7 @@ class Finder:
                 some = getattr(block, kind)
                 if names is not None:
                     some = [name for name in some if name not in names]
-                # Whatever a listing has said: what the source has by that name is never lost.
+                # Listings may be wrong: each name is looked up in the source before it is removed.
                 gone = [name for name in some if not self._exists(name, source_fd, path)]
                 if self._leave_out is not None and len(gone) < len(some):
                     setattr(there, kind, [name for name in some if name not in set(gone)])
@@ -216,7 +217,7 @@ class Finder:
                 continue
             found = block.files + block.directories + block.links + block.specials
             paths = [join_path(path, name) for name in encoded(found)]
-            # Asked when each of these was missing, so that a change before that is seen.
+            # Read the change time after the look-ups, so that it shows any earlier change.
             if not self._change_times.is_recent(source_fd, os.fstat(source_fd)):
                 yield paths
             elif self.tell_doubtful is not None:
@@ -252,7 +253,7 @@ def _exists(name: str, directory_fd: int) -> bool:
 def folds(directory_fd: int, block: Block) -> bool:
     """Return whether a directory may have these names in another case or form.
 
-    There, a name that the source lacks may be that of an entry which it has. OSError.
+    There, a name that the source lacks may belong to an entry that the source has. OSError.
     """
     for form in (False, True):
         for name in chain(*(getattr(block, kind) for kind in KINDS)):
@@ -265,14 +266,14 @@ def folds(directory_fd: int, block: Block) -> bool:
             if found:
                 return True
             if found is False:
-                break  # of all names alike
+                break  # this holds for all names
     return False
 
 
 class Disposal:
-    """`--delete=during` for one thread: extraneous entries are removed where they are found.
+    """`--delete=during` for one thread: remove extraneous entries in the directory at hand.
 
-    It is the `Listener` of the remover. `begin` sets the item of the job.
+    This object is the `Listener` of the remover. `begin` sets the item of the job.
     """
 
     def __init__(self, plan: MirrorPlan, worker: Worker) -> None:
@@ -289,14 +290,14 @@ class Disposal:
         self._context: Context[Any] | None = None
         self._absence = Absence(source_of(plan), plan.identify)
         self._root = 0
-        self._renamed = b"", b""  # what a directory is called that was replaced, and was called
+        self._renamed = b"", b""  # present and former path of a replaced directory
 
     def begin(self, context: Context[Any]) -> None:
         """Set the item of the following removals."""
         self._context = context
 
     def remove(self, root: int, paths: Iterable[bytes], directory_fd: int) -> None:
-        """Remove extraneous entries of a directory, except those that the source has again."""
+        """Remove extraneous entries of a directory, except entries that the source has again."""
         self._root, self._renamed = root, (b"", b"")
         for path in paths:
             try:
@@ -315,7 +316,7 @@ class Disposal:
         self._absence.close()
 
     def remove_replaced(self, root: int, path: bytes, was: bytes, directory_fd: int) -> None:
-        """Remove a directory that another kind has replaced, with its contents."""
+        """Remove a directory that another kind of entry has replaced, with its contents."""
         self._root, self._renamed = root, (path, was)
         self._counters.surplus += 1
         self._whole.remove(path, directory_fd)
@@ -324,7 +325,7 @@ class Disposal:
         """Send all reports, at the end of an item."""
         self._actions.tell(require(self._context))
 
-    # ---- what the remover tells ------------------------------------------------
+    # ---- calls of the remover --------------------------------------------------
 
     def due(self, count: int) -> None:
         if self._limits is not None:
@@ -346,7 +347,7 @@ class Disposal:
             self.tell()
 
     def failed(self, path: bytes, doing: str, error: OSError) -> None:
-        """Report a failure on an entry that the source does not have."""
+        """Report a failure to remove an extraneous entry."""
         counters = self._counters
         counters.found += 1
         counters.failed += 1
@@ -363,7 +364,7 @@ def deletion_line(path: bytes, kind: str) -> bytes:
 
 
 def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
-    """Return the blocks without names that the target's directory lacks; -1 for no directory."""
+    """Yield the blocks without names that the target lacks; a missing directory is -1."""
     for block in found:
         for kind in KINDS:
             names = getattr(block, kind) if target_fd >= 0 else ()
@@ -374,7 +375,7 @@ def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
 def filled(
     found: Iterable[Block], emptiness: Emptiness, path: bytes, source_fd: int
 ) -> Iterator[Block]:
-    """Return the blocks of a source directory without empty directories."""
+    """Yield the blocks of a source directory without empty directories."""
     for block in found:
         emptiness.without_empty(block, path, source_fd)
         yield block

@@ -1,8 +1,8 @@
 """Lines of `--itemize-changes`, as in rsync, for a run and for a dry run.
 
-Entries are compared before they are changed. For hard-linked entries all names of an inode are
-needed, so they go to rank 0, which sorts them: the first name that exists in the target keeps its
-place, and other names become links to it. If no name exists there, all are new.
+Entries are compared before they are changed. Lines for hard-linked entries depend on all names of
+an inode, so rank 0 receives these names and sorts them. The first name that exists in the target
+keeps its inode, and the other names become links to it. If no name exists there, all are new.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
 class LinkedName(msgspec.Struct, frozen=True):
     """A name of a hard-linked inode; `inode` is the target's, if of the same kind.
 
-    `alone` means that the target's has no other name, `near` that another tree has its content.
-    `marks` are those of both sides, for a plan.
+    `alone` means that the target's inode has no other name, `near` that another tree has the
+    content. `marks` are the plan's marks of both sides.
     """
 
     path: bytes
@@ -61,11 +61,11 @@ class LinkedName(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The change of a hard-linked name; none if `line` is empty."""
+    """The change of a hard-linked name; an empty `line` means that it stays."""
 
     name: LinkedName
     line: bytes
-    linked: bool  # to another one
+    linked: bool  # to another name of the inode
 
     @property
     def touches(self) -> bool:
@@ -99,8 +99,8 @@ def line_of(
 ) -> bytes:
     """Return the line of an entry; new ones have `KIND`, replaced ones `CONTENT`.
 
-    Without a comparison of contents nothing shows that they differ. If times are not kept, a
-    replaced entry gets the current time, which rsync shows as `T`.
+    Only `look` "content" shows whether contents differ. If times are not kept, a replaced entry
+    gets the current time, which rsync shows as `T`.
     """
     known = different if look == "content" else different & ~fields.CONTENT
     shown = itemize(known, mode)[:_COLUMNS]
@@ -140,11 +140,11 @@ class Judge:
         return source, old, self._keeping.differences(source, old, (fds[0], name, fds[1], name))
 
     def is_linked(self, source: Status) -> bool:
-        """Return whether an entry is one of several names that will be linked in the target."""
+        """Return whether an entry has several names that will be linked in the target."""
         return self._plan.keep.links and source.st_nlink > 1 and not stat.S_ISDIR(source.st_mode)
 
     def is_left(self, source: Status, old: Status | None) -> bool:
-        """Return whether an option leaves what has the name: it is no link of the others then."""
+        """Return whether an option leaves the target's entry, which is then not linked."""
         return old is not None and self._keeping.leaves(source, old)
 
     def say(
@@ -158,7 +158,7 @@ class Judge:
         marks: bytes = b"-",
         near: bool = False,
     ) -> None:
-        """Report an entry, if it changes; with the `marks` of a plan.
+        """Report an entry that changes, with the `marks` of a plan.
 
         `near` means that another tree has its content.
         """
@@ -240,7 +240,7 @@ class Groups:
             self._sorter.add(record)
 
     def changes(self, look: str, *, keeps_times: bool) -> Iterator[Change]:
-        """Yield the changes of names of inodes that do not all stay, once."""
+        """Yield the changes of all names of inodes that change; callable once."""
         for _, group in groupby(self._sorter.sorted(), lambda record: record[:_INODE_DIGITS]):
             names = [_read(record) for record in group]
             first = next((each for each in names if each.inode), names[-1])

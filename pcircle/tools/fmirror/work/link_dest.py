@@ -1,8 +1,8 @@
 """`--link-dest` and `--compare-dest`: other trees that may have a missing entry.
 
-An entry there that does not differ from the source is linked into the target, or left out. A tree
-is entered directory by directory, never through a link. A linked entry is checked a second time,
-because a user with write access to such a tree could have exchanged it.
+An entry there that equals the source's is linked into the target, or left out. Trees are entered
+directory by directory, never through a link. A linked entry is checked a second time, because a
+user with write access to the tree could have exchanged it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class Beside:
         self._keeping = keeping
         self._dry = dry
         self._others = Others((*plan.link_dest, *plan.compare_dest))
-        self._linked = len(plan.link_dest)  # of them
+        self._linked = len(plan.link_dest)  # the first ones are linked
 
     def close(self) -> None:
         """Release the directories."""
         self._others.close()
 
     def has(self, root: int, path: bytes, name: bytes, fds: tuple[int, int]) -> bool | None:
-        """Return whether a name was linked; None if it was neither linked nor left out."""
+        """Return True if a name was linked, False if left out; None if it must be copied."""
         if not self._others:
             return None
-        with suppress(OSError):  # then it is copied, which tells of it
+        with suppress(OSError):  # the copy meets the error again
             if fds[1] >= 0 and _status(name, fds[1]) is not None:
                 return None
             source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
             if self._links and source.st_nlink > 1:
-                return None  # which names are one is the copy's affair
+                return None  # the copy handles hard links
             for number, fd in self._others.at(root, path):
                 links = number < self._linked
                 there = _status(name, fd)

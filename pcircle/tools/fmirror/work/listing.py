@@ -1,14 +1,14 @@
-"""Listing directories of the source that change meanwhile, with what is needed to prove it safe.
+"""Listing of source directories that may change meanwhile, with evidence for safe removals.
 
-An entry that is renamed within the source while that is listed may be met at neither place. So a
-directory that changes while it is listed is listed again, and the change time that its last listing
-had is recorded if the run may have begun before it. What a directory has lost since the run began
-is removed from its copy only if no directory of the source has changed since it was listed: then
-there is none to which it may have been moved unseen. See `pcircle.tools.fmirror.recheck`.
+A walk may miss an entry that is renamed within the source meanwhile, at both places. So a directory
+that changes while it is listed is listed again. Its change time at the last listing is recorded,
+unless it is certainly older than the run. Entries that left a directory since the run began are
+removed from the target only if no source directory has changed since its listing. Then the walk
+cannot have missed a move. `pcircle.tools.fmirror.recheck` checks this.
 
-Two directories may be one, for example if a union file system shows one in the other. Neither
-device nor inode numbers show that, and looked up names may be cached. So a file with a random name
-is created on each side and looked up on the other.
+Two directories may be the same, for example if a union file system shows one in the other. Neither
+device nor inode numbers show this, and look-ups may be cached. So a file with a random name is
+created on each side and looked up on the other.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def _alone(directory_fd: int) -> Iterator[None]:
-    """Keep other ranks and threads of the run out, which would record our times as old.
+    """Keep out other ranks and threads of the run, which would restore our temporary times.
 
-    Without locks, or if another program holds the lock, it continues.
+    Continue without a lock if locks are not supported or another program holds it.
     """
     locked = False
     for _ in range(_TRIES):
@@ -56,7 +56,7 @@ def _alone(directory_fd: int) -> Iterator[None]:
 
 
 class Apart:
-    """Compares directories for one thread. The files have names that begin with `prefix`."""
+    """Compares directories for one thread. The test files have names that begin with `prefix`."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -65,7 +65,7 @@ class Apart:
     def prove(self, fds: tuple[int, int]) -> None:
         """Prove that two open directories are different; the last pair is cached.
 
-        Trouble if they are one, OSError if that is unknown.
+        Trouble if they are the same, OSError if that is unknown.
         """
         pair = tuple((status.st_dev, status.st_ino) for status in map(os.fstat, fds))
         if pair == self._last:
@@ -76,7 +76,7 @@ class Apart:
                 are_one = self._shows(*fds) or self._shows(*fds[::-1])
             finally:
                 for fd, ns in zip(fds, times, strict=True):
-                    with suppress(OSError):  # of another user's directory that we may write in
+                    with suppress(OSError):  # a writable directory of another user
                         os.utime(fd, ns=ns)
         if are_one:
             raise Trouble(SAME_FILE, "its directory in A and the one in B are the same")
@@ -99,28 +99,28 @@ _LISTINGS = 3
 _MAX_NAMES = 1 << 16
 _MAX_TIMES = 1 << 17
 _TIMES_TOGETHER = 1000
-_TICK_S = 0.02  # of the clock of change times; there are 100 to 1,000 ticks a second
+_TICK_S = 0.02  # at least one tick of the change-time clock, which has 100 to 1,000 a second
 _NS = 10**9
-_CLOCK_REALTIME_COARSE = 5  # of linux/time.h; Python has no name for it
+_CLOCK_REALTIME_COARSE = 5  # from linux/time.h; Python has no name for it
 _OWN_CLOCK = frozenset(
     (None, b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"tmpfs", b"f2fs", b"zfs", b"overlay")
 )
-"""File systems whose times are this machine's; subvolumes of btrfs are None."""
+"""File systems that use this machine's clock; subvolumes of btrfs are None."""
 _OTHER_CLOCK_NS = 2 * _NS
 UNSTEADY_NS = -1
-"""In place of the change time of a directory that has no listing known to be complete."""
+"""Replaces the change time of a directory whose listing may be incomplete."""
 
 
 def clock_ns() -> int:
-    """Return the time that the kernel gives to a change now: the clock that it reads for that.
+    """Return the time that the kernel would give to a change now.
 
-    It is some milliseconds behind `time.time_ns`.
+    It lags some milliseconds behind `time.time_ns`.
     """
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 
 
 class ListingTimes(msgspec.Struct, frozen=True, array_like=True, tag="y"):
-    """Directories, each path ended by a NUL, and the change times that their listings had."""
+    """NUL-terminated paths of directories, and their change times when they were listed."""
 
     paths: bytes
     times_ns: tuple[int, ...]
@@ -131,7 +131,7 @@ class ListingTimes(msgspec.Struct, frozen=True, array_like=True, tag="y"):
 
 
 class ChangeTimes:
-    """What change times of directories say about a run that began at `began_ns`."""
+    """Compares change times of directories with the begin of the run, `began_ns`."""
 
     def __init__(self, began_ns: int | None) -> None:
         """Without `began_ns` nothing is known of the run, and no directory is recent."""
@@ -149,13 +149,13 @@ class ChangeTimes:
     def wait(self, status: os.stat_result) -> bool:
         """Wait until a change of a directory gets a later time than the last one has.
 
-        Return false if that may still not be so.
+        Return false if the next change may still get the same time.
         """
         changed_ns, error_ns = _latest_ns(status), self._error_ns(status.st_dev)
         if changed_ns + error_ns < clock_ns():
             return True
         time.sleep(_TICK_S)
-        if error_ns:  # the clock is not known, but its ticks are, unless they are seconds
+        if error_ns:  # its clock is unknown, but ticks as often, unless it counts seconds
             return changed_ns == status.st_ctime_ns
         return changed_ns < clock_ns()
 
@@ -168,7 +168,7 @@ class ChangeTimes:
 
 
 def _latest_ns(status: os.stat_result) -> int:
-    """Return when a directory was changed at the latest: some file systems keep whole seconds."""
+    """Return the latest time of the last change: some file systems store whole seconds."""
     changed_ns = status.st_ctime_ns
     return changed_ns if changed_ns % _NS else changed_ns + _NS - 1
 
@@ -182,20 +182,20 @@ class Lister:
         self._times_ns: list[int] = []
 
     def is_recent(self, fd: int, status: os.stat_result) -> bool:
-        """Return whether a directory may have been changed between the run's begin and its opening.
+        """Return whether a directory may have changed between the run's begin and its opening.
 
-        Such a one must be listed here.
+        Then this object must list it.
         """
         return self._change_times.is_recent(fd, status)
 
     def blocks(self, path: bytes, source: Lease) -> Iterator[Block]:
-        """Return the entries of a directory, with those that come while it is listed. OSError.
+        """Yield the entries of a directory, with entries created during the listing. OSError.
 
-        A directory that changes meanwhile is listed again, up to three times in all. Of a large one
-        names that were returned before are not returned again.
+        A directory that changes meanwhile is listed again, up to three times in all. Names that
+        were already yielded are omitted.
         """
         fd, before = source.fd, source.opened.status
-        seen: list[str] = []  # names in one text for each block: a third of what a list takes
+        seen: list[str] = []  # one text for each block takes a third of a list's memory
         count = 0
         is_last = False
         for left in reversed(range(_LISTINGS)):
@@ -218,7 +218,7 @@ class Lister:
                     if not is_last and not seen:
                         count = 0
                         break
-                if count <= _MAX_NAMES:  # the names of others are not needed again
+                if count <= _MAX_NAMES:  # a larger directory is not listed again
                     kinds = block.files, block.directories, block.links, block.specials
                     seen.append("\0".join(chain(*kinds)))
                 yield block
@@ -231,7 +231,7 @@ class Lister:
         self._times_ns.append(time_ns)
 
     def taken(self) -> Iterator[ListingTimes]:
-        """Return what was recorded since this was called last."""
+        """Yield the times recorded since the last call."""
         paths, times_ns = self._paths, self._times_ns
         if not paths:
             return
@@ -242,7 +242,7 @@ class Lister:
 
 
 def packed_times(paths: list[bytes], times_ns: list[int]) -> ListingTimes:
-    """Return the change times of some directories as a notice."""
+    """Return change times of directories as a notice."""
     return ListingTimes(b"".join(path + b"\0" for path in paths), tuple(times_ns))
 
 
@@ -256,10 +256,10 @@ class KnownTimes:
 
     def __init__(self) -> None:
         self._times_ns: dict[bytes, int] = {}
-        self.is_complete = True  # and each listing steady
+        self.is_complete = True  # and all listings were steady
 
     def add(self, notice: ListingTimes) -> None:
-        """Add some directories."""
+        """Add the times of directories."""
         for path, time_ns in notice.pairs() if self.is_complete else ():
             # A directory may be listed by two ranks, if one of them was lost.
             time_ns = self._times_ns[path] = min(time_ns, self._times_ns.get(path, time_ns))
@@ -268,7 +268,7 @@ class KnownTimes:
                 self._times_ns.clear()
 
     def agree(self, notice: ListingTimes) -> bool:
-        """Return whether directories have the change times that they had when they were listed."""
+        """Return whether directories have the same change times as when they were listed."""
         return self.is_complete and all(
             self._times_ns.get(path, UNSTEADY_NS) == time_ns != UNSTEADY_NS
             for path, time_ns in notice.pairs()

@@ -1,10 +1,9 @@
 """`--moved`: the work of each rank in two jobs before the copy.
 
-The first job finds files that the target lacks. The second job has pairs, of such a file and of an
-extraneous one of the same size and time. It reads both, and only if their bytes are equal the
-target's file gets the source's path; nothing is ever replaced by that. A pair that has changed, or
-cannot be renamed, is left to the copy and to the deletions, which follow in any case and compare
-everything again.
+The first job finds files that the target lacks. The last job receives pairs of a missing file and
+an extraneous file of the same size and time. It reads both, and if their bytes are equal, the
+target's file gets the source's path. It never replaces an entry. A pair that has changed, or cannot
+be renamed, is left to the copy and the deletions, which follow and compare everything again.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from pcircle.walk.visitor import Names, Where
 _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
 MOVING = "*moving     "
-_OPERATIONS = 8  # of a pair
+_OPERATIONS = 8  # for each pair
 
 
 class LookVisitor(DryMirrorVisitor):
-    """Finds entries of one side, and compares nothing."""
+    """Finds entries that exist on one side only, without comparisons."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -75,14 +74,14 @@ class LookVisitor(DryMirrorVisitor):
             self.tell(context)
 
     def _find(self, path: bytes, names: list[bytes], fd: int) -> None:
-        """Find names of a directory that may be elsewhere in the target."""
+        """Find files of a directory that may have another path in the target."""
         if not names:
             return
         gone: Iterable[int] = ()
         look = self._looks[0]
         try:
             look.look(fd, names)
-        except Failed as failed:  # the copy tells of it
+        except Failed as failed:  # the copy reports it
             gone = failed.errors
         for place, (name, row) in enumerate(zip(names, look.rows(len(names)), strict=True)):
             if place in gone or not stat.S_ISREG(row.st_mode) or not row.st_size:
@@ -108,7 +107,7 @@ def _missing(look: Stats, fd: int, names: list[bytes]) -> list[bytes]:
 
 
 class LookTask(DryMirrorTask):
-    """The part of one rank in the search for moved files."""
+    """The work of one rank in the search for moved files."""
 
     notice_type = Notice | Surplus | Linked | ListingTimes | Alone
 
@@ -135,12 +134,12 @@ class MovePlan(msgspec.Struct, frozen=True):
 
 
 def item_of(pairs: tuple[Pair, ...]) -> bytes:
-    """Return pairs as an item, packed, because all items start in the memory of rank 0."""
+    """Return pairs as a compressed item, because all items start in the memory of rank 0."""
     return compress(msgspec.msgpack.encode(pairs), 1)
 
 
 class MoveTask(Task[bytes, tuple[int, int]]):
-    """The part of one rank in renaming. `items` are on rank 0; results are files and bytes."""
+    """The renames of one rank. Rank 0 has the `items`; results are files and bytes."""
 
     structured = False
     notice_type = ActionLines | Renamed
@@ -184,7 +183,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
                 self._done.take(_OPERATIONS, context.is_stopping)
             try:
                 moved = self._move(pair)
-            except OSError:  # the copy and the deletions do it, and tell of what is wrong
+            except OSError:  # the copy and the deletions handle and report it
                 continue
             if moved:
                 files, size = files + 1, size + pair.size
@@ -226,7 +225,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
                         raise
                     rename_to_free(old_name, name, target.fd, there.fd)
                 if os.fstat(fds[1]).st_ctime_ns == statuses[1].st_ctime_ns:
-                    # It tells the copy that attributes have to be looked at.
+                    # A new change time makes the copy compare attributes.
                     os.utime(fds[1], ns=(statuses[1].st_atime_ns, statuses[1].st_mtime_ns))
         return True
 
@@ -240,14 +239,14 @@ class MoveTask(Task[bytes, tuple[int, int]]):
             return False
         if not self._contents.same(fds, 0, pair.size):
             return False
-        # Nobody has written to them meanwhile, nor given them other names.
+        # Equal change times: no write and no new name meanwhile.
         return all(
             os.fstat(fd).st_ctime_ns == each.st_ctime_ns
             for fd, each in zip(fds, statuses, strict=True)
         )
 
     def _source_has(self, above: bytes, name: bytes) -> bool:
-        """Return whether the source has an extraneous path by now. OSError."""
+        """Return whether the source has an extraneous path again. OSError."""
         try:
             with self._directories.lease(0, above) as lease:
                 os.stat(name, dir_fd=lease.fd, follow_symlinks=False)

@@ -1,10 +1,10 @@
 """The overwrite policy of a mirror: existing entries stay, are updated in place, or are replaced.
 
-An entry whose content equals the source's gets its changed attributes: owner, extended attributes,
-lists, mode, times. That is done in place, by a descriptor of that very file, and only if it has no
-other name, which may belong to another snapshot. All other entries are replaced by a rename, so the
-name always exists. Where a rename cannot replace, because one side is a directory, both names are
-exchanged, and the old entry is removed afterwards.
+An entry whose content equals the source's gets the changed attributes: owner, extended attributes,
+lists, mode, times. They are set in place through a descriptor of that file, and only if it has no
+other name, because that name may belong to another snapshot. All other entries are replaced by a
+rename, so the name always exists. If a rename cannot replace the entry, because one side is a
+directory, both names are exchanged, and the old entry is removed afterwards.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Sides = tuple[int, bytes, int, bytes]
 
 
 def read_from_ns(plan: MirrorPlan) -> int | None:
-    """Return the change time from which files are read although their times are equal."""
+    """Return the change time since which files are read even if their times are equal."""
     if not plan.upkeep.ctime:
         return None
     return 0 if plan.quiet_ns is None else plan.quiet_ns[0]
@@ -57,7 +57,7 @@ def read_from_ns(plan: MirrorPlan) -> int | None:
 class Keeping:
     """The overwrite policy of one thread.
 
-    `aside` has replaced directories to remove, with their former paths.
+    `aside` lists replaced directories that must be removed, with their former paths.
     """
 
     def __init__(self, plan: MirrorPlan, counters: Counters, extras: AttributeCopier) -> None:
@@ -65,7 +65,7 @@ class Keeping:
         self._counters = counters
         self._extras = extras
         wanted = compared(plan.keep, privileged=not os.geteuid())
-        # By time content is known, also where a copy does not get its source's: then it differs.
+        # If times are evidence of content, files are compared by time even if it is not kept.
         by_time = fields.MTIME * (plan.upkeep.look == "time")
         self.comparer = StatusComparer(wanted | by_time, plan.upkeep.window_ns)
         self._of_content = by_time if not plan.keep.timestamps else fields.NOTHING
@@ -74,7 +74,7 @@ class Keeping:
         self.details = DetailComparer(wanted, lists=lists, lenient=True)
         self._contents = ContentComparer()
         self._read_from_ns = read_from_ns(plan)
-        self.doubts = False  # what is old in the directory at hand may have come from another one
+        self.doubts = False  # entries with old change times may have moved
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
         backup = plan.deleting.backup
         self._backup = None if backup is None else Backup(backup)
@@ -124,7 +124,7 @@ class Keeping:
             return self._contents.same(fds, 0, source.st_size)
         return self._upkeep.look == "size" or not different & fields.MTIME
 
-    # ---- what stays ------------------------------------------------------------
+    # ---- existing entries ------------------------------------------------------
 
     def keeps(self, source: os.stat_result, old: os.stat_result, names: Sides) -> bool:
         different = self.differences(source, old, names)
@@ -139,7 +139,7 @@ class Keeping:
         return True
 
     def differences(self, source: os.stat_result, old: os.stat_result, names: Sides) -> int:
-        """Return what to change in an existing entry; with `CONTENT` it is replaced. OSError."""
+        """Return the fields to change in an existing entry; `CONTENT` replaces it. OSError."""
         if self.leaves(source, old):
             return fields.NOTHING
         different = self.status_differences(source, old)
@@ -155,7 +155,7 @@ class Keeping:
     def leaves(self, source: os.stat_result, old: os.stat_result) -> bool:
         """Return whether an option leaves `old` as it is, whatever its source is.
 
-        A directory that both sides have is never left: its entries are mirrored.
+        A directory on both sides is never left: its entries are mirrored.
         """
         upkeep, kinds = self._upkeep, (stat.S_IFMT(source.st_mode), stat.S_IFMT(old.st_mode))
         if upkeep.stays:
@@ -170,7 +170,7 @@ class Keeping:
                 raise FileExistsError(errno.EEXIST, "another kind of entry has its name and stays")
 
     def status_differences(self, source: Status, old: Status) -> int:
-        """Return the differences of two statuses, except those that this user cannot change."""
+        """Return the differences of two statuses, except fields that this user cannot change."""
         source = self._keep.status(source)
         different = self.comparer.differences(source, old)
         if self._groups is not None and source.st_gid not in self._groups:
@@ -186,7 +186,7 @@ class Keeping:
         return self._by_row(source, target, count)
 
     def directories(self, source: Table, target: Table, count: int) -> dict[int, int]:
-        """Return the differences of directories by place that this user can change."""
+        """Return, by place, the differences of directories that this user can change."""
         if self._keep.given is None and not self.comparer.compare_directories(
             source, target, count
         ):
@@ -210,7 +210,7 @@ class Keeping:
         if look == "content" or doubted:
             with trying("compare"), open_files(names[1], (names[0], names[2])) as (fds, statuses):
                 stamps = tuple((s.st_dev, s.st_ino, s.st_size, s.st_ctime_ns) for s in statuses)
-                if stamps != self._compared[0]:  # who tells of it has asked before
+                if stamps != self._compared[0]:  # the itemizer may have compared them
                     same = statuses[0].st_size == statuses[1].st_size
                     same = same and self._contents.same(fds, 0, statuses[0].st_size)
                     self._compared = stamps, same
@@ -246,7 +246,7 @@ class Keeping:
             refused = settle_file(path, source, keep, held, made=old)
             extras.account(refused, target_fd)
 
-    # ---- what goes -------------------------------------------------------------
+    # ---- replaced entries ------------------------------------------------------
 
     def may_replace(self, old: os.stat_result) -> bool:
         """Return whether an entry may be replaced.
@@ -262,12 +262,14 @@ class Keeping:
                 raise Changed(steps.OTHER)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """Replace an entry, after or while the old one goes to the backup.
+        """Replace an entry, after or while the old one moves to the backup.
 
-        It may be immutable, or a directory that its owner may not write, and then does not move.
+        If the old entry is immutable, or a directory that its owner may not write, the protection
+        is removed first.
         """
         with Admissions(self._access) as admissions:
-            if self._backup is not None and self._access.flags:  # else it would only be copied
+            # Otherwise the backup would only copy an immutable entry.
+            if self._backup is not None and self._access.flags:
                 with suppress(FileNotFoundError):
                     admissions.admit_entry(name, directory_fd)
             try:

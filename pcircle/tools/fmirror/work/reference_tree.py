@@ -1,4 +1,4 @@
-"""Other trees that may have an entry of the source, reached through no link."""
+"""Reference trees that may have an entry of the source, entered through no link."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pcircle.fs.safe_open import directory
 
 
 class Others:
-    """The open directories of other trees, for one thread."""
+    """The open directories of reference trees, for one thread."""
 
     def __init__(self, trees: Sequence[bytes]) -> None:
         self._trees = trees
         self._tops: list[int] = []
         self._at: tuple[int, bytes] | None = None
-        self._fds: list[tuple[int, int]] = []  # of what has the path at hand, where there is one
+        self._fds: list[tuple[int, int]] = []  # directories of the present path, by tree number
 
     def __bool__(self) -> bool:
         return bool(self._trees)
@@ -30,7 +30,7 @@ class Others:
             if not self._tops:
                 self._tops = [_opened(tree) for tree in self._trees]
             for number, top in enumerate(self._tops):
-                with suppress(OSError):  # there it is missing
+                with suppress(OSError):  # the tree lacks it
                     self._fds.append((number, open_below(top, path)))
         return self._fds
 

@@ -1,13 +1,13 @@
 """`--remove-source-files`: entries whose copies are complete are removed from the source.
 
-A job of its own after the copy, and a dry run of a mirror except for its removals: each entry is
-compared as if it were mirrored again, files by all bytes, after the target was flushed to disk.
+This job runs after the copy, and is a dry run of a mirror except for its removals. The target is
+first flushed to disk. Each entry is then compared as if it were mirrored again, files by all bytes.
 Entries that differ in any kept attribute stay, and so do entries that change meanwhile.
 
-Before an entry of a directory is removed, it is proven that its copy is another directory, because
-a union file system, for example, may show the source itself there. A name is first renamed, because
-another process may replace it at any moment: a file that has come since is put back. So no content
-is removed that is not in the target.
+Before an entry of a directory is removed, a test proves that its copy is another directory: a union
+file system, for example, may show the source itself there. An entry is first renamed, because
+another process may replace it at any moment; a file that has taken its name since is put back. So
+only content that is in the target is removed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ClearVisitor(DryMirrorVisitor):
             self.counters.directories += 1
 
     def _goes(self, opened: Open[None], context: Context[Any]) -> bool:
-        """Remove an empty directory; return False, a failure, if that may not be safe."""
+        """Remove an empty directory; return False, as a failure, if that may be unsafe."""
         if self.keep_directories or not opened.path or not opened.own:
             return True
         above, _, name = opened.path.rpartition(b"/")
@@ -72,11 +72,11 @@ class ClearVisitor(DryMirrorVisitor):
             self._tell_failure(opened.root, opened.path, error, context, doing)
             return False
         with suppress(OSError), self._sources.lease(opened.root, above) as holder:
-            os.rmdir(name, dir_fd=holder.fd)  # which fails if something has come into it
+            os.rmdir(name, dir_fd=holder.fd)  # it fails if an entry was created meanwhile
         return True
 
     def _is_empty(self, opened: Open[None]) -> bool:
-        """Return whether nothing is left in a directory, which is not its copy. OSError."""
+        """Return whether a directory is empty; prove that it is not its copy. OSError."""
         where = opened.root, opened.path
         with self._sources.lease(*where) as source, self._targets.lease(*where) as target:
             if next(blocks(rewound(source.fd)), Block()):
@@ -92,7 +92,7 @@ class ClearVisitor(DryMirrorVisitor):
             self._limits.operations(2)
         status: os.stat_result | None = None
         try:
-            if not name.startswith(self._prefix):  # else another thread removes it
+            if not name.startswith(self._prefix):  # another thread removes these
                 with trying("remove"):
                     status = self._removed(where, name, fds)
         except OSError as error:
@@ -105,7 +105,7 @@ class ClearVisitor(DryMirrorVisitor):
             count(self.counters, status.st_mode, 0)
 
     def _removed(self, where: Where, name: bytes, fds: tuple[int, int]) -> os.stat_result | None:
-        """Remove an entry if its copy is complete; return its status, else None. OSError."""
+        """Remove an entry if its copy is complete; return its status, or None. OSError."""
         source, old, different = self._judge.entry(where.root, where.path, name, fds)
         if old is None or different:
             return None
@@ -115,7 +115,7 @@ class ClearVisitor(DryMirrorVisitor):
                 if statuses[0].st_size != statuses[1].st_size:
                     return None
                 os.fsync(files[1])
-                os.posix_fadvise(files[1], 0, 0, os.POSIX_FADV_DONTNEED)  # read what is on disk
+                os.posix_fadvise(files[1], 0, 0, os.POSIX_FADV_DONTNEED)  # read from disk
                 if not self._contents.same(files, 0, statuses[0].st_size):
                     return None
                 now = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
@@ -144,9 +144,9 @@ class ClearVisitor(DryMirrorVisitor):
 
 
 def _refuse_same(source: os.stat_result, copy: os.stat_result, fds: tuple[int, int]) -> None:
-    """Raise Trouble if the entry is the copy itself, as where a mount shows it twice.
+    """Raise Trouble if the entry is its own copy, for example in a second mount.
 
-    File systems that are mounted twice may have other numbers, but inodes and times are equal.
+    A second mount may have another device number, but inodes and change times are equal.
     """
     here, there = map(os.fstat, fds)
     one_directory = (here.st_ino, here.st_ctime_ns) == (there.st_ino, there.st_ctime_ns)
@@ -168,7 +168,7 @@ def _content(status: os.stat_result) -> tuple[int, ...]:
 
 
 class ClearTask(DryMirrorTask):
-    """The part of one rank."""
+    """The work of one rank."""
 
     is_flushed = False
 
@@ -177,7 +177,7 @@ class ClearTask(DryMirrorTask):
         return ClearVisitor
 
     def process(self, item: Item, context: Context[Item]) -> Any:
-        if not self.is_flushed:  # what this node has written, before anything goes
+        if not self.is_flushed:  # flush this node's writes before any removal
             self.is_flushed = True
             disk = FileSystemSync()
             try:
@@ -196,7 +196,7 @@ class MoveAwayVisitor(ClearVisitor):
 
 
 class MoveAwayTask(ClearTask):
-    """The part of one rank in `--move`."""
+    """The work of one rank in `--move`."""
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:

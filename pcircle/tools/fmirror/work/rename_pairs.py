@@ -31,7 +31,7 @@ class Alone(msgspec.Struct, frozen=True, array_like=True, tag="z"):
 
 
 class Pair(msgspec.Struct, frozen=True, array_like=True):
-    """A path of the source, and an extraneous path, of files of this size."""
+    """A path of the source and an extraneous path, both of files of this size and time."""
 
     new: bytes
     old: bytes
@@ -40,9 +40,9 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """What would be renamed: the new paths of files, and their present ones.
+    """Paths of files that would be renamed: new paths, and present paths.
 
-    Each path takes eight bytes, as of `packed`; see `ordered` and `Paths`.
+    Each path takes eight bytes, see `packed`, `ordered` and `Paths`.
     """
 
     new: bytes = b""
@@ -57,7 +57,7 @@ def packed(path: bytes) -> bytes:
 def ordered(some: bytearray) -> bytes:
     """Return packed paths in order, and empty `some`.
 
-    Millions would take much memory as a list, and so would parts of them.
+    Arrays by the first byte save the memory of a list of millions of numbers.
     """
     parts = [array("Q") for _ in range(_PARTS)]
     with memoryview(some).cast("Q") as numbers:
@@ -75,7 +75,7 @@ class Paths:
     """Millions of paths in eight bytes each, for dry runs; two paths may collide."""
 
     def __init__(self, hashes: bytes | memoryview) -> None:
-        """Make a set of paths from a result of `ordered`, which is not copied."""
+        """Wrap a result of `ordered`, without a copy."""
         self._numbers = memoryview(hashes).cast("Q")
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class Paths:
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Renamed files, their bytes, and lines for the end, which are in files."""
+    """The numbers of renamed files and of their bytes; temporary files with lines for the logs."""
 
     files: int = 0
     size: int = 0
@@ -97,7 +97,7 @@ class Moved(msgspec.Struct, frozen=True):
     renamed: Renamed = Renamed()
 
     def log(self, json_lines: str | None, list_out: str | None) -> None:
-        """Append to the logs of actions, after the copy has ended them. OSError."""
+        """Append the lines to the logs of actions, after the copy has closed these. OSError."""
         for path, stream in ((json_lines, self.lines), (list_out, self.paths)):
             if path is not None and stream is not None:
                 stream.seek(0)
@@ -114,7 +114,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Candidates:
-    """Files of one side, on rank 0: pairs have the same name first, then any name."""
+    """Files that exist on one side only, on rank 0; names are paired first if they are equal."""
 
     def __init__(self) -> None:
         self._named = MoveMatcher()
@@ -130,7 +130,7 @@ class Candidates:
             self.add(0, path, size, mtime.ns)
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield all pairs, once."""
+        """Yield all pairs; callable once."""
         others = MoveMatcher()
         try:
             for a, b in self._named.pairs():

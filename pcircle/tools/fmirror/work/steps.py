@@ -1,20 +1,20 @@
-"""What a plan says of an entry: what it was on both sides, and what is to be done with it.
+"""Steps of a plan: the state of an entry on both sides, and the action for it.
 
-In a plan (`pcircle.jobs.plan_file`) the paths of number 0 are below the source. The mark of each is
-what it was there, what had its name in the target, and a word, with a semicolon between; a dash
-stands for nothing. Paths of number 1 are those below the target that are to go, with marks as frm
-has them. The words:
+In a plan (`pcircle.jobs.plan_file`) the paths of root number 0 are below the source. The mark of
+each has three parts, separated by semicolons: the state of the entry in the source, the state of
+its name in the target, and a word for the action. A dash stands for a missing entry. The paths of
+root number 1 are below the target, and will be removed; they have the marks of frm. The words:
 
-    copy     it is made, or replaced
-    link     it becomes a hard link to another one of the plan
-    touch    its attributes alone are set
-    same     nothing, but others are linked to it
-    delete   what has this name in the target goes, with what number 1 has of it
-    within   nothing, but the times of this directory are kept when that in it is done
+    copy     create or replace the entry
+    link     make it a hard link to another entry of the plan
+    touch    set its attributes only
+    same     leave it; other names are linked to it
+    delete   remove the target's entry, as far as paths of root 1 list its contents
+    within   leave this directory, but keep its times when entries in it are changed
 
-A directory that something else replaces has, besides its inode, a digest of all that is in it: that
-goes with it, so nothing may have changed there. Of entries that are done by now, since the plan was
-being carried out before, the source is what it was, and the target is as it is to be.
+The mark of a directory that another kind of entry replaces has the inode and a digest of its
+contents. The contents are removed with it, so they must not have changed. If an interrupted run has
+completed an entry, its source must be unchanged, and its target up to date.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DOING = "carry out the plan for"
 OTHER = "it is no longer what was planned"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIGEST_BITS = 128
-_DIGEST = re.compile(rb"(?<=\d),[0-9a-f]{32}\Z")  # in the mark of a directory that is replaced
+_DIGEST = re.compile(rb"(?<=\d),[0-9a-f]{32}\Z")  # in the mark of a replaced directory
 
 
 class Step(NamedTuple):
@@ -82,7 +82,7 @@ def check_mark(root: int, mark: bytes) -> None:
 
 
 def side(name: bytes, directory_fd: int) -> bytes:
-    """Return the mark of a name in a directory, which may not exist. OSError."""
+    """Return the mark of a name in a directory; both may be missing. OSError."""
     if directory_fd < 0:
         return NONE
     try:
@@ -92,7 +92,7 @@ def side(name: bytes, directory_fd: int) -> bytes:
 
 
 def replaced(name: bytes, directory_fd: int) -> bytes:
-    """Return the mark of an entry that another kind will replace: of a directory with its contents.
+    """Return the mark of an entry that may be replaced; a directory's has a digest of its contents.
 
     OSError.
     """
@@ -136,7 +136,7 @@ def _opened(path: bytes, directory_fd: int) -> int:
 def confirmed(
     block: Block, path: bytes, source_fd: int, target_fd: int
 ) -> Iterator[tuple[bytes, OSError | None]]:
-    """Take planned removals out of the block; yield each, with the reason if it must stay.
+    """Take planned removals out of the block; yield each with the error if it must stay.
 
     The source may have it again; entries that have vanished are not reported.
     """

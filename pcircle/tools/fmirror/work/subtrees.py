@@ -1,8 +1,8 @@
-"""Whole subtrees that are equal on both sides, which is most of a tree in most runs.
+"""Comparison of whole subtrees, which in most runs are mostly equal.
 
 `Subtrees` compares directories of both sides in batches, and then their subdirectories, depth
 first. The walk skips a directory if everything below it is equal. Otherwise the walk enters the
-directory. Results for its subdirectories are kept until the item ends, so that nothing is compared
+directory. Results for its subdirectories are cached until the item ends, so nothing is compared
 twice.
 """
 
@@ -16,7 +16,7 @@ from pcircle.fs.directories import affordable, close_open, join_path
 from pcircle.tools.fmirror.work.batches import Holders
 from pcircle.tools.fmirror.work.unchanged import QuickCheck
 
-_SOON_S, _LATE_S = 0.002, 0.02  # time limits for the walk's directory, and for all below it
+_SOON_S, _LATE_S = 0.002, 0.02  # time limits for the walk's directory, and for directories below it
 _AT_ONCE = 64  # directories
 _OF_OPEN, _OF_OTHERS = 20, 160  # affordable descriptors for each open branch, by thread
 
@@ -27,8 +27,8 @@ Counts = tuple[int, int]
 class Compared(NamedTuple):
     """The result for some subdirectories of one directory.
 
-    The walk must enter `rest`; `later` were not compared. The others are equal. They hold
-    `directories`, which includes themselves, and other `entries`.
+    The walk must enter `rest`; `later` were not compared. The other subdirectories are equal. Their
+    subtrees have `directories`, including the subdirectories, and other `entries`.
     """
 
     rest: list[bytes]
@@ -88,7 +88,7 @@ class Subtrees:
         self._stack: list[tuple[list[_Branch], list[bytes]]] = []
 
     def forget(self) -> None:
-        """Drop the results that were kept, because another item begins."""
+        """Drop the cached results, because another item begins."""
         self._known.clear()
 
     def compare(

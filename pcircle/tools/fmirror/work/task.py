@@ -1,4 +1,4 @@
-"""The copy of a mirror as a task: fcp's, with another visitor and another overwrite policy."""
+"""The copy of a mirror: fcp's task with its own visitor and overwrite policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pcircle.tools.fmirror.work.visitor import MirrorVisitor
 
 
 class MirrorTask(CopyTask):
-    """The part of one rank."""
+    """The work of one rank."""
 
     notice_type = Notice | Surplus | Linked | ListingTimes
     visitor_type = MirrorVisitor
@@ -21,7 +21,7 @@ class MirrorTask(CopyTask):
 
 
 class JournaledMirror(JournaledCopy):
-    """The part of one rank in a mirror with a checkpoint."""
+    """The work of one rank in a mirror with a checkpoint."""
 
     notice_type = Notice | Surplus | Linked | ListingTimes
     visitor_type = MirrorVisitor

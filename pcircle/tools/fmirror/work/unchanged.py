@@ -1,4 +1,4 @@
-"""Find entries that are equal on both sides, which most are in most runs.
+"""Find entries that are equal on both sides; in most runs most entries are.
 
 Names are looked up on both sides, many at a time, and compared column by column. Attributes are
 compared only where something has changed since the last complete run. Small directories are
@@ -29,15 +29,15 @@ _ANY_KIND = 0xFFFF
 _NS = 10**9
 _FAST_S = 10e-6  # for a system call
 _MAX_ENTRIES = 1 << 15  # of a directory that is compared as a whole
-_ROOM = 2048  # for entries of several
-_DOUBTS = 64  # calls
-_CLOCKS_NS = 3 * _NS  # that two may be apart, and times cut to seconds
+_ROOM = 2048  # additional entries of a batch
+_DOUBTS = 64  # calls of `enter` without trust
+_CLOCKS_NS = 3 * _NS  # the difference of two clocks, and times rounded to seconds
 
 
 class QuickCheck:
     """Compares entries for one worker thread.
 
-    `is_trusted` tells whether an entry with old change times was there at the last run.
+    With `is_trusted`, an entry with old change times existed here at the last run.
     """
 
     def __init__(self, plan: MirrorPlan, keeper: Keeping, helped: int) -> None:
@@ -51,7 +51,7 @@ class QuickCheck:
         self._looks = source, Stats(helped, sharing=source)
         self.is_trusted = True
         self._most = CAPACITY // 2
-        self._doubts = 0  # calls that are compared as if nothing were known of them
+        self._doubts = 0  # remaining calls without trust in the last run
         deletes, began_ns = plan.deleting.wanted, plan.began_ns
         self._recorded_ns = None if began_ns is None or not deletes else began_ns - _CLOCKS_NS
         self._trusts = True
@@ -62,7 +62,7 @@ class QuickCheck:
         self._takes = _KINDS if plan.upkeep.prunes else _KINDS | 1 << FOLDER[0]
 
     def is_quiet(self, source: os.stat_result, target: os.stat_result) -> bool:
-        """Whether neither was changed since the last complete run."""
+        """Return whether neither side has changed since the last complete run."""
         quiet_ns = self._quiet_ns
         if quiet_ns is None:
             return False
@@ -72,17 +72,17 @@ class QuickCheck:
     def is_known(self, source: os.stat_result, target: os.stat_result) -> bool:
         """Return whether two directories are on the file systems of the last complete run.
 
-        The state tells nothing of file systems that are mounted below these.
+        The state does not cover file systems that are mounted below these.
         """
         return (source.st_dev, target.st_dev) == self._devices
 
     # ---- names of one directory ------------------------------------------------
 
     def left(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
-        """Return those of up to `CAPACITY` names that may differ."""
+        """Return the names that may differ, of at most `CAPACITY`."""
         here, missing = _look(self._looks[1], fds[1], names)
         there, gone = _look(self._looks[0], fds[0], here)
-        if gone:  # what is not there any more fails where it is copied
+        if gone:  # the copy reports vanished names as failures
             _look(self._looks[1], fds[1], there)
         changed = self._changed(there, fds, among)
         return [*missing, *gone, *changed]
@@ -118,8 +118,9 @@ class QuickCheck:
     def _doubtful(self, owns: tuple[Table, Table], count: int) -> set[int]:
         """Return the places of directories that the walk must enter whatever their status is.
 
-        These have changed since the last complete run, where unchanged ones are trusted, or since
-        this run began, where the listing must be recorded. The copy itself is one, too.
+        If unchanged directories are trusted, these have changed since the last complete run.
+        Otherwise they have changed since this run began, and the listing must be recorded. The copy
+        itself is included.
         """
         found = self._recent(owns, count, 1) if self._trusts else set[int]()
         if self._recorded_ns is not None and not self._trusts:
@@ -130,7 +131,7 @@ class QuickCheck:
         return found
 
     def _note_recent(self, recent: int, total: int) -> None:
-        """Ask for all details for a while where hardly anything can be trusted."""
+        """Compare all details for a while if most entries are recent."""
         if recent > total // 2:
             self._doubts = _DOUBTS
 
@@ -150,9 +151,10 @@ class QuickCheck:
     # ---- directories -----------------------------------------------------------
 
     def enter(self, devices: tuple[int, int], copy: tuple[int, int]) -> bool:
-        """Begin with directories on these devices, none of which is the copy itself.
+        """Begin with directories on these devices; `copy` identifies the copy itself.
 
-        Return whether they can be compared at once: not where nothing is trusted and calls wait.
+        Return whether batches can compare them. They cannot if nothing is trusted and look-ups are
+        slow.
         """
         self._compared_devices, self._copy = devices, copy[1]
         is_known = self._quiet_ns is not None and self.is_trusted and devices == self._devices
@@ -167,11 +169,11 @@ class QuickCheck:
     def directories(
         self, names: list[bytes], fds: tuple[Holders, Holders], max_parents: int
     ) -> tuple[int, dict[int, Equal]]:
-        """Compare some directories, at least one. Return how many, and the equal ones by place.
+        """Compare at least one directory. Return how many, and the equal directories by place.
 
-        An equal directory is plain, and so are all its entries except subdirectories, which are not
-        compared here. Nothing that is trusted has changed in it since the last complete run. Up to
-        `max_parents` of the equal ones have subdirectories, and stay open for these.
+        The entries of an equal directory are equal as well; its subdirectories are not compared
+        here. At most `max_parents` of the equal directories have subdirectories, and stay open for
+        these.
         """
         with (
             self._batch(0, names, fds[0], max_parents) as source,
@@ -195,9 +197,9 @@ class QuickCheck:
     def _batch(
         self, side: int, names: list[bytes], fds: Holders, max_parents: int
     ) -> DirectoryBatch:
-        """List directories. Look their entries up, too, unless look-ups should overlap."""
+        """List directories, and look up their entries unless look-ups should overlap."""
         is_slow = any(look.is_slow for look in self._looks)
-        # Nobody asks of what kind the target's surplus is that stays.
+        # If extraneous entries stay, their kinds do not matter.
         is_any = side == 1 and not self._deletes
         keeps = is_slow or not self._trusts
         return DirectoryBatch(
@@ -212,14 +214,14 @@ class QuickCheck:
         )
 
     def _size_next(self, *batches: DirectoryBatch) -> None:
-        """Take larger directories where look-ups are known to be fast."""
+        """Allow larger directories if look-ups are fast."""
         is_fast = max(batch.each_s for batch in batches) < _FAST_S
         self._most = min(4 * self._most, _MAX_ENTRIES) if is_fast else CAPACITY // 2
 
     def _changed_of(
         self, source: DirectoryBatch, target: DirectoryBatch, pairs: Sequence[_Pair]
     ) -> set[int]:
-        """Return the places of the pairs in which something may not be as it should be."""
+        """Return the places of the pairs that may differ."""
         count = len(pairs)
         if not count:
             return set()
@@ -267,9 +269,9 @@ class QuickCheck:
 
 
 class Equal(msgspec.Struct, frozen=True):
-    """A directory that is the same on both sides: the number of its entries but directories.
+    """A directory that is equal on both sides: the number of its entries without directories.
 
-    Its `directories` are to be compared; if there are any, `fds` are its own.
+    Its `directories` have not been compared; if it has any, `fds` are its open descriptors.
     """
 
     entries: int
@@ -290,9 +292,9 @@ class _Pair(msgspec.Struct, frozen=True):
 
 
 def _pairs(source: DirectoryBatch, target: DirectoryBatch, *, exact: bool) -> list[_Pair]:
-    """Return the directories whose entries in the source all have one in the target.
+    """Return the directories whose source entries all exist in the target.
 
-    With `exact` they have the same names. Entries are in the order of their names.
+    With `exact` both sides must have the same names. Entries are sorted by name.
     """
     ours, theirs = source.ranges(), target.ranges()
     is_same = len(ours) == len(theirs) and (source.text, source.ends) == (target.text, target.ends)
@@ -316,9 +318,9 @@ def _pairs(source: DirectoryBatch, target: DirectoryBatch, *, exact: bool) -> li
 def _equal(
     source: DirectoryBatch, target: DirectoryBatch, pair: _Pair, *, opens: bool
 ) -> Equal | None:
-    """Return a directory that is the same on both sides.
+    """Return a directory that is equal on both sides.
 
-    None if it has subdirectories and may not stay open for these (`opens`).
+    None if it has subdirectories, and cannot or may not (`opens`) stay open for these.
     """
     begin, end = pair.ours.start, pair.ours.stop
     count = source.kinds.count(FOLDER, begin, end)
@@ -337,13 +339,13 @@ def _of_places(fds: Holders, places: Sequence[int]) -> Holders:
 
 
 def _picked(table: Table, places: list[int]) -> Table:
-    """Return the rows at these places, which most often are all of them, in their order."""
+    """Return the rows at these places, which usually are all rows in order."""
     is_all = len(places) == table.count and places == list(range(table.count))
     return table if is_all else table.picked(places)
 
 
 def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Look names up; those that are there, which are looked up, and those that are not."""
+    """Look up names; return the names that exist, and the missing names."""
     if not names:
         return names, []
     try:

@@ -1,7 +1,7 @@
-"""The visitor of a mirror: that of a copy, after a comparison with the target.
+"""The visitor of a mirror: a copy's visitor, preceded by a comparison with the target.
 
-Files of an existing directory are looked up on both sides, many at a time, and files that are up to
-date, usually almost all, never become entries. The remaining ones are copied as usual, under the
+Files of an existing directory are looked up on both sides, many at a time. Files that are up to
+date, usually almost all, never become entries. The remaining files are copied as usual, under the
 policy of `Keeping`.
 """
 
@@ -69,7 +69,7 @@ class MirrorVisitor(CopyVisitor):
         super().__init__(worker, entries)
         plan = self._mirror = require_type(MirrorPlan, worker.plan)
         self._keeper = require_type(Keeping, self._copier.names.keeper)
-        # A rank whose threads are counted has them for names, and none for look-ups of a name.
+        # If the number of threads is given, they process names; none helps with look-ups.
         helped = divide(None).helped_of(worker.number) if threads_of(plan) is None else 1
         self._quick = QuickCheck(plan, self._keeper, helped)
         self._emptiness = Emptiness(scope_of(plan)) if plan.upkeep.prunes else None
@@ -78,10 +78,10 @@ class MirrorVisitor(CopyVisitor):
         if self._finder is not None:
             self._finder.tell_doubtful = self._tell_doubtful
             self._lister = Lister(plan.began_ns)
-        self._surplus: dict[int, list[bytes]] = {}  # of the item at hand, by root
+        self._surplus: dict[int, list[bytes]] = {}  # of the present item, by root
         self._disposal = Disposal(plan, worker) if plan.deleting.during else None
         self._context: Context[Any] | None = None
-        # Whoever must see each entry, or can't trust what is there, has them one by one.
+        # Signatures, logs, and comparisons of contents need every entry.
         looks_on = worker.signer is not None or worker.acting is not None
         upkeep = plan.upkeep
         by_status = upkeep.look in ("time", "size")
@@ -98,14 +98,14 @@ class MirrorVisitor(CopyVisitor):
         self._checks_together = self._skips and looked_at and self._judge is None
         self.scan = SCAN if self._checks_together or self._small is not None else None
         self._subtrees = Subtrees(self._quick, is_first=not worker.number)
-        self._done = 0  # what was counted of changes
+        self._done = 0  # number of changes counted so far
         self._is_marked = self._has_made = False
 
     @staticmethod
     def access_of(plan: Plan) -> WriteAccess:
         """Return the protections to remove.
 
-        As with rsync, these are modes of the target, and flags unless they are kept.
+        Like rsync, a mirror overrides modes of the target, and its flags if these are kept.
         """
         return WriteAccess(owner=True, flags=plan.keep.flags)
 
@@ -132,7 +132,7 @@ class MirrorVisitor(CopyVisitor):
         super().end(context, opens)
 
     def _tell_aside(self, context: Context[Any]) -> None:
-        """Remove replaced directories, now or at the end."""
+        """Remove replaced directories now, or report them for removal at the end."""
         aside, self._keeper.aside = self._keeper.aside, []
         if aside and self._disposal is None:
             context.note([Surplus(root, path + b"\0", was) for root, path, was in aside])
@@ -174,7 +174,7 @@ class MirrorVisitor(CopyVisitor):
     def select_directories(
         self, above: Open[Part], names: list[bytes], context: Gathering[Part]
     ) -> tuple[list[bytes], list[bytes]]:
-        """See `Visitor`: leave out those in which nothing has to be done, nor below."""
+        """Leave out directories whose whole subtrees are equal."""
         (source, target), place = require(above.leases), require(above.place)
         if self._checks_together and target is not None and not place.made:
             devices = device(source), device(target)
@@ -186,7 +186,7 @@ class MirrorVisitor(CopyVisitor):
     def _compare(
         self, above: Open[Part], names: list[bytes], fds: tuple[int, int], context: Gathering[Part]
     ) -> list[bytes]:
-        """Compare directories; return those to walk, which may be entered next."""
+        """Compare directories; return the ones that the walk may enter next."""
         found = self._subtrees.compare(above.path, names, fds, hastens=context.has_idle_workers())
         above.pending += found.later
         done = len(names) - len(found.rest) - len(found.later)
@@ -201,7 +201,7 @@ class MirrorVisitor(CopyVisitor):
     def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
         if self._judge is not None:
             target_fd, status = None if lease is None else lease.fd, source.opened.status
-            with suppress(OSError):  # which is met again
+            with suppress(OSError):  # the copy meets it again
                 context = require(self._context)
                 self._judge.directory(opened.path, (source.fd, status), target_fd, context)
 
@@ -251,7 +251,7 @@ class MirrorVisitor(CopyVisitor):
         return super()._between(source_fd, status, lease, holder, created=created)
 
     def _differs(self, own: Directory, lease: Lease) -> bool:
-        # What is done in it moves its times, which is no difference.
+        # The status at opening: changes of entries have moved the times since.
         return bool(self._keeper.status_differences(own.source, lease.opened.status))
 
     def _place(
@@ -272,7 +272,7 @@ class MirrorVisitor(CopyVisitor):
         if above == _MOVED or not self._quick.is_known(*statuses):
             since = _MOVED
         elif not self._quick.is_quiet(*statuses):
-            # A rename changes both the directory and the one that it comes into, and nothing below.
+            # A rename changes a directory and its new parent, and nothing below.
             since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
         return msgspec.structs.replace(place, since=since) if since else place
 
@@ -346,7 +346,7 @@ class MirrorVisitor(CopyVisitor):
 
     def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
         own = opened.own
-        if not opened.path:  # the mark would move its times
+        if not opened.path:  # leaving the mark later would change the times
             self._mark_changed()
         if not (own.created or lease.searched):
             lifted = 0 if own.obstacle is None else own.obstacle.flags
@@ -357,7 +357,7 @@ class MirrorVisitor(CopyVisitor):
             if is_held and not (own.begun or self._keeper.status_differences(own.source, status)):
                 return
             if lifted:
-                self._access.admit(lease.fd)  # attributes could not be set
+                self._access.admit(lease.fd)  # otherwise attributes could not be set
         if own.held is not None and self._plan.keep.xattr and not lease.searched:
             drop_attributes(lease.fd, own.held)
         super()._finish_open(opened, lease, missing)
@@ -399,7 +399,7 @@ class MirrorVisitor(CopyVisitor):
             self._judged(where, names, fds, context)
         elif len(names):
             super().names(where, names, fds, context)
-        if self._disposal is not None:  # the times of this directory are set after that
+        if self._disposal is not None:  # before the times of this directory are set
             self._tell_aside(context)
 
     def _without(self, where: Where, names: list[bytes], fds: tuple[int, int]) -> list[bytes]:
@@ -420,14 +420,14 @@ class MirrorVisitor(CopyVisitor):
     def _judged(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
-        """Itemize names before they are copied; those handed back are reported later."""
+        """Itemize names before they are copied; names handed back are reported later."""
         until_s = time.monotonic() + BATCH_S
         single = [Names([], [name], []) for name in names.links]
         single += [Names([], [], [name]) for name in names.specials]
         single += [Names([name], [], []) for name in names.files]
         for number, one in enumerate(single, 1):
             (name,) = one.files or one.links or one.specials
-            with suppress(OSError):  # which is met once more
+            with suppress(OSError):  # the copy meets it again
                 path = join_path(where.path, name)
                 judged = require(self._judge).entry(where.root, where.path, name, fds)
                 require(self._judge).say(path, *judged, context)
