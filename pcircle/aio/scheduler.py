@@ -86,7 +86,7 @@ class Scheduler:
         if kind is None:
             kind = work.kind if isinstance(work, Operation) else DATA
         future: Future[T] = Future(self._continuations.run)
-        job = _Job(self, work, future)
+        job = _Submission(self, work, future)
         if isinstance(work, Operation) and work.moves:
             self._orders.put(work.fd, job, self._lanes[kind])
         else:
@@ -151,7 +151,7 @@ class Scheduler:
         operation.take_back(value)
 
 
-class _Job:
+class _Submission:
     """A submitted operation, or composite operation, and its future."""
 
     __slots__ = ("future", "scheduler", "work")
@@ -220,10 +220,10 @@ class _Orders:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[int, deque[_Job]] = {}
+        self._waiting: dict[int, deque[_Submission]] = {}
         self._running: set[int] = set()
 
-    def put(self, fd: int, job: _Job, lane: _Lane) -> None:
+    def put(self, fd: int, job: _Submission, lane: _Lane) -> None:
         """Queue a job. RuntimeError if the scheduler is closed."""
         with self._lock:  # a turn is queued together with its job
             lane.put(_Turn(self, fd))
@@ -246,7 +246,7 @@ class _Orders:
         if job is not None:
             job.cancel()
 
-    def _next(self, fd: int) -> _Job | None:
+    def _next(self, fd: int) -> _Submission | None:
         with self._lock:
             waiting = self._waiting.get(fd)
             if waiting:
@@ -281,7 +281,7 @@ class _Lane:
         self.kind = kind
         self.climb = None if threads is not None else ThreadCountSearch(max_threads)
         self.limit = threads or 1
-        self._jobs: SimpleQueue[_Job | _Turn | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Submission | _Turn | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._state = threading.Condition()
         self._submitted = 0
@@ -291,7 +291,7 @@ class _Lane:
         self._seen = 0
         self._spent = (0.0, 0.0)
 
-    def put(self, job: _Job | _Turn) -> None:
+    def put(self, job: _Submission | _Turn) -> None:
         with self._state:
             if self._closing:
                 raise RuntimeError("the scheduler is closed")

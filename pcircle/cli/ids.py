@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
-from pcircle.fs.attributes.owners import Rule
+from pcircle.fs.attributes.owners import IdRule
 
 _MAX_ID = (1 << 32) - 2  # the last one means "as it is" to the kernel
 _MAX_DIGITS = 10
@@ -90,7 +90,7 @@ def read_owner(option: str, text: str, *, login: bool = True) -> Owner:
         ) from None
 
 
-def read_map(option: str, text: str) -> tuple[Rule, ...]:
+def read_map(option: str, text: str) -> tuple[IdRule, ...]:
     """Parse a list of FROM:TO, as in ``rsync --usermap``. UsageError.
 
     FROM is a name with ``*``, ``?`` and ``[]``, a number, a range such as 0-99, or empty for
@@ -100,23 +100,23 @@ def read_map(option: str, text: str) -> tuple[Rule, ...]:
     return tuple(_rule(option, kind, word) for word in text.split(","))
 
 
-def _rule(option: str, kind: str, text: str) -> Rule:
+def _rule(option: str, kind: str, text: str) -> IdRule:
     origin, colon, target = text.partition(":")
     if not colon or not target:
         raise UsageError(f"{option}: invalid value '{_shown(text)}': must be FROM:TO")
     to = _known(option, kind, target)
     if origin == "*":
-        return Rule(0, _MAX_ID, to)
+        return IdRule(0, _MAX_ID, to)
     if not origin:
-        return Rule(0, 0, to, "[0-9]*")  # a number stands in place of a name
+        return IdRule(0, 0, to, "[0-9]*")  # a number stands in place of a name
     low, dash, high = origin.partition("-")
     first, last = _number(low), _number(high if dash else low)
     if first is not None and last is not None:
         if not first <= last <= _MAX_ID:
             shown = _shown(text)
             raise UsageError(f"{option}: invalid value '{shown}': not a range of numbers")
-        return Rule(first, last, to)
+        return IdRule(first, last, to)
     if _WILD.isdisjoint(origin):
         number = _known(option, kind, origin)
-        return Rule(number, number, to)
-    return Rule(0, 0, to, origin)
+        return IdRule(number, number, to)
+    return IdRule(0, 0, to, origin)

@@ -21,7 +21,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.core.writing import write_all, write_stream
 from pcircle.fs.attributes.acls import give_access, read_list
-from pcircle.fs.safe_open import Place, named, opened, refuse_foreign, refuse_pseudo
+from pcircle.fs.safe_open import ResolvedName, named, opened, refuse_foreign, refuse_pseudo
 
 __all__ = ["JsonDocument", "check", "encode", "put", "stream", "write"]
 
@@ -103,7 +103,7 @@ def _put(pieces: Iterable[bytes], where: str, *, durable: bool, mode: int = 0o66
             _replace(place, pieces, durable=durable, mode=mode)
 
 
-def _problem(place: Place) -> str:
+def _problem(place: ResolvedName) -> str:
     """Return why the file could not be written, or an empty text. OSError."""
     if not place.name or place.is_directory:
         return "is a directory"
@@ -128,12 +128,12 @@ def _problem(place: Place) -> str:
     return ""
 
 
-def _is_written_in_place(place: Place) -> bool:
+def _is_written_in_place(place: ResolvedName) -> bool:
     """Return whether it is a FIFO, a device or a descriptor, which must not be replaced."""
     return place.descriptor or not (place.status is None or stat.S_ISREG(place.status.st_mode))
 
 
-def _replace(place: Place, pieces: Iterable[bytes], *, durable: bool, mode: int) -> None:
+def _replace(place: ResolvedName, pieces: Iterable[bytes], *, durable: bool, mode: int) -> None:
     """Write pieces under a temporary name and rename it; keep the mode and list of an old file."""
     refuse_pseudo(place)
     refuse_foreign(place)

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Protocol
 
-from pcircle.collective.gathering import Gathering, Shares
-from pcircle.collective.halving import each, shares
+from pcircle.collective.gathering import ResponseCollector, Shares
+from pcircle.collective.halving import shares, without_subtrees
 from pcircle.collective.messages import Answer, Decide, Message, Op, Prepare, Request, Said
 from pcircle.collective.store import Records
 
 VOTING, DECIDING, SPREADING = range(3)
 
 
-class Own(Protocol):
+class LocalMember(Protocol):
     """The coordinating rank's own part in an operation, like that of any member."""
 
     def prepare(self, op: Op, coordinator: int, request: Request) -> Said:
@@ -25,7 +25,7 @@ class Own(Protocol):
         """Commit or undo the operation; return the failures."""
 
 
-class Work:
+class PendingOperation:
     """An operation between its request and its end."""
 
     __slots__ = (
@@ -51,7 +51,7 @@ class Work:
         self.heard = False
         self.spread = False  # other ranks were sent `Prepare`
         self.deadline_s = inf
-        self.gathering = Gathering((), ())
+        self.gathering = ResponseCollector((), ())
 
 
 class Coordinator:
@@ -63,7 +63,7 @@ class Coordinator:
     def __init__(
         self,
         rank: int,
-        own: Own,
+        own: LocalMember,
         records: Records,
         patience_s: float,
         send: Callable[[int, Message], None],
@@ -77,7 +77,7 @@ class Coordinator:
         self._answer = answer
         self._serial = 0
         self._gone: set[int] = set()
-        self._work: dict[Op, Work] = {}  # under way
+        self._work: dict[Op, PendingOperation] = {}  # under way
         self._unheard: set[Op] = set()  # over, but the requester does not know it yet
         self._queues: dict[bytes, deque[tuple[Op, Request]]] = {}  # of each key that is taken
         self.now_s = 0.0
@@ -154,14 +154,14 @@ class Coordinator:
     # ---- getting ready ---------------------------------------------------------
 
     def _shares(self, request: Request) -> Shares:
-        return shares if request.owner == self._rank else each
+        return shares if request.owner == self._rank else without_subtrees
 
     def _others(self, request: Request) -> list[int]:
         return [rank for rank in request.members if rank != self._rank]
 
     def _start(self, op: Op, request: Request) -> None:
         self._serial += 1
-        work = self._work[op] = Work(op, request, self._serial)
+        work = self._work[op] = PendingOperation(op, request, self._serial)
         work.deadline_s = self.now_s + self._patience_s
         ranks = self._others(request)
         said: list[Said] = []
@@ -174,11 +174,11 @@ class Coordinator:
         work.gathering.said += said
         self._voted(work)
 
-    def _ask(self, work: Work, ranks: Sequence[int]) -> None:
+    def _ask(self, work: PendingOperation, ranks: Sequence[int]) -> None:
         """Send a request to prepare to ranks; ranks known to be lost count as refusals."""
         request = work.request
         work.spread = True
-        gathering = Gathering(self._shares(request)(ranks), work.gathering.said)
+        gathering = ResponseCollector(self._shares(request)(ranks), work.gathering.said)
         work.gathering = gathering
         settled = min(operation.serial for operation in self._work.values())
         for rank, subtree in list(gathering.waiting.items()):
@@ -188,7 +188,7 @@ class Coordinator:
                 about = (work.op, self._rank, work.serial, settled, request)
                 self._send(rank, Prepare(*about, subtree))
 
-    def _voted(self, work: Work) -> None:
+    def _voted(self, work: PendingOperation) -> None:
         gathering, request = work.gathering, work.request
         if not gathering.is_complete:
             return
@@ -204,7 +204,7 @@ class Coordinator:
 
     # ---- deciding --------------------------------------------------------------
 
-    def _decide(self, work: Work) -> None:
+    def _decide(self, work: PendingOperation) -> None:
         if work.request.asks:
             self._tell(work, work.commit, work.gathering.said)
             self._end(work)
@@ -224,7 +224,7 @@ class Coordinator:
         work.commit = bool(decided)
         self._carry_out(work)
 
-    def _carry_out(self, work: Work) -> None:
+    def _carry_out(self, work: PendingOperation) -> None:
         work.phase = SPREADING
         work.deadline_s = self.now_s + self._patience_s
         votes = work.gathering.said
@@ -236,7 +236,7 @@ class Coordinator:
         if self._rank in work.request.members:
             own = self._own.finish(work.op, work.commit)
         ranks = self._others(work.request) if work.spread else []
-        work.gathering = Gathering(self._shares(work.request)(ranks), own)
+        work.gathering = ResponseCollector(self._shares(work.request)(ranks), own)
         self._spread(work, list(work.gathering.waiting.items()))
         if not work.commit:
             # The reasons are the answer; failures to undo are not part of it.
@@ -246,7 +246,9 @@ class Coordinator:
             work.gathering.said += [] if work.answered else votes
         self._over(work)
 
-    def _spread(self, work: Work, targets: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+    def _spread(
+        self, work: PendingOperation, targets: Sequence[tuple[int, tuple[int, ...]]]
+    ) -> None:
         """Send the decision to ranks, bypassing lost ranks."""
         left = deque(targets)
         while left:
@@ -256,7 +258,7 @@ class Coordinator:
             else:
                 self._send(rank, Decide(work.op, self._rank, work.serial, work.commit, subtree))
 
-    def _over(self, work: Work) -> None:
+    def _over(self, work: PendingOperation) -> None:
         if not work.gathering.is_complete:
             return
         if not work.answered:
@@ -267,11 +269,11 @@ class Coordinator:
                 self.heard(work.op)
         self._end(work)
 
-    def _tell(self, work: Work, decided: bool | None, said: Sequence[Said]) -> None:
+    def _tell(self, work: PendingOperation, decided: bool | None, said: Sequence[Said]) -> None:
         work.answered = True
         self._answer(Answer(work.op, decided, tuple(said)))
 
-    def _end(self, work: Work) -> None:
+    def _end(self, work: PendingOperation) -> None:
         del self._work[work.op]
         key = work.request.key
         queue = self._queues.get(key) if work.request.owner == self._rank else None

@@ -13,7 +13,7 @@ LOST = "the rank is lost"
 _UNREACHED = "rank {rank}, which was to reach it, is lost"
 
 
-class Gathering:
+class ResponseCollector:
     """The ranks that one rank waits for, each with the subtree that it must reach.
 
     `said` contains the responses received so far.

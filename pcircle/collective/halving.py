@@ -20,6 +20,6 @@ def shares(ranks: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
         left = left[:middle]
 
 
-def each(ranks: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+def without_subtrees(ranks: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield all ranks with empty subtrees, so that one rank sends to each of them itself."""
     return ((rank, ()) for rank in ranks)

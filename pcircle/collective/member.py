@@ -42,16 +42,16 @@ from math import inf
 import msgspec
 
 from pcircle.collective.coordinator import Coordinator
-from pcircle.collective.gathering import LOST, Gathering
+from pcircle.collective.gathering import LOST, ResponseCollector
 from pcircle.collective.halving import shares
 from pcircle.collective.messages import (
     Answer,
-    Ask,
     Decide,
-    Done,
+    DecisionReport,
     Heard,
     Message,
     Op,
+    OperationRequest,
     Prepare,
     Request,
     Said,
@@ -91,8 +91,8 @@ class Member:
         self._asked: dict[Op, tuple[int, float, bool]] = {}
         self._prepared: dict[Op, int] = {}  # the coordinator that will decide
         self._busy: dict[bytes, Op] = {}  # keys of changes that are neither committed nor undone
-        self._votes: dict[Op, tuple[int, Gathering]] = {}  # with the rank to answer
-        self._finished: dict[tuple[Op, int], tuple[bool, int, int, Gathering]] = {}
+        self._votes: dict[Op, tuple[int, ResponseCollector]] = {}  # with the rank to answer
+        self._finished: dict[tuple[Op, int], tuple[bool, int, int, ResponseCollector]] = {}
         self._undone: dict[int, set[int]] = {}  # of each coordinator
         self._settled: dict[int, int] = {}
         self._doubtful = False  # something of an earlier job could not be finished
@@ -116,13 +116,13 @@ class Member:
         elif whose == self._rank:
             self._coordinator.begin(op, request)
         else:
-            self._send(whose, Ask(op, request))
+            self._send(whose, OperationRequest(op, request))
         return op
 
     def received(self, source: int, message: Message, now_s: float) -> None:
         """Process a message."""
         self._advance(now_s)
-        if isinstance(message, Ask):
+        if isinstance(message, OperationRequest):
             self._coordinator.begin(message.op, message.request)
         elif isinstance(message, Prepare):
             self._prepare(source, message)
@@ -130,7 +130,7 @@ class Member:
             self._voted(source, message)
         elif isinstance(message, Decide):
             self._decided(source, message)
-        elif isinstance(message, Done):
+        elif isinstance(message, DecisionReport):
             self._done(source, message)
         elif isinstance(message, Answer):
             self._take(message)
@@ -266,13 +266,13 @@ class Member:
             settled = self._settled[coordinator] = message.settled
             late = self._undone.get(coordinator, set())
             self._undone[coordinator] = {serial for serial in late if serial >= settled}
-        gathering = Gathering(shares(message.rest), ())
+        gathering = ResponseCollector(shares(message.forward_to), ())
         self._votes[op] = source, gathering
         for rank, subtree in list(gathering.waiting.items()):
             if rank in self._gone:
                 gathering.give_up(rank)
             else:
-                self._send(rank, msgspec.structs.replace(message, rest=subtree))
+                self._send(rank, msgspec.structs.replace(message, forward_to=subtree))
         over = message.serial < settled or message.serial in self._undone.get(coordinator, ())
         if over or coordinator in self._gone:
             gathering.said.append(Said(self._rank, refusal="it was given up before"))
@@ -297,7 +297,7 @@ class Member:
     def _decided(self, source: int, message: Decide) -> None:
         op, coordinator = message.op, message.coordinator
         key = op, source
-        gathering = Gathering(shares(message.rest), ())
+        gathering = ResponseCollector(shares(message.forward_to), ())
         self._finished[key] = message.commit, coordinator, message.serial, gathering
         self._hand_on(key, list(gathering.waiting.items()))
         self._prepared.pop(op, None)
@@ -318,7 +318,7 @@ class Member:
             else:
                 self._send(rank, Decide(key[0], coordinator, serial, commit, subtree))
 
-    def _done(self, source: int, message: Done) -> None:
+    def _done(self, source: int, message: DecisionReport) -> None:
         heard = False
         for key, (_, _, _, gathering) in list(self._finished.items()):
             # Two, where the decision has come again, by another way: the list is the same.
@@ -333,7 +333,7 @@ class Member:
         gathering = self._finished[key][3]
         if gathering.is_complete:
             del self._finished[key]
-            self._send(key[1], Done(key[0], tuple(gathering.said)))
+            self._send(key[1], DecisionReport(key[0], tuple(gathering.said)))
 
     def _settle(self, op: Op) -> None:
         """Settle an operation that lost its coordinator: read the decision, or decide to undo."""

@@ -39,7 +39,7 @@ class Said(msgspec.Struct, frozen=True, array_like=True):
     refusal: str = ""
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+class OperationRequest(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     """Sent by the requester to the owner: perform this operation."""
 
     op: Op
@@ -47,7 +47,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
-    """Prepare the operation, and forward this message to the ranks in `rest`.
+    """Prepare the operation, and forward this message to the ranks in `forward_to`.
 
     All operations of the coordinator with a serial number below `settled` have ended.
     """
@@ -57,7 +57,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
     serial: int
     settled: int
     request: Request
-    rest: tuple[int, ...]
+    forward_to: tuple[int, ...]
 
 
 class Votes(msgspec.Struct, frozen=True, array_like=True, tag="votes"):
@@ -68,16 +68,16 @@ class Votes(msgspec.Struct, frozen=True, array_like=True, tag="votes"):
 
 
 class Decide(msgspec.Struct, frozen=True, array_like=True, tag="decide"):
-    """Commit the prepared operation or undo it, and forward this message to the ranks in `rest`."""
+    """Commit or undo the prepared operation; forward this message to the ranks in `forward_to`."""
 
     op: Op
     coordinator: int
     serial: int
     commit: bool
-    rest: tuple[int, ...]
+    forward_to: tuple[int, ...]
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
+class DecisionReport(msgspec.Struct, frozen=True, array_like=True, tag="done"):
     """Sent when a member and its subtree have obeyed `Decide`; lists the failures."""
 
     op: Op
@@ -102,4 +102,4 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, tag="heard"):
     op: Op
 
 
-Message: TypeAlias = Ask | Prepare | Votes | Decide | Done | Answer | Heard
+Message: TypeAlias = OperationRequest | Prepare | Votes | Decide | DecisionReport | Answer | Heard

@@ -1,6 +1,6 @@
 """Sets of counters, each declared once as a class annotation.
 
-    class Counts(Counting):
+    class Counts(CounterSet):
         files: int
         links: int
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
-C = TypeVar("C", bound="Counting")
+C = TypeVar("C", bound="CounterSet")
 
 
 class _Declared(type):
@@ -43,7 +43,7 @@ def _row_getter(names: list[str]) -> Callable[[Any], tuple[int, ...]]:
     return lambda counters: tuple(getattr(counters, name) for name in names)
 
 
-class Counting(metaclass=_Declared):
+class CounterSet(metaclass=_Declared):
     """A set of counters that can be summed."""
 
     names: ClassVar[tuple[str, ...]]

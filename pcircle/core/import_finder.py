@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from importlib.abc import Loader
     from typing import Any
 
-__all__ = ["Finder", "install"]
+__all__ = ["ImportFinder", "install"]
 
 _OWN = f"{__package__.partition('.')[0]}."
 _READ_BYTES = 256 << 10
@@ -61,10 +61,10 @@ def install() -> None:
     if sys.path and sys.path[0] == os.path.dirname(sys.executable):
         del sys.path[0]
     if PathFinder in sys.meta_path:
-        sys.meta_path.insert(sys.meta_path.index(PathFinder), Finder())
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), ImportFinder())
 
 
-class Finder:
+class ImportFinder:
     """A meta path finder for modules that are files in folders, like `importlib.PathFinder`."""
 
     def __init__(self) -> None:

@@ -79,7 +79,7 @@ def tried(error: OSError, otherwise: str) -> str:
     return what
 
 
-def told(error: OSError) -> tuple[int | None, str]:
+def errno_and_reason(error: OSError) -> tuple[int | None, str]:
     """Return the system's error number, or None, and the reason in words."""
     return error.errno, error.strerror or str(error)
 

@@ -28,7 +28,7 @@ from pcircle.core.encoding import text_of
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.guards import require
 from pcircle.core.writing import write_all
-from pcircle.fs.path_list_slice import Listed
+from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.fs.scan import Block
 from pcircle.fs.sorting import RUN_BYTES, TOGETHER, sorted_records
 
@@ -60,11 +60,11 @@ def record_of(path: bytes, *, whole: bool | None = False, strict: bool = False) 
     return _NUL.join(parts) + must + _NUL * bool(whole)
 
 
-class Part(msgspec.Struct, frozen=True):
+class RootSelection(msgspec.Struct, frozen=True):
     """The selected part of a root: a range of the list, or everything."""
 
     root: int
-    listed: Listed | None
+    listed: PathListSlice | None
 
 
 class Lists:
@@ -73,7 +73,7 @@ class Lists:
     `digest` identifies the whole. OSError.
     """
 
-    def __init__(self, stream: IO[bytes], parts: Sequence[Part]) -> None:
+    def __init__(self, stream: IO[bytes], parts: Sequence[RootSelection]) -> None:
         size = stream.tell()
         stream.flush()
         self._text = mmap.mmap(stream.fileno(), size, prot=mmap.PROT_READ) if size else b""
@@ -95,7 +95,7 @@ class Lists:
             self._text.close()
             self._text = b""
 
-    def records(self, listed: Listed) -> Iterator[bytes]:
+    def records(self, listed: PathListSlice) -> Iterator[bytes]:
         """Yield the records of a range in order, in the form of `record_of`."""
         at = listed.begin
         while at < listed.end:
@@ -103,7 +103,7 @@ class Lists:
             yield self._text[at:stop]
             at = stop + 1
 
-    def cut(self, listed: Listed, max_bytes: int) -> tuple[Listed, Listed]:
+    def cut(self, listed: PathListSlice, max_bytes: int) -> tuple[PathListSlice, PathListSlice]:
         """Split a range after about `max_bytes` bytes; the second part may be empty."""
         change = msgspec.structs.replace
         if listed.end - listed.begin <= max_bytes:
@@ -111,11 +111,11 @@ class Lists:
         at = self._text.find(_SLASH, listed.begin + max_bytes, listed.end) + 1
         return change(listed, end=at), change(listed, begin=at)
 
-    def below(self, listed: Listed) -> Iterator[Group]:
+    def below(self, listed: PathListSlice) -> Iterator[NameRecords]:
         """Yield the names that a range selects in its directory."""
         return groups(self._text, listed.begin, listed.end, listed.skip)
 
-    def portions(self, listed: Listed) -> Iterator[Group | bytes]:
+    def portions(self, listed: PathListSlice) -> Iterator[NameRecords | bytes]:
         """Divide a range: yield directories with large parts, and the text of the rest."""
         pending = 0
         text: list[bytes] = []
@@ -135,7 +135,9 @@ class Lists:
         if text:
             yield b"".join(text)
 
-    def shares(self, listed: Listed, weight: float) -> Iterator[tuple[float, Group | bytes]]:
+    def shares(
+        self, listed: PathListSlice, weight: float
+    ) -> Iterator[tuple[float, NameRecords | bytes]]:
         """Yield the portions of a range of this weight, each with its share of the weight."""
         whole = listed.end - listed.begin
         for part in self.portions(listed):
@@ -164,7 +166,9 @@ def _sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
             while batch := list(islice(found, TOGETHER)):
                 last = batch[-1]
                 end += write_all(stream.fileno(), _SLASH.join(batch) + _SLASH)
-            parts.append(Part(root, None if last == _NUL else Listed(b"", begin, end)))
+            parts.append(
+                RootSelection(root, None if last == _NUL else PathListSlice(b"", begin, end))
+            )
         return Lists(stream, tuple(parts))
 
 
@@ -185,19 +189,19 @@ def _once(records: Iterable[bytes]) -> Iterator[bytes]:
         yield record
 
 
-def names_itself(listed: Listed, lists: Lists | None) -> bool:
+def names_itself(listed: PathListSlice, lists: Lists | None) -> bool:
     """Return whether a range selects its directory itself, among others."""
     return first_of(listed, lists) in (None, b"", _NUL)
 
 
-def first_of(listed: Listed, lists: Lists | None) -> bytes | None:
+def first_of(listed: PathListSlice, lists: Lists | None) -> bytes | None:
     """Return the first record of a directory, relative to it."""
     if listed.is_range:
         return next(require(lists).records(listed))[listed.skip :]
     return listed.text[: listed.text.find(_SLASH)] if listed.text else None
 
 
-class Group(msgspec.Struct, frozen=True):
+class NameRecords(msgspec.Struct, frozen=True):
     """The records of one name in a directory, and their place in `data`.
 
     The first `skip` bytes of each record lead to the directory. `whole` means that everything below
@@ -220,20 +224,20 @@ class Group(msgspec.Struct, frozen=True):
         records = self.data[self.begin : self.end - 1].split(_SLASH)
         return b"".join([record[self.skip :] + _SLASH for record in records])
 
-    def listed(self) -> Listed:
+    def listed(self) -> PathListSlice:
         """Return its records, relative to the name."""
-        return Listed(b"", self.begin, self.end, self.skip + len(self.name) + 1)
+        return PathListSlice(b"", self.begin, self.end, self.skip + len(self.name) + 1)
 
-    def inner(self) -> Listed | None:
+    def inner(self) -> PathListSlice | None:
         """Return `listed` with its own text; None if everything is selected."""
         if self.whole:
             return None
         if not self.deeper:
-            return Listed()
-        return Listed(replace(self, skip=self.skip + len(self.name) + 1).text())
+            return PathListSlice()
+        return PathListSlice(replace(self, skip=self.skip + len(self.name) + 1).text())
 
 
-def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iterator[Group]:
+def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iterator[NameRecords]:
     """Yield the records of a range by their first name.
 
     Records of the directory itself, which come first, are skipped.
@@ -254,7 +258,7 @@ def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iter
             first = data.find(_SLASH, stop + 1, after) if after > stop + 1 else -1
             whole = not deeper and first > 0 and data[stop + 1 : first] == within
             deeper = deeper or after > stop + 1
-        yield Group(data, at, after, skip, name, whole, deeper, must)
+        yield NameRecords(data, at, after, skip, name, whole, deeper, must)
         at = after
 
 

@@ -10,7 +10,7 @@ COMMENT = (b"#", b";")
 """The first bytes of comment lines in a list whose paths end with newlines."""
 
 
-class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PathListSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The listed paths below a directory: the text itself, or a range.
 
     A range, from `begin` to `end`, is of the list on rank 0, where the first `skip` bytes of each

@@ -33,8 +33,8 @@ from contextvars import ContextVar
 from pcircle.fs.attributes.mounts import type_of_device
 
 __all__ = [
-    "Place",
     "PseudoDirectories",
+    "ResolvedName",
     "Untrusted",
     "any_link",
     "create",
@@ -72,7 +72,7 @@ class Untrusted(OSError):
         super().__init__(None, why)
 
 
-class Place:
+class ResolvedName:
     """A name in an open directory, to which a user's path leads after its links were followed.
 
     `path` is a path without these links. `status` is None if the name does not exist. An empty name
@@ -117,21 +117,21 @@ def any_link(wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
-def place_of(path: bytes) -> Iterator[Place]:
+def place_of(path: bytes) -> Iterator[ResolvedName]:
     """Resolve a path. Untrusted, or OSError like that of opening the path."""
     with _place(path, _TRUSTED) as place:
         yield place
 
 
 @contextmanager
-def named(path: bytes) -> Iterator[Place]:
+def named(path: bytes) -> Iterator[ResolvedName]:
     """Resolve a path like `place_of`, for a file that an option names; see `any_link`."""
     with _place(path, _of_named.get()) as place:
         yield place
 
 
 @contextmanager
-def _place(path: bytes, links: int) -> Iterator[Place]:
+def _place(path: bytes, links: int) -> Iterator[ResolvedName]:
     walk = _Walk(path, links)
     try:
         yield walk.end()
@@ -151,7 +151,7 @@ class _Walk:
         self._at = b"/" if path.startswith(b"/") else b""
         self.fd = os.open(self._at or b".", _SEARCHED)
 
-    def end(self) -> Place:
+    def end(self) -> ResolvedName:
         """Resolve all components; the last one need not exist."""
         while (found := self._next()) is not None:
             name, last = found
@@ -161,17 +161,17 @@ class _Walk:
             try:
                 fd = os.open(name, _NAME, dir_fd=self.fd)
             except FileNotFoundError:
-                return Place(self.fd, name, os.path.join(self._at, name), None)
+                return ResolvedName(self.fd, name, os.path.join(self._at, name), None)
             try:
                 status = os.fstat(fd)
                 if not stat.S_ISLNK(status.st_mode):
-                    return Place(self.fd, name, os.path.join(self._at, name), status)
+                    return ResolvedName(self.fd, name, os.path.join(self._at, name), status)
                 if self._is_of_descriptors(status):
-                    return Place(self.fd, name, self._at, status, descriptor=True)
+                    return ResolvedName(self.fd, name, self._at, status, descriptor=True)
                 self._follow(fd, status, name, b"")
             finally:
                 os.close(fd)
-        return Place(self.fd, b"", self._at or b".", os.fstat(self.fd))
+        return ResolvedName(self.fd, b"", self._at or b".", os.fstat(self.fd))
 
     def _next(self) -> tuple[bytes, bool] | None:
         """Return the next component, and whether it is the last; None at the end."""
@@ -308,14 +308,14 @@ class PseudoDirectories:
             raise Untrusted(_NO_FILE)
 
 
-def refuse_pseudo(place: Place) -> None:
+def refuse_pseudo(place: ResolvedName) -> None:
     """Raise Untrusted for a name on procfs, sysfs or devtmpfs, or a descriptor."""
     if place.descriptor:
         raise Untrusted(_NO_FILE)
     PseudoDirectories().refuse(os.fstat(place.fd))
 
 
-def refuse_foreign(place: Place) -> None:
+def refuse_foreign(place: ResolvedName) -> None:
     """Raise Untrusted if another user may have planted the file to be overwritten.
 
     This applies to sticky directories; elsewhere other users' files may be there by agreement.
@@ -387,7 +387,7 @@ def writing(path: bytes, flags: int = 0) -> int:
         return fd
 
 
-def opened(place: Place, flags: int) -> int:
+def opened(place: ResolvedName, flags: int) -> int:
     """Open a resolved path, whose file type must not have changed.
 
     For writing, the file is created if missing. Ownership is checked on the opened file, so that it

@@ -23,7 +23,7 @@ from pcircle.fs.native.pure import UNTRIED
 from pcircle.fs.stats import Table, within_limit
 
 if TYPE_CHECKING:
-    from pcircle.fs.path_list_slice import Listed
+    from pcircle.fs.path_list_slice import PathListSlice
 
 BLOCK_ENTRIES = 1 << 16
 BLOCK_BYTES = 2 << 20
@@ -61,7 +61,7 @@ def listed_first(found: Iterable[Block]) -> Iterator[Block]:
 
     The names of a block are kept joined, so a million names are some ten million bytes.
     """
-    packed: list[tuple[tuple[str, str, str, str], dict[str, Listed | None]]] = []
+    packed: list[tuple[tuple[str, str, str, str], dict[str, PathListSlice | None]]] = []
     for block in found:
         if block.last and not packed:
             yield block
@@ -92,9 +92,9 @@ class Block:
         self.directories: list[str] = []
         self.specials: list[str] = []
         self.last = False
-        self.below: dict[str, Listed | None] = {}
+        self.below: dict[str, PathListSlice | None] = {}
 
-    def add_directory(self, name: bytes, below: Listed | None = None) -> None:
+    def add_directory(self, name: bytes, below: PathListSlice | None = None) -> None:
         """Add a directory with its selected part."""
         text = text_of(name)
         self.directories.append(text)
@@ -175,8 +175,8 @@ class DirectoryBatch:
     entries of all of them together have names (`inside`, or `text` with a NUL behind each name, or
     `texts` by directory), `kinds` and, if they were looked up, a `table` for `Stats.put`.
 
-    `rest` are the directories that are not plain or cannot be read, and `later` the names that were
-    not tried. `places` are the positions of the plain directories in all names. All took
+    `unread` are the directories that are not plain or cannot be read, and `later` the names that
+    were not tried. `places` are the positions of the plain directories in all names. All took
     `elapsed_s` seconds, and a system call `each_s` on average; if that is long, `Stats.look` is
     faster, because it overlaps look-ups.
 
@@ -185,7 +185,7 @@ class DirectoryBatch:
 
     __slots__ = (
         *("_inside", "counts", "each_s", "elapsed_s", "ends", "fds", "kinds", "later", "names"),
-        *("own", "places", "rest", "table", "text"),
+        *("own", "places", "table", "text", "unread"),
     )
 
     def __init__(
@@ -229,21 +229,21 @@ class DirectoryBatch:
         self.each_s = self.elapsed_s / max(1, calls)
         counts = native.numbers(outcomes)
         if counts and min(counts) >= 0:
-            self.names, self.counts, self.rest = batch, counts, []
+            self.names, self.counts, self.unread = batch, counts, []
             self.places: Sequence[int] = range(len(batch))
             self.later = names[len(batch) :]
             return
         tried = len(counts) if UNTRIED not in counts else counts.index(UNTRIED)
-        self.names, self.counts, self.rest = [], [], list[bytes]()
+        self.names, self.counts, self.unread = [], [], list[bytes]()
         self.places = [place for place in range(tried) if counts[place] >= 0]
         for name, count in zip(batch, counts[:tried], strict=False):
             if count < 0:
-                self.rest.append(name)
+                self.unread.append(name)
             else:
                 self.names.append(name)
                 self.counts.append(count)
         if not tried:  # EINTR, by a signal or from the file system: the walk tries again
-            self.rest, tried = names[:1], 1
+            self.unread, tried = names[:1], 1
         self.later = names[tried:]
 
     @property

@@ -50,7 +50,7 @@ _NEVER = 1 << 62
 _WORTH_IT = 8  # names; fewer are not worth waking a thread
 
 
-class Failed(Exception):
+class StatBlockError(Exception):
     """Some names of a block could not be looked up: their places, each with its error."""
 
     def __init__(self, errors: dict[int, OSError]) -> None:
@@ -58,7 +58,7 @@ class Failed(Exception):
         self.errors = errors
 
 
-class Row(NamedTuple):
+class StatusRow(NamedTuple):
     """The status of one entry, with the field names of `os.stat`."""
 
     st_mode: int
@@ -107,12 +107,12 @@ class Table:
         )
         return [_NS * second + ns for second, ns in zip(seconds, nanoseconds, strict=True)]
 
-    def rows(self, count: int) -> Iterator[Row]:
+    def rows(self, count: int) -> Iterator[StatusRow]:
         """Yield the rows of the first entries."""
         names = ("mode", "inode", "device", "links", "uid", "gid", "size", "blocks", "block_size")
         columns = [self.column(name, 0, count) for name in (*names, "rdev")]
         times = (self.times_ns(name, 0, count) for name in ("atime", "mtime", "ctime"))
-        return map(Row, *columns, *times)
+        return map(StatusRow, *columns, *times)
 
     def _bytes(self, name: str, start: int, stop: int) -> bytes:
         begin = PLACE_OF[name] * self._count
@@ -171,7 +171,7 @@ class Stats(Table):
     def look(self, directory_fd: int | Sequence[int], names: Sequence[bytes]) -> None:
         """Look up names of one directory, or each name in a directory of its own.
 
-        Raises `Failed` if some cannot be looked up; the rows of the others are valid.
+        Raises `StatBlockError` if some cannot be looked up; the rows of the others are valid.
         """
         count = len(names)
         if count > CAPACITY:
@@ -188,21 +188,21 @@ class Stats(Table):
         self._take()
 
     def look_many(self, directory_fd: int, names: Sequence[bytes]) -> None:
-        """Look up any number of names of one directory. Raises `Failed` as `look` does."""
+        """Look up any number of names of one directory. Raises `StatBlockError` as `look` does."""
         tables: list[bytes] = []
         errors: dict[int, OSError] = {}
         for begin in range(0, len(names), CAPACITY):
             try:
                 self.look(directory_fd, names[begin : begin + CAPACITY])
-            except Failed as failed:
+            except StatBlockError as failed:
                 errors |= {begin + place: error for place, error in failed.errors.items()}
             tables.append(self.data)
         self._put(tables[0] if len(tables) == 1 else _joined(tables))
         if errors:
-            raise Failed(errors)
+            raise StatBlockError(errors)
 
     def look_at_paths(self, paths: Sequence[bytes]) -> None:
-        """Look up paths, relative to the working directory. Raises `Failed` as `look` does."""
+        """Look up paths, relative to the working directory. Raises `StatBlockError`."""
         rows: list[os.stat_result | None] = []
         failed: dict[int, OSError] = {}
         for place, path in enumerate(paths):
@@ -213,7 +213,7 @@ class Stats(Table):
                 failed[place] = error
         self._put(pure.table(rows))
         if failed:
-            raise Failed(failed)
+            raise StatBlockError(failed)
 
     def put(self, table: bytes, each_s: float | None = None) -> None:
         """Set the table of entries that other code has looked up, each in `each_s` seconds."""
@@ -223,13 +223,13 @@ class Stats(Table):
             self._slow = min(max(self._slow + step, 0), 2 * _SLOW_BLOCKS)
 
     def _take(self) -> None:
-        """Join the parts. `Failed`."""
+        """Join the parts. `StatBlockError`."""
         parts = [self._parts[begin] for begin in sorted(self._parts)]
         outcomes = parts[0][0] if len(parts) == 1 else b"".join(part[0] for part in parts)
         self._put(parts[0][1] if len(parts) == 1 else _joined([part[1] for part in parts]))
         if outcomes.count(0) == len(outcomes):
             return
-        raise Failed(
+        raise StatBlockError(
             {
                 place: _error(-1 - code)
                 for place, code in enumerate(native.numbers(outcomes))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from pcircle.circle import ProgressSums
-from pcircle.core.counters import Counting
+from pcircle.core.counters import CounterSet
 from pcircle.runtime import Work
 
 _AS_ONE_BYTES = 256 << 10
@@ -110,7 +110,7 @@ class DerivedCounts:
     @classmethod
     def figures(cls, counts: tuple[int, ...]) -> dict[str, int]:
         """Return the figures of a rank with these counts, for a summary of many ranks."""
-        total: Any = cls.of(counts)  # type: ignore[attr-defined]  # of `Counting`
+        total: Any = cls.of(counts)  # type: ignore[attr-defined]  # of `CounterSet`
         return {"entries": total.completed, "bytes": total.bytes_done}
 
     def known(self: SizedWalkCounts, weight: float) -> WorkCounts:
@@ -126,7 +126,7 @@ class DerivedCounts:
         )
 
 
-class EntryCounters(DerivedCounts, Counting):
+class EntryCounters(DerivedCounts, CounterSet):
     """The counters of a walk: entries found, and the result of each.
 
     Each entry that is `found` is later counted exactly once as files, directories, links, special
@@ -145,6 +145,6 @@ class EntryCounters(DerivedCounts, Counting):
     offline: int
 
 
-def reported(report: type[msgspec.Struct], total: Counting) -> dict[str, int]:
+def reported(report: type[msgspec.Struct], total: CounterSet) -> dict[str, int]:
     """Return the values of all fields of a report type that are counters."""
     return {name: getattr(total, name) for name in report.__struct_fields__ if name in total.names}

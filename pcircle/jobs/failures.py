@@ -25,7 +25,7 @@ import msgspec
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.core.writing import write_all
-from pcircle.fs.entry_errors import error_name, kind_of, told
+from pcircle.fs.entry_errors import errno_and_reason, error_name, kind_of
 from pcircle.fs.safe_open import writing
 from pcircle.runtime import Context
 from pcircle.walk.roots import Root
@@ -148,7 +148,7 @@ def failure_of(root: Root, number: int, path: bytes, doing: str, error: OSError)
     """Return the failure of the entry `path` below root number `number`."""
     entry = b"" if root.name else path
     shown = os.path.join(root.shown, entry) if entry else root.shown
-    return Failure(shown, doing, *told(error), number, entry, kind_of(error))
+    return Failure(shown, doing, *errno_and_reason(error), number, entry, kind_of(error))
 
 
 class RecallNotice(msgspec.Struct, frozen=True, array_like=True, tag="recalled"):

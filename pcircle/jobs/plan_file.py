@@ -26,7 +26,7 @@ import msgspec
 
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
-from pcircle.fs.path_list_slice import Listed
+from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.fs.safe_open import reading
 from pcircle.fs.scan import Block
 from pcircle.jobs.failures import decode, encode
@@ -251,7 +251,7 @@ def _bare(group: Iterable[bytes]) -> Iterator[bytes]:
 # ---- while it is applied -----------------------------------------------------------------------
 
 
-def mark_in(listed: Listed, lists: Lists | None) -> bytes:
+def mark_in(listed: PathListSlice, lists: Lists | None) -> bytes:
     """Return the mark of the directory of this list; empty if the plan does not act on it."""
     from pcircle.fs.lists import first_of
 

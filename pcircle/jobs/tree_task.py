@@ -33,8 +33,8 @@ from pcircle.runtime import Context
 from pcircle.threads.load_limit import TurnTaking
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
-from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree, handed_back
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.pacing import paced
 from pcircle.walk.roots import Root, open_roots, root_of, seeds
 from pcircle.walk.tasks import WalkTask
@@ -242,7 +242,7 @@ class EntryVisitor(Visitor[int]):
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         self.counters.scans_done += 1
         self.counters.sized += 1
-        opened.place = Place(source.identity)
+        opened.place = DirectoryIdentity(source.identity)
         return None
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
@@ -272,7 +272,7 @@ class EntryVisitor(Visitor[int]):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         """Process the names; hand back the remaining files if the batch takes too long."""
         begun_s = time.monotonic()
@@ -290,7 +290,7 @@ class EntryVisitor(Visitor[int]):
                 break
 
     def _look(
-        self, look: Any, where: Where, name: bytes, directory_fd: int, context: Gathering[int]
+        self, look: Any, where: Where, name: bytes, directory_fd: int, context: ItemContext[int]
     ) -> bool:
         """Process an entry, and return whether it succeeded."""
         counters = self.counters

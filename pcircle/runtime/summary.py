@@ -23,7 +23,7 @@ _HIGH_BITS = 62  # the low part of a sum
 _FINE_BITS = 6  # bits after the leading bit that distinguish values
 
 
-class Spread(msgspec.Struct, frozen=True, array_like=True):
+class FigureDistribution(msgspec.Struct, frozen=True, array_like=True):
     """One figure over many ranks: `bins` has the number of ranks by bin, at this `level`.
 
     If several ranks have the same minimum or maximum, the first is stored. The sum is stored in
@@ -40,7 +40,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
     bins: dict[int, int]
 
     @classmethod
-    def of(cls, rank: int, value: int) -> Spread:
+    def of(cls, rank: int, value: int) -> FigureDistribution:
         """Return the spread of one rank's figure."""
         value = max(-LIMIT, min(LIMIT, value))
         bins = {bin_of(value): 1}
@@ -51,7 +51,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
         """The sum over all ranks."""
         return (self.high << _HIGH_BITS) + self.low
 
-    def __add__(self, other: Spread) -> Spread:
+    def __add__(self, other: FigureDistribution) -> FigureDistribution:
         least, least_rank = min((self.least, self.least_rank), (other.least, other.least_rank))
         most, most_rank = min((-self.most, self.most_rank), (-other.most, other.most_rank))
         level = max(self.level, other.level)
@@ -63,7 +63,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
             _add(bins, finer, 1)
             level += 1
         total = divmod(self.total + other.total, 1 << _HIGH_BITS)
-        return Spread(*total, least, least_rank, -most, most_rank, level, bins)
+        return FigureDistribution(*total, least, least_rank, -most, most_rank, level, bins)
 
     def quantile(self, share: float) -> int:
         """Return a value that this share of the ranks does not exceed, to the width of a bin."""
@@ -107,12 +107,14 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, tag="s"):
 
     ranks: int
     counts: tuple[int, ...]
-    figures: dict[str, Spread]
+    figures: dict[str, FigureDistribution]
 
     @classmethod
     def of(cls, rank: int, counts: tuple[int, ...], figures: Mapping[str, int]) -> Summary:
         """Return the summary of one rank."""
-        return cls(1, counts, {name: Spread.of(rank, value) for name, value in figures.items()})
+        return cls(
+            1, counts, {name: FigureDistribution.of(rank, value) for name, value in figures.items()}
+        )
 
     def __add__(self, other: Summary) -> Summary:
         if not (self.counts and other.counts):  # empty for a rank that failed to count

@@ -15,12 +15,12 @@ import numpy as np
 from pcircle.simulation.ending import RankTree, Rounds
 from pcircle.simulation.machine import Machine, Policy
 from pcircle.simulation.model import Simulation
-from pcircle.simulation.tree import Tree, balanced, drawn, files, flat, geometric
+from pcircle.simulation.tree import ItemTree, balanced, drawn, files, flat, geometric
 
 _DONE = -1
 
 
-def ideal_s(tree: Tree, ranks: int) -> tuple[float, float]:
+def ideal_s(tree: ItemTree, ranks: int) -> tuple[float, float]:
     """Return the duration of the job, and when half of the ranks first work, with an ideal queue.
 
     One queue serves all ranks, at no cost, in the order in which items are made.
@@ -58,7 +58,7 @@ _FAN = 32
 _ENVELOPE_BYTES = 24  # overhead of a message: kind, numbers and lengths
 
 
-class Task(msgspec.Struct, frozen=True):
+class SimulatedTask(msgspec.Struct, frozen=True):
     """The simulated task.
 
     The shape "files" has `entries` in `directories`. An item covers up to `batch` entries, each of
@@ -74,21 +74,21 @@ class Task(msgspec.Struct, frozen=True):
     item_s: float = 0.1
     times: str = "uniform"
 
-    def tree(self, seed: int) -> Tree:
+    def tree(self, seed: int) -> ItemTree:
         """Draw the tree of items from a seed."""
         rng = np.random.default_rng(seed)
         if self.shape == "files":
             counts, sizes = files(self.entries, self.directories, self.batch, rng)
             # An empty directory has to be read as well.
             means_s = self.entry_s * np.maximum(1.0, sizes)
-            return Tree(counts, drawn(self.times, means_s, rng))
+            return ItemTree(counts, drawn(self.times, means_s, rng))
         if self.shape == "balanced":
             counts = balanced(self.items, _FAN)
         elif self.shape == "geometric":
             counts = geometric(self.items, rng)
         else:
             counts = flat(self.items)
-        return Tree(counts, drawn(self.times, np.full(len(counts), self.item_s), rng))
+        return ItemTree(counts, drawn(self.times, np.full(len(counts), self.item_s), rng))
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -122,13 +122,13 @@ class Figures(msgspec.Struct, frozen=True):
     round_s: float
 
 
-def play(task: Task, ranks: int, machine: Machine, policy: Policy, seed: int) -> Figures:
+def play(task: SimulatedTask, ranks: int, machine: Machine, policy: Policy, seed: int) -> Figures:
     """Simulate a job."""
     return play_tree(task.tree(seed), task, ranks, machine, policy, seed)
 
 
 def play_tree(
-    tree: Tree, task: Task, ranks: int, machine: Machine, policy: Policy, seed: int
+    tree: ItemTree, task: SimulatedTask, ranks: int, machine: Machine, policy: Policy, seed: int
 ) -> Figures:
     """Simulate a job on a given tree."""
     counts = Simulation(tree, ranks, machine, policy, seed).run()

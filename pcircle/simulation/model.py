@@ -28,8 +28,8 @@ from pcircle.simulation.machine import (
     Machine,
     Policy,
 )
-from pcircle.simulation.rank import NONE, Bundle, Counts, Rank, Run, Slot, cut
-from pcircle.simulation.tree import Tree
+from pcircle.simulation.rank import NONE, Bundle, Run, SimulatedRank, SimulationTotals, Slot, cut
+from pcircle.simulation.tree import ItemTree
 from pcircle.simulation.waves import WORKING, Waves
 from pcircle.simulation.working import Working
 
@@ -41,13 +41,13 @@ class Simulation(Working):
     """The simulation of one job."""
 
     def __init__(
-        self, tree: Tree, ranks: int, machine: Machine, policy: Policy, seed: int = 0
+        self, tree: ItemTree, ranks: int, machine: Machine, policy: Policy, seed: int = 0
     ) -> None:
         super().__init__(tree, policy.ahead_from if policy.ahead and ranks > 1 else 0)
         self.machine, self.policy = machine, policy
         self.size = ranks
         self.dims = max(1, (ranks - 1).bit_length())
-        self.ranks = [Rank(number) for number in range(ranks)]
+        self.ranks = [SimulatedRank(number) for number in range(ranks)]
         self.rng = Random(seed)
         self.events: list[tuple[float, int, int, int, int, Any]] = []
         self.serial = 0  # number of events scheduled, which orders events at the same time
@@ -71,7 +71,7 @@ class Simulation(Working):
         )
         self.jitter = [1 + machine.jitter * self.rng.expovariate(1.0) for _ in range(8191)]
 
-    def run(self) -> Counts:
+    def run(self) -> SimulationTotals:
         """Run the simulation until all ranks have stopped."""
         collects = gc.isenabled()
         gc.disable()  # there are no cycles, and the search for them would take a third of the time
@@ -201,7 +201,7 @@ class Simulation(Working):
             rank.pushed_to, rank.pushed_s = dest, due_s
         self._push(due_s, kind, dest, source, body)
 
-    def _arrive(self, rank: Rank, kind: int, source: int, body: Any) -> None:
+    def _arrive(self, rank: SimulatedRank, kind: int, source: int, body: Any) -> None:
         now_s = self.now_s
         if not rank.stepping:
             free_s = rank.ready_s
@@ -217,7 +217,7 @@ class Simulation(Working):
         if len(rank.inbox) > self.counts.max_inbox:
             self.counts.max_inbox = len(rank.inbox)
 
-    def _step(self, rank: Rank) -> None:
+    def _step(self, rank: SimulatedRank) -> None:
         inbox, rank.inbox = rank.inbox, []
         rank.stepping = False
         rank.ready_s = self.now_s
@@ -227,13 +227,13 @@ class Simulation(Working):
 
     # ---- work ----------------------------------------------------------------------------------
 
-    def _schedule(self, rank: Rank) -> None:
+    def _schedule(self, rank: SimulatedRank) -> None:
         """Schedule the rank's next event: a slot may end or, with unserved waiters, an item."""
         rank.version += 1
         item = rank.current
         if item == NONE:
             return
-        if rank.waiters or rank.rest:
+        if rank.waiters or rank.share_left:
             due_s = rank.until_s
             if rank.spawn_s >= 0 and self.tree.children[item]:
                 due_s = rank.spawn_s
@@ -241,12 +241,12 @@ class Simulation(Working):
             due_s = self._may_complete_s(rank)
         self._push(due_s, RUN, rank.number, rank.version, None)
 
-    def _ran(self, rank: Rank) -> None:
+    def _ran(self, rank: SimulatedRank) -> None:
         self._advance(rank)
         self._serve(rank, self.now_s)
         self._schedule(rank)
 
-    def _advance(self, rank: Rank) -> None:
+    def _advance(self, rank: SimulatedRank) -> None:
         if rank.current != NONE:
             self._sync(rank)
             if rank.current == NONE:
@@ -255,15 +255,15 @@ class Simulation(Working):
 
     # ---- demand --------------------------------------------------------------------------------
 
-    def _dry(self, rank: Rank) -> None:
+    def _dry(self, rank: SimulatedRank) -> None:
         self.busy -= 1
         self._seek(rank, self.now_s)
         self.waves.passive(rank.number, self.now_s)
 
-    def _seek(self, rank: Rank, at_s: float) -> None:
+    def _seek(self, rank: SimulatedRank, at_s: float) -> None:
         """Send a request or, after some refusals, wait."""
         rank.announced.clear()
-        rank.rest = 0
+        rank.share_left = 0
         if rank.asking or self.size == 1 or self.waves.phases[rank.number] != WORKING:
             return
         if rank.tries:
@@ -272,12 +272,12 @@ class Simulation(Working):
         if not self._pause(rank, at_s) or rank.tells:
             self._wait(rank, at_s)
 
-    def _ask(self, rank: Rank, at_s: float) -> None:
+    def _ask(self, rank: SimulatedRank, at_s: float) -> None:
         rank.asking = True
         dest, onward = self._victim(rank)
         self._send(rank.number, dest, ASK, (rank.number, onward), at_s)
 
-    def _pause(self, rank: Rank, at_s: float) -> bool:
+    def _pause(self, rank: SimulatedRank, at_s: float) -> bool:
         """Schedule another request. Return false if there have been enough."""
         if rank.pauses >= len(self.policy.pauses_s):
             return False
@@ -287,7 +287,7 @@ class Simulation(Working):
         self._push(due_s, _PAUSE, rank.number, rank.pause, None)
         return True
 
-    def _victim(self, rank: Rank) -> tuple[int, bool]:
+    def _victim(self, rank: SimulatedRank) -> tuple[int, bool]:
         """Return the victim of a request, and whether it forwards the request to another node."""
         number = rank.number
         if not self.nearest:
@@ -310,13 +310,13 @@ class Simulation(Working):
         other = int(self.rng.random() * (self.size - (last - first)))
         return other if other < first else other + last - first
 
-    def _fed(self, rank: Rank) -> None:
+    def _fed(self, rank: SimulatedRank) -> None:
         rank.tries = self.tries
         rank.tells = True
         rank.pauses = 0
         rank.pause += 1
 
-    def _refused(self, rank: Rank, at_s: float) -> None:
+    def _refused(self, rank: SimulatedRank, at_s: float) -> None:
         self._advance(rank)
         rank.asking = False
         is_try = True
@@ -338,7 +338,7 @@ class Simulation(Working):
         first = number - number % per_node
         return min(self.size, first + per_node) - first > 1
 
-    def _wait(self, rank: Rank, at_s: float) -> None:
+    def _wait(self, rank: SimulatedRank, at_s: float) -> None:
         """Send WAIT to all neighbours that do not know that the rank waits."""
         number = rank.number
         unaware = self._lines(number) & ~rank.waits
@@ -348,38 +348,38 @@ class Simulation(Working):
             unaware ^= bit
             self._send(number, number ^ bit, WAIT, None, at_s)
 
-    def _serve(self, rank: Rank, at_s: float) -> None:
+    def _serve(self, rank: SimulatedRank, at_s: float) -> None:
         """Give work to waiters, or wait together with them.
 
         A large share is sent in parts. Announced items that have not arrived count as available.
         """
         policy, waiters = self.policy, rank.waiters
-        if rank.current == NONE or not (waiters or rank.rest):
+        if rank.current == NONE or not (waiters or rank.share_left):
             return
         stealable = rank.queued
         while stealable:
             whole = stealable + sum(rank.announced.values())
-            rank.rest = min(rank.rest, whole)
-            if not rank.rest:
+            rank.share_left = min(rank.share_left, whole)
+            if not rank.share_left:
                 if not waiters:
                     break
                 rank.taker = next(reversed(waiters) if policy.order == "newest" else iter(waiters))
-                rank.rest = min(ceil(whole * policy.pushed), self.most)
-            count = min(rank.rest, self.share_limit, stealable)
-            rank.rest -= count
+                rank.share_left = min(ceil(whole * policy.pushed), self.most)
+            count = min(rank.share_left, self.share_limit, stealable)
+            rank.share_left -= count
             stealable -= count
             self._give(rank, rank.taker, PUSH, count, at_s)
         if waiters and not stealable and policy.onward:
             self._wait(rank, at_s)
 
-    def _give(self, rank: Rank, dest: int, kind: int, count: int, at_s: float) -> None:
+    def _give(self, rank: SimulatedRank, dest: int, kind: int, count: int, at_s: float) -> None:
         rank.waiters.pop(dest, None)
         if self.policy.mutual:
             rank.waits &= ~self._line(rank.number, dest)
         runs, reduced = cut(rank.stack, count, rank.number, dest)
         rank.queued -= count
         self.counts.parcels += count
-        remaining = rank.rest if kind == PUSH else 0
+        remaining = rank.share_left if kind == PUSH else 0
         self._send(rank.number, dest, kind, (runs, remaining), at_s)
         for bundle in reduced:
             if not bundle.open:
@@ -392,7 +392,7 @@ class Simulation(Working):
 
     # ---- messages ------------------------------------------------------------------------------
 
-    def _handle(self, rank: Rank, kind: int, source: int, body: Any, at_s: float) -> None:
+    def _handle(self, rank: SimulatedRank, kind: int, source: int, body: Any, at_s: float) -> None:
         """Process a message. The messages that it causes are sent at `at_s`."""
         if kind > LAST_LOOSE:
             self.waves.handle(rank.number, kind, body, at_s)
@@ -421,7 +421,7 @@ class Simulation(Working):
         else:
             self._got(rank, kind, source, body, at_s)
 
-    def _asked(self, rank: Rank, ask: tuple[int, bool], at_s: float) -> None:
+    def _asked(self, rank: SimulatedRank, ask: tuple[int, bool], at_s: float) -> None:
         thief, onward = ask
         self._advance(rank)
         stealable = rank.queued
@@ -440,7 +440,7 @@ class Simulation(Working):
             self._send(rank.number, thief, REFUSE, None, at_s)
 
     def _got(
-        self, rank: Rank, kind: int, source: int, share: tuple[list[Run], int], at_s: float
+        self, rank: SimulatedRank, kind: int, source: int, share: tuple[list[Run], int], at_s: float
     ) -> None:
         runs, remaining = share
         if kind == ANSWER:
@@ -468,7 +468,7 @@ class Simulation(Working):
 
     # ---- results -------------------------------------------------------------------------------
 
-    def _complete(self, rank: Rank, slot: Slot, at_s: float) -> None:
+    def _complete(self, rank: SimulatedRank, slot: Slot, at_s: float) -> None:
         bundle = slot.bundle
         if bundle is None:
             self.counts.root_s = at_s
@@ -483,7 +483,7 @@ class Simulation(Working):
             bundle.timed = True
             self._push(at_s + self.policy.combine_s, _COMBINE, rank.number, 0, bundle)
 
-    def _return(self, rank: Rank, bundle: Bundle, at_s: float) -> None:
+    def _return(self, rank: SimulatedRank, bundle: Bundle, at_s: float) -> None:
         if bundle.done:
             self.counts.results += len(bundle.done)
             self._send(rank.number, bundle.victim, RETURNS, bundle.done, at_s)

@@ -89,7 +89,7 @@ def _is_all(run: Run, begin: int, thief: int) -> bool:
     return slot.bundle.victim != thief and slot.first <= first and last <= slot.last
 
 
-class Rank:
+class SimulatedRank:
     """The state of one rank."""
 
     __slots__ = (
@@ -111,8 +111,8 @@ class Rank:
         "pushed_to",
         "queued",
         "ready_s",
-        "rest",
         "sent",
+        "share_left",
         "slot",
         "spawn_s",
         "stack",
@@ -139,7 +139,7 @@ class Rank:
         self.version = 0  # of its next scheduled event; older events are ignored
         self.waiters: dict[int, None] = {}  # newest last
         self.taker = 0  # the waiter being served
-        self.rest = 0  # remaining items of its share
+        self.share_left = 0  # remaining items of its share
         self.pushed_to = NONE  # the destination of the last push
         self.pushed_s = 0.0  # and its time of arrival
         self.announced: dict[int, int] = {}  # items still to arrive, by sender
@@ -158,7 +158,7 @@ class Rank:
         self.stepping = False
 
 
-class Counts(msgspec.Struct):
+class SimulationTotals(msgspec.Struct):
     """The totals of a simulated job. `messages` has a count for each kind in `kinds`."""
 
     messages: list[int]

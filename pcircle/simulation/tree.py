@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class Tree:
+class ItemTree:
     """Items with their children and durations.
 
     `counts` has the number of children of each item, and `durations` its seconds, both by number.
@@ -207,7 +207,7 @@ def _attached(directories: int, rng: np.random.Generator) -> Ints:
 def _arranged(
     parents: Ints, subdirectories: Ints, batches: Ints, entry_counts: Ints, batch: int
 ) -> tuple[Ints, Ints]:
-    """Arrange directories and their further batches level by level, as `Tree` requires."""
+    """Arrange directories and their further batches level by level, as `ItemTree` requires."""
     order = np.argsort(parents, kind="stable")  # groups the children of each parent
     first = np.zeros(len(parents) + 1, dtype=np.int64)
     np.cumsum(subdirectories, out=first[1:])

@@ -15,8 +15,8 @@ from math import inf
 from typing import Any
 
 from pcircle.simulation.machine import STOP
-from pcircle.simulation.rank import NONE, SPAWNED, Counts, Rank, Slot
-from pcircle.simulation.tree import Tree
+from pcircle.simulation.rank import NONE, SPAWNED, SimulatedRank, SimulationTotals, Slot
+from pcircle.simulation.tree import ItemTree
 
 _SLACK_S = 1e-9  # greater than the rounding error of a sum of durations
 
@@ -28,29 +28,29 @@ class Working:
     The value 0 disables this.
     """
 
-    def __init__(self, tree: Tree, ahead_from: int) -> None:
+    def __init__(self, tree: ItemTree, ahead_from: int) -> None:
         self.tree = tree
         self.now_s = 0.0
-        self.counts = Counts([0] * (STOP + 1))
+        self.counts = SimulationTotals([0] * (STOP + 1))
         self._ahead_from = ahead_from
         self._late = 1 - tree.spawn_at  # share of an item's time after it has made its children
 
-    def _complete(self, rank: Rank, slot: Slot, at_s: float) -> None:
+    def _complete(self, rank: SimulatedRank, slot: Slot, at_s: float) -> None:
         """Handle a slot whose results are complete."""
         raise NotImplementedError
 
-    def _fed(self, rank: Rank) -> None:
+    def _fed(self, rank: SimulatedRank) -> None:
         """Handle a rank that has received or made work."""
         raise NotImplementedError
 
     # ---- progress ------------------------------------------------------------------------------
 
-    def _sync(self, rank: Rank) -> None:
+    def _sync(self, rank: SimulatedRank) -> None:
         """Advance a rank to the current time."""
         if rank.current != NONE and self._ends(rank):
             self._next(rank, rank.until_s)
 
-    def _ends(self, rank: Rank) -> bool:
+    def _ends(self, rank: SimulatedRank) -> bool:
         """Advance the running item to the current time. Return whether it ends."""
         now_s = self.now_s + _SLACK_S
         if rank.spawn_s > now_s:
@@ -63,13 +63,13 @@ class Working:
         self._left(rank, rank.slot, rank.until_s)
         return True
 
-    def _left(self, rank: Rank, slot: Any, at_s: float) -> None:
+    def _left(self, rank: SimulatedRank, slot: Any, at_s: float) -> None:
         """Handle the end of a run."""
         slot.runs -= 1
         if not slot.runs and not slot.out:
             self._complete(rank, slot, at_s)
 
-    def _next(self, rank: Rank, from_s: float) -> None:
+    def _next(self, rank: SimulatedRank, from_s: float) -> None:
         """Advance a rank without a running item from `from_s` to the current time."""
         tree, stack, now_s = self.tree, rank.stack, self.now_s + _SLACK_S
         place, size, until, inner = tree.place, tree.size, tree.until_s, tree.inner
@@ -111,7 +111,7 @@ class Working:
             self.counts.last_work_s = from_s
         rank.current = NONE
 
-    def _start(self, rank: Rank, item: int, slot: Any, at_s: float) -> None:
+    def _start(self, rank: SimulatedRank, item: int, slot: Any, at_s: float) -> None:
         """Start an item, and possibly hand out the next one ahead."""
         tree = self.tree
         at = tree.place[item]
@@ -121,13 +121,13 @@ class Working:
         rank.spawn_s = rank.until_s - item_s * self._late
         self._hand_out(rank)
 
-    def _put(self, rank: Rank, first: int, last: int, slot: Any) -> None:
+    def _put(self, rank: SimulatedRank, first: int, last: int, slot: Any) -> None:
         """Put the remainder of a run back on the stack."""
         if first < last:
             rank.stack.append((first, last, slot))
             slot.runs += 1
 
-    def _descend(self, rank: Rank, first: int, last: int, slot: Any, at: int) -> None:
+    def _descend(self, rank: SimulatedRank, first: int, last: int, slot: Any, at: int) -> None:
         """Make the item at a place the running one, and push the items after it on the stack."""
         tree = self.tree
         place = tree.place
@@ -142,7 +142,7 @@ class Working:
             first = tree.first_child[item]
             last = first + tree.children[item]
 
-    def _spawn(self, rank: Rank) -> None:
+    def _spawn(self, rank: SimulatedRank) -> None:
         """Add the children of the running item."""
         rank.spawn_s = SPAWNED
         children = self.tree.children[rank.current]
@@ -155,7 +155,7 @@ class Working:
 
     # ---- ahead ---------------------------------------------------------------------------------
 
-    def _hand_out(self, rank: Rank) -> None:
+    def _hand_out(self, rank: SimulatedRank) -> None:
         """Hand out the next item ahead if enough items are queued and none is ahead yet."""
         if rank.ahead != NONE or not self._ahead_from or rank.queued < self._ahead_from:
             return
@@ -164,7 +164,7 @@ class Working:
         rank.queued -= 1
         self._put(rank, first + 1, last, slot)
 
-    def _takes_back(self, rank: Rank) -> bool:
+    def _takes_back(self, rank: SimulatedRank) -> bool:
         """Merge the item ahead with its siblings if it has no children and they are next.
 
         Return whether it was merged. The item then starts now, and the same items follow it.
@@ -184,7 +184,7 @@ class Working:
 
     # ---- the future ----------------------------------------------------------------------------
 
-    def _may_complete_s(self, rank: Rank) -> float:
+    def _may_complete_s(self, rank: SimulatedRank) -> float:
         """Return a time before which the rank alone completes no slot."""
         if self._ahead_from:
             return self._steps_s(rank)
@@ -207,7 +207,7 @@ class Working:
             seen[slot] = count
         return inf
 
-    def _steps_s(self, rank: Rank) -> float:
+    def _steps_s(self, rank: SimulatedRank) -> float:
         """Return when the next item with children ends, or a slot may complete, if earlier."""
         tree = self.tree
         place, until, inner, children = tree.place, tree.until_s, tree.inner, tree.children

@@ -13,7 +13,7 @@ from pcircle.core.errors import Interrupted, StoppedEarly
 from pcircle.runtime.task import Task
 from pcircle.testing.diagnosis import diagnosed
 from pcircle.testing.playing import Case, Job, Run
-from pcircle.testing.watch import Found, Violation, short
+from pcircle.testing.watch import RuleViolationError, Violation, short
 
 if TYPE_CHECKING:
     import pytest
@@ -180,7 +180,7 @@ class _Judge:
     def _played(self, case: Case) -> Run[Any]:
         try:
             return Job(self._make, case, self._may_change).run()
-        except Found as found:
+        except RuleViolationError as found:
             self._wrong(case, str(found), found.__cause__)
             raise
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pcircle.runtime.task import Task
 from pcircle.testing.playing import Case, Job
-from pcircle.testing.watch import Found, Watch, short
+from pcircle.testing.watch import RuleViolationError, Watch, short
 
 _SCALARS = (int, float, complex, str, bytes, tuple, frozenset, type(None))
 
@@ -94,5 +94,5 @@ def diagnosed(
         job = Job(make, case, may_change, watch_type=closer)
         job.run()
         yield from getattr(job.watch, "findings").values()  # noqa: B009
-    except Found as found:
+    except RuleViolationError as found:
         yield str(found)

@@ -16,7 +16,7 @@ from pcircle.testing.fibers import Crew, Here, virtual_time
 from pcircle.testing.random_cases import draw_nasty, draw_nodes, draw_settings
 from pcircle.testing.rank import Ears, SimRank
 from pcircle.testing.state import SharedState
-from pcircle.testing.watch import Found, Violation, Watch, short
+from pcircle.testing.watch import RuleViolationError, Violation, Watch, short
 from pcircle.transport._sim import Conditions, Kill, Network, SimTransport
 
 R = TypeVar("R")
@@ -81,7 +81,7 @@ class Run(msgspec.Struct, Generic[R], frozen=True):
     error: BaseException | None = None
 
 
-class Machine(msgspec.Struct, frozen=True):
+class RandomMachine(msgspec.Struct, frozen=True):
     """The machine that is drawn for a case."""
 
     nodes: tuple[int, ...]
@@ -91,14 +91,14 @@ class Machine(msgspec.Struct, frozen=True):
     threads: int
 
 
-def machine(case: Case) -> Machine:
+def machine(case: Case) -> RandomMachine:
     """Draw the machine for a case; the network of one seed in eight has hardly any delay."""
     rng, ranks = Random(f"task {case.seed} {case.ranks}"), case.ranks
     nodes = draw_nodes(rng, ranks)
     settings = draw_settings(rng, rng.randrange(1000), ranks)
     is_calm = rng.random() < 0.125
     conditions = Conditions() if is_calm else draw_nasty(rng, ranks)
-    return Machine(
+    return RandomMachine(
         nodes=nodes,
         settings=msgspec.structs.replace(settings, final_deadline_s=_PATIENCE_S),
         conditions=msgspec.structs.replace(conditions, detect_s=_DETECT_S),
@@ -133,12 +133,12 @@ def play(
     case = Case(seed, ranks, lost, interrupt)
     try:
         return Job(make, case, may_change, trace=trace).run()
-    except Found as found:
+    except RuleViolationError as found:
         raise Violation(f"{case}: {found}") from found.__cause__
 
 
 class Job(Generic[R]):
-    """One run. Raises `Found` if the task breaks a rule."""
+    """One run. Raises `RuleViolationError` if the task breaks a rule."""
 
     def __init__(
         self,
@@ -169,7 +169,9 @@ class Job(Generic[R]):
         # Two at least, or nothing is seen to be shared.
         tasks = [self._make() for _ in range(max(2, self._case.ranks))]
         if len({id(task) for task in tasks}) < len(tasks):
-            raise Found("make() returns one task for several ranks; have it make a new one")
+            raise RuleViolationError(
+                "make() returns one task for several ranks; have it make a new one"
+            )
         return tasks
 
     def _play(self, kills: tuple[Kill, ...], stopped_s: float | None) -> Run[R]:
@@ -205,11 +207,13 @@ class Job(Generic[R]):
             try:
                 codes = network.run([program] * case.ranks)
             except Defect as error:
-                raise Found(f"the job does not end: {error}{_held(ranks)}") from watch.error
+                raise RuleViolationError(
+                    f"the job does not end: {error}{_held(ranks)}"
+                ) from watch.error
         if watch.error is None and (held := _held(ranks)) and set(codes) == {Defect.exit_code}:
-            raise Found(f"the job does not end{held}")
+            raise RuleViolationError(f"the job does not end{held}")
         if changed := state.changed():
-            raise Found(
+            raise RuleViolationError(
                 f"the task changes {' and '.join(changed)}, which all ranks share here. In a real "
                 "job each rank is a process with its own copy: keep it in the task, return it as "
                 "a result, or name it in may_change if that is what you want"
@@ -221,7 +225,7 @@ class Job(Generic[R]):
     def _rng(self, what: str) -> Random:
         return Random(f"{what} {self._case.seed} {self._case.ranks}")
 
-    def _settings(self, tasks: Sequence[Task[Any, R]], drawn: Machine) -> EngineSettings:
+    def _settings(self, tasks: Sequence[Task[Any, R]], drawn: RandomMachine) -> EngineSettings:
         """Return the engine's settings, except those that the task determines."""
         first = tasks[0]
         for task in tasks:

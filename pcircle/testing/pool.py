@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
 from pcircle.testing.fibers import Crew, Fibre
-from pcircle.testing.stepwise import Ended
+from pcircle.testing.stepwise import StopCall
 from pcircle.threads.pool import PoolFuture, WorkerPool
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class SimPool(WorkerPool):
             value, error = None, None
             try:
                 value = function(*args)
-            except Ended:
+            except StopCall:
                 raise
             except BaseException as caught:  # the owner handles it
                 error = caught

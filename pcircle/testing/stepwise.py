@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Ended(BaseException):
+class StopCall(BaseException):
     """The job has ended, and no result of this call is needed."""
 
 
@@ -50,12 +50,12 @@ class Stepwise:
     def pause(self, wait_s: float) -> None:
         """Suspend the call for a virtual time; called on its own thread."""
         if self._over:
-            raise Ended
+            raise StopCall
         self._wait_s = wait_s
         self._back.release()
         self._turn.acquire()
         if self._over:
-            raise Ended
+            raise StopCall
 
     def close(self) -> None:
         """Abandon the call."""
@@ -69,7 +69,7 @@ class Stepwise:
         self._turn.acquire()
         try:
             self._value = self._work()
-        except Ended:
+        except StopCall:
             pass  # the run was abandoned; the value is not needed
         except BaseException as error:
             self._error = error

@@ -92,7 +92,7 @@ def _counted(items: int) -> str:
     return f"{items} item" if items == 1 else f"{items} items"
 
 
-class Found(Exception):
+class RuleViolationError(Exception):
     """The task broke a rule; the message describes it."""
 
 
@@ -102,7 +102,7 @@ class Watch:
     def __init__(self, ranks: int, max_items: int, trace: Callable[[str], None] | None) -> None:
         self.items = [0] * ranks
         self.error: BaseException | None = None  # the first that left a method of the task
-        self.found: Found | None = None
+        self.found: RuleViolationError | None = None
         self.trace = trace
         self._max_items = max_items
         self._steps = 0
@@ -116,7 +116,7 @@ class Watch:
     def fail(self, text: str, cause: BaseException | None = None) -> None:
         """Record that the task breaks a rule; only the first time counts."""
         if self.found is None:
-            self.found = Found(text)
+            self.found = RuleViolationError(text)
             self.found.__cause__ = cause
 
     def done(self, rank: int) -> None:

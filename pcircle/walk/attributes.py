@@ -73,7 +73,7 @@ class Attributes(msgspec.Struct, frozen=True, array_like=True):
     online: bool = False
 
 
-class Tally(Protocol):
+class OfflineCounter(Protocol):
     """The counter of files that are excluded as offline."""
 
     offline: int
@@ -83,7 +83,7 @@ ANY = Attributes()
 
 
 def chooser_of(
-    wanted: Attributes, now_ns: int, *, follow: bool, tally: Tally | None = None
+    wanted: Attributes, now_ns: int, *, follow: bool, tally: OfflineCounter | None = None
 ) -> Callable[[Block, bytes, int], None]:
     """Return a function that removes other entries from a block of a directory.
 
@@ -144,7 +144,7 @@ def test_of_directory(
 class _Here:
     """Finds and counts files whose data is elsewhere."""
 
-    def __init__(self, tally: Tally | None, *, follow: bool) -> None:
+    def __init__(self, tally: OfflineCounter | None, *, follow: bool) -> None:
         self._tally = tally
         self._tiers = Tiers(follow=follow)
 

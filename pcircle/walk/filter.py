@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import LOOP, Trouble
 from pcircle.fs.scan import Block
-from pcircle.walk.attributes import ANY, Attributes, Tally, chooser_of
+from pcircle.walk.attributes import ANY, Attributes, OfflineCounter, chooser_of
 from pcircle.walk.globs import Chooser, Rule
 from pcircle.walk.items import Identity
 
@@ -53,7 +53,7 @@ def choosing(
     now_ns: int = 0,
     *,
     follow: bool = False,
-    tally: Tally | None = None,
+    tally: OfflineCounter | None = None,
 ) -> Choose:
     """Return a function that removes excluded entries from a block of a directory.
 

@@ -23,7 +23,7 @@ import msgspec
 import xxhash
 
 from pcircle.fs.safe_open import reading
-from pcircle.fs.stats import Row, Stats
+from pcircle.fs.stats import Stats, StatusRow
 
 VERSION = 1
 ENDING = b".entries"
@@ -55,7 +55,7 @@ LOOKED_UP, READ = 0, 1
 """The operations that can fail."""
 
 
-class Damaged(ValueError):
+class DamagedIndexError(ValueError):
     """An index that is damaged."""
 
 
@@ -179,12 +179,12 @@ class Section(msgspec.Struct, frozen=True):
             return False
         return is_below(other.path, self.path)
 
-    def status(self) -> Row:
+    def status(self) -> StatusRow:
         """Return the status of a directory itself."""
         numbers = _ROW.unpack_from(self.body)
         mode, inode, device, links, uid, gid, size, blocks, rdev, *times = numbers
         times_ns = [_NS * times[at] + times[at + 1] for at in (0, 2, 4)]
-        return Row(mode, inode, device, links, uid, gid, size, blocks, 0, rdev, *times_ns)
+        return StatusRow(mode, inode, device, links, uid, gid, size, blocks, 0, rdev, *times_ns)
 
     @property
     def entered(self) -> bool:
@@ -207,7 +207,7 @@ class Columns:
         _refuse_odd(text := body[_NAMES.size : self._at])
         self.names = text.split(b"/")
         if len(self.names) != self._count:
-            raise Damaged("a section has not the names that it should have")
+            raise DamagedIndexError("a section has not the names that it should have")
         self._body = body
         self._known: dict[str, array[int]] = {}
         self._places: dict[bytes, int] = {}
@@ -222,7 +222,7 @@ class Columns:
             begin = self._at + before * self._count
             found.frombytes(self._body[begin : begin + found.itemsize * self._count])
             if len(found) != self._count:
-                raise Damaged("a section is cut short")
+                raise DamagedIndexError("a section is cut short")
             if sys.byteorder == "big":
                 found.byteswap()
         return found
@@ -233,7 +233,7 @@ class Columns:
             self._places = {listed: place for place, listed in enumerate(self.names)}
         return self._places[name]
 
-    def rows(self, wanted: Sequence[bytes]) -> list[Row]:
+    def rows(self, wanted: Sequence[bytes]) -> list[StatusRow]:
         """Return the rows of some of the names."""
         places: Sequence[int] = range(self._count)
         if len(wanted) < self._count:
@@ -249,7 +249,7 @@ class Columns:
 
         plain = map(of, ("mode", "inode", "device", "links", "uid", "gid", "size", "blocks"))
         found = [*plain, [0] * len(places), of("rdev"), *map(times, ("atime", "mtime", "ctime"))]
-        return list(map(Row, *found))
+        return list(map(StatusRow, *found))
 
     def target(self, name: bytes) -> bytes:
         """Return the target of a link."""
@@ -258,7 +258,7 @@ class Columns:
             links = [link for link, mode in zip(self.names, modes, strict=True) if S_ISLNK(mode)]
             texts = self._body[self._at + _ROW.size * self._count :].split(b"\0")
             if links and len(links) != len(texts):
-                raise Damaged("a section has not the links that it should have")
+                raise DamagedIndexError("a section has not the links that it should have")
             self._targets = dict(zip(links, texts, strict=False))
         return self._targets[name]
 
@@ -278,7 +278,7 @@ def _refuse_odd(text: bytes) -> None:
     """Raise ValueError for a path that is invalid or leads elsewhere."""
     framed = b"/%b/" % text
     if b"\0" in text or any(odd in framed for odd in (b"//", b"/./", b"/../")):
-        raise Damaged("a name can't be")
+        raise DamagedIndexError("a name can't be")
 
 
 def is_below(path: bytes, above: bytes) -> bool:
@@ -295,7 +295,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Index:
-    """An index, open for reading. OSError; Damaged if its beginning or end is invalid."""
+    """An index, open for reading. OSError; DamagedIndexError if its beginning or end is invalid."""
 
     def __init__(self, path: bytes) -> None:
         self.path = path
@@ -311,14 +311,14 @@ class Index:
         line, newline, _ = begin.partition(b"\n")
         number = line.removeprefix(_BEGIN)
         if not newline or not line.startswith(_BEGIN) or not number.isdigit() or len(number) > 9:
-            raise Damaged("it is no index")
+            raise DamagedIndexError("it is no index")
         if int(number) != VERSION:
-            raise Damaged(f"it is of version {int(number)}; this can read {VERSION}")
+            raise DamagedIndexError(f"it is of version {int(number)}; this can read {VERSION}")
         self._end = os.fstat(self._fd).st_size - _END.size - _DIGEST_BYTES
         self._begin = len(line) + 1 + _COUNT.size
         end = self._read(self._end, _END.size + _DIGEST_BYTES) if self._end > self._begin else b""
         if len(end) < _END.size + _DIGEST_BYTES or _END.unpack_from(end)[0]:
-            raise Damaged("it is cut short")
+            raise DamagedIndexError("it is cut short")
         self.entries: int = _END.unpack_from(end)[1]
         self.digest = end[_END.size :]
         (count,) = _COUNT.unpack(self._read(self._begin - _COUNT.size, _COUNT.size))
@@ -329,7 +329,7 @@ class Index:
         (size,) = _SIZE.unpack(self._read(size_at, _SIZE.size))
         self._begin += _SIZE.size + size
         if self._begin > self._end:
-            raise Damaged("it is cut short")
+            raise DamagedIndexError("it is cut short")
         return self._read(size_at + _SIZE.size, size)
 
     def _read(self, at: int, size: int) -> bytes:
@@ -342,7 +342,7 @@ class Index:
     def verify(self) -> list[Range]:
         """Read the whole index; return ranges of its sections. OSError.
 
-        Damaged if it is not as it was written.
+        DamagedIndexError if it is not as it was written.
         """
         digest = xxhash.xxh3_128(self._read(0, self._begin))
         found: list[Range] = []
@@ -354,25 +354,25 @@ class Index:
                 data = self._read(at, self._length_at(data))
                 size = _sections_bytes(data)
             if not size:
-                raise Damaged("it is cut short")
+                raise DamagedIndexError("it is cut short")
             digest.update(memoryview(data)[:size])
             found.append(Range(at, at + size, _section_at(data, 0).key))
             at += size
         digest.update(self._read(self._end, _END.size))
         if digest.digest() != self.digest:
-            raise Damaged("checksum mismatch")
+            raise DamagedIndexError("checksum mismatch")
         return found
 
     def _length_at(self, data: bytes) -> int:
         if len(data) < _HEAD.size:
-            raise Damaged("it is cut short")
+            raise DamagedIndexError("it is cut short")
         length = _HEAD.unpack_from(data)[0] + _SIZE.size
         if length > _MAX_BYTES + _SIZE.size or length <= _SIZE.size:
-            raise Damaged("a section can't be of that length")
+            raise DamagedIndexError("a section can't be of that length")
         return int(length)
 
     def sections(self, begin: int, end: int) -> Iterator[tuple[Section, Section | None]]:
-        """Yield the sections of a range, each with its successor. OSError, Damaged."""
+        """Yield the sections of a range, each with its successor. OSError, DamagedIndexError."""
         sections = self._from(begin, end)
         for section, after in pairwise(sections):
             if section is not None:
@@ -388,7 +388,7 @@ class Index:
                 data = self._read(at, self._length_at(data))
                 size = _sections_bytes(data)
             if not size:
-                raise Damaged("it is cut short")
+                raise DamagedIndexError("it is cut short")
             place = 0
             while place < size:
                 yield _section_at(data, place)
@@ -400,12 +400,12 @@ class Index:
 
 
 def _sections_bytes(data: bytes) -> int:
-    """Return the number of bytes in complete sections. Damaged."""
+    """Return the number of bytes in complete sections. DamagedIndexError."""
     at, end = 0, len(data)
     while at + _HEAD.size <= end:
         length = _SIZE.unpack_from(data, at)[0]
         if not _HEAD.size - _SIZE.size <= length <= _MAX_BYTES:
-            raise Damaged("a section can't be of that length")
+            raise DamagedIndexError("a section can't be of that length")
         if at + _SIZE.size + length > end:
             break
         at += _SIZE.size + length
@@ -417,7 +417,7 @@ def _section_at(data: bytes, at: int) -> Section:
     begin, end = at + _HEAD.size, at + _SIZE.size + length
     least = {DIRECTORY: _ROW.size + 1, NAMES: _NAMES.size, FAILURE: _FAILURE.size}.get(kind)
     if least is None or begin + size + least > end:
-        raise Damaged("a section can't be")
+        raise DamagedIndexError("a section can't be")
     path = data[begin : begin + size]
     if path:
         _refuse_odd(path)

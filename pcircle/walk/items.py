@@ -19,7 +19,7 @@ import msgspec
 
 from pcircle.core.guards import require
 from pcircle.core.timestamps import Timestamp
-from pcircle.fs.path_list_slice import Listed
+from pcircle.fs.path_list_slice import PathListSlice
 
 I = TypeVar("I")  # noqa: E741 - item
 
@@ -29,7 +29,7 @@ Identity: TypeAlias = tuple[int, int]
 NOWHERE: Identity = (0, 0)
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class DirectoryIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The identity of a directory in the source and, with two sides, in the target.
 
     `copy` is the root's own copy, which must not be copied again, as it would be where a mount
@@ -61,9 +61,9 @@ class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
     path: bytes
     weight: float  # of each name
     names: bytes = b""
-    place: Place | None = None
+    place: DirectoryIdentity | None = None
     slot: int = 0
-    only: Listed | None = None
+    only: PathListSlice | None = None
     ancestors: bytes = b""
 
 
@@ -74,7 +74,7 @@ class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
     path: bytes
     text: bytes
     weight: float
-    place: Place
+    place: DirectoryIdentity
     slot: int
     ancestors: bytes = b""
 
@@ -87,7 +87,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     files: bytes
     links: bytes
     weight: float  # of each name
-    place: Place | None
+    place: DirectoryIdentity | None
     specials: bytes = b""
     slot: int = 0
     ancestors: bytes = b""

@@ -14,9 +14,9 @@ from typing import Any, Generic, TypeVar
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import Lease, join_path
-from pcircle.fs.path_list_slice import Listed
+from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.runtime import Context
-from pcircle.walk.items import Place, Tree
+from pcircle.walk.items import DirectoryIdentity, Tree
 
 P = TypeVar("P")
 
@@ -61,16 +61,16 @@ class Open(Generic[P]):
         self.slot = slot
         self.above = above
         self.part = part
-        self.place: Place | None = None
+        self.place: DirectoryIdentity | None = None
         self.own: Any = None
         self.began: Any = None  # the tool's marks of its begin and end
         self.ended: Any = None
         self.weight = 0.0
-        self.only: Listed | None = None
+        self.only: PathListSlice | None = None
         self.ancestors = b""  # of its entries
         self.pending: list[bytes] = []  # subdirectories to enter
         self.tried = 0  # how many at the end are known not to be small
-        self.below: dict[bytes, Listed] = {}  # lists of partly selected ones
+        self.below: dict[bytes, PathListSlice] = {}  # lists of partly selected ones
         self.entered = True  # unless it is a mount point that is left empty
         self.failed = False  # it could not be read or made: nothing is done when it ends
         self.left_out = 0  # entries in it, by what is chosen
@@ -78,7 +78,7 @@ class Open(Generic[P]):
         self.leases: tuple[Lease, Lease | None] | None = None
 
 
-class Gathering(Context[Any], Generic[P]):
+class ItemContext(Context[Any], Generic[P]):
     """The context of an item while it walks: spawned items are kept until `flush`.
 
     A call of the engine costs as much as a small directory, so it is made once per item. `opens`
@@ -90,7 +90,7 @@ class Gathering(Context[Any], Generic[P]):
     def __init__(
         self,
         context: Context[Any],
-        completes: Callable[[Open[P], Gathering[P]], None] | None = None,
+        completes: Callable[[Open[P], ItemContext[P]], None] | None = None,
     ) -> None:
         super().__init__(context.ticket, context.line)
         self.opens: list[Open[P]] = []

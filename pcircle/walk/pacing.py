@@ -15,7 +15,7 @@ from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.runtime import Context
 from pcircle.threads.load_limit import TurnTaking
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import batches
 
@@ -127,7 +127,7 @@ class _Paced:
     # ---- names ------------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Any]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Any]
     ) -> None:
         """Process names; hand back the rest if it takes too long, unless all must be done here."""
         begun_s = time.monotonic()
@@ -143,7 +143,7 @@ class _Paced:
         self._some(where, remaining, fds, context)
 
     def _some(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Any]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Any]
     ) -> None:
         self._mark_s = time.monotonic()
         self._visitor.names(where, names, fds, context)

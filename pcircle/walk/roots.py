@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from pcircle.fs.directories import HOLDER, Directories, bases, capacity_of, device_and_inode
-from pcircle.fs.path_list_slice import Listed
+from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.walk.items import Batch, Tree
-from pcircle.walk.visitor import Names, Tally
+from pcircle.walk.visitor import Names, WalkCounters
 
 
 def seeds(
-    roots: Sequence[Root], tally: Tally, only: Sequence[Listed | None] | None = None
+    roots: Sequence[Root], tally: WalkCounters, only: Sequence[PathListSlice | None] | None = None
 ) -> Iterator[Tree | Batch]:
     """Yield an item for each root, which is counted; `only` has the listed paths of each."""
     weight = 1.0 / max(1, len(roots))

@@ -1,8 +1,8 @@
 """Files with records of the ranks, and their merge, a range at a time.
 
-A rank appends its records to one file, and keeps a sorted index of them in another: a `Part`. A
-record has a path, by which it is sorted in the order of a walk, and text, from nothing to
-gigabytes.
+A rank appends its records to one file, and keeps a sorted index of them in another: a
+`SegmentWriter`. A record has a path, by which it is sorted in the order of a walk, and text, from
+nothing to gigabytes.
 
 `merged` returns the text of all records between two paths, in order. It reads the piece of each
 part's index, sorts these, and reads the texts in batches that fit in memory, for each batch from
@@ -42,7 +42,7 @@ def key_of(path: bytes) -> bytes:
     return path.replace(b"/", b"\0") + _KEY_END
 
 
-class Part:
+class SegmentWriter:
     """One rank's records. `place` is the path of its files without suffixes. OSError."""
 
     def __init__(self, place: bytes) -> None:

@@ -1,6 +1,6 @@
 """A sink for results too long for messages and memory: names, digests, differences.
 
-Each rank puts its records into a `Part`, files of its own in a directory that all
+Each rank puts its records into a `SegmentWriter`, files of its own in a directory that all
 ranks reach. When all work is done they are sorted, without passing through a
 single process if they are long:
 
@@ -44,7 +44,7 @@ from pcircle.runtime import Context
 from pcircle.walk.items import SINK_ITEMS, Gather, Merge, Seal
 from pcircle.walk.segments import (
     RANGE_BYTES,
-    Part,
+    SegmentWriter,
     cut,
     merged,
     present,
@@ -53,7 +53,17 @@ from pcircle.walk.segments import (
     write_range,
 )
 
-__all__ = ["SINK_ITEMS", "Gather", "Merge", "Part", "Seal", "Sink", "SinkItem", "remove", "result"]
+__all__ = [
+    "SINK_ITEMS",
+    "Gather",
+    "Merge",
+    "Seal",
+    "SegmentWriter",
+    "Sink",
+    "SinkItem",
+    "remove",
+    "result",
+]
 
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
@@ -93,15 +103,15 @@ class Sink(Generic[R]):
         self._unwritable = unwritable
         self._range_bytes = range_bytes
         self._alone = threading.Lock()
-        self._part: Part | None = None
+        self._part: SegmentWriter | None = None
 
     @contextmanager
-    def part(self) -> Iterator[Part]:
+    def part(self) -> Iterator[SegmentWriter]:
         """Return this rank's part, for this thread alone."""
         with self._alone, self._careful():
             if self._part is None:
                 os.stat(self._place)  # otherwise rank 0 would never see the part
-                self._part = Part(b"%b-%d" % (self._place, self._rank))
+                self._part = SegmentWriter(b"%b-%d" % (self._place, self._rank))
             yield self._part
 
     def seal(self) -> None:

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block, DirectoryBatch, blocks
 from pcircle.runtime import Context
-from pcircle.walk.items import Place
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import DirectoryIdentity
+from pcircle.walk.open_directory import ItemContext, Open
 
 P = TypeVar("P")
 
@@ -30,12 +30,12 @@ class Where(Protocol):
     @property
     def weight(self) -> float: ...
     @property
-    def place(self) -> Place | None: ...
+    def place(self) -> DirectoryIdentity | None: ...
     @property
     def slot(self) -> int: ...
 
 
-class Tally(Protocol):
+class WalkCounters(Protocol):
     """The counters of the walk, see the counters of the tools."""
 
     found: int
@@ -144,13 +144,13 @@ class Visitor(ABC, Generic[P]):
         return self.scan
 
     def select_directories(
-        self, above: Open[P], names: list[bytes], context: Gathering[P]
+        self, above: Open[P], names: list[bytes], context: ItemContext[P]
     ) -> tuple[list[bytes], list[bytes]]:
         """Divide subdirectories of `above`: names to scan, and names that the walk enters."""
         return names, []
 
     def process_directories(
-        self, above: Open[P], batch: DirectoryBatch, context: Gathering[P]
+        self, above: Open[P], batch: DirectoryBatch, context: ItemContext[P]
     ) -> list[bytes]:
         """Process small subdirectories of `above` with all entries; return the remaining names.
 
@@ -178,7 +178,7 @@ class Visitor(ABC, Generic[P]):
 
     @abstractmethod
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[P]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[P]
     ) -> None:
         """Process names of an open directory; some may be handed back by `context.spawn`.
 

@@ -26,15 +26,15 @@ import msgspec
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import Directories, Lease
-from pcircle.fs.path_list_slice import Listed
+from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.runtime import Context
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.filter import choosing, follow
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Portion, Tree, unpack
-from pcircle.walk.open_directory import Gathering, Open, child_of, left_of
-from pcircle.walk.visitor import Names, Tally, Visitor
+from pcircle.walk.open_directory import ItemContext, Open, child_of, left_of
+from pcircle.walk.visitor import Names, Visitor, WalkCounters
 
 P = TypeVar("P")
 
@@ -66,7 +66,7 @@ class Scope(msgspec.Struct, frozen=True):
     now_ns: int = 0
 
 
-class _Held(Generic[P]):
+class _ParentLeases(Generic[P]):
     """The parent of the directories that are being entered, with its leases.
 
     `reached_s` is the time spent so far on reaching such directories from their roots.
@@ -142,7 +142,7 @@ class Walker(Generic[P]):
         scope: Scope,
         sources: Directories,
         targets: Directories | None,
-        tally: Tally,
+        tally: WalkCounters,
         rank: int,
         lists: Any = None,
     ) -> None:
@@ -161,7 +161,7 @@ class Walker(Generic[P]):
         self._scans_small = (
             visitor.scan is not None and self._takes_all and not scope.one_file_system
         )
-        self._held: _Held[P] = _Held(sources, targets)
+        self._held: _ParentLeases[P] = _ParentLeases(sources, targets)
         self._each_s = inf  # the duration of a directory at worst, not yet known
         self._useless = self._skipped = 0  # failed batches, directories since
         self._begun: set[bytes] = set()  # directories of a batch that the walk has completed
@@ -170,7 +170,7 @@ class Walker(Generic[P]):
 
     def tree(self, item: Tree, line: Context[Any]) -> list[Open[P]] | P:
         """Walk for a time slice; return the incomplete directories, or the result."""
-        context: Gathering[P] = Gathering(line, self._complete)
+        context: ItemContext[P] = ItemContext(line, self._complete)
         visitor, opens = self._visitor, context.opens
         visitor.begin(item, context)
         now_s = time.monotonic()
@@ -218,7 +218,7 @@ class Walker(Generic[P]):
 
     def batch(self, item: Batch, line: Context[Any]) -> P:
         """Process names that were handed out."""
-        context: Gathering[P] = Gathering(line)
+        context: ItemContext[P] = ItemContext(line)
         visitor = self._visitor
         visitor.begin(item, context)
         names = Names(*map(unpack, (item.files, item.links, item.specials)))
@@ -250,7 +250,7 @@ class Walker(Generic[P]):
     # ---- directories -----------------------------------------------------------
 
     def _descend(
-        self, stack: list[Open[P]], until_s: float, at_ease_until_s: float, context: Gathering[P]
+        self, stack: list[Open[P]], until_s: float, at_ease_until_s: float, context: ItemContext[P]
     ) -> None:
         """Walk depth first until the deadline: at least one directory is entered.
 
@@ -295,7 +295,9 @@ class Walker(Generic[P]):
             self._each_s = max(took_s, min(self._each_s, _ITEM_S) * _FADES)
             entered += 1
 
-    def _give_all(self, stack: Sequence[Open[P]], context: Gathering[P], *, at_ease: bool) -> None:
+    def _give_all(
+        self, stack: Sequence[Open[P]], context: ItemContext[P], *, at_ease: bool
+    ) -> None:
         """Hand out what is left: one by one if each may take long and other ranks wait.
 
         `at_ease` means that none waits: few directories are then not divided.
@@ -306,7 +308,7 @@ class Walker(Generic[P]):
         for opened in stack:
             context.spawn(left_of(opened, least=least, shares=shares))
 
-    def _feed(self, stack: Sequence[Open[P]], context: Gathering[P]) -> None:
+    def _feed(self, stack: Sequence[Open[P]], context: ItemContext[P]) -> None:
         """Hand out some of the shallowest level to waiting ranks, except the last directory."""
         for opened in stack:
             if len(opened.pending) > (opened is stack[-1]):
@@ -316,13 +318,13 @@ class Walker(Generic[P]):
                 return
 
     def _enter_root(
-        self, item: Tree, base: Open[P], stack: list[Open[P]], context: Gathering[P]
+        self, item: Tree, base: Open[P], stack: list[Open[P]], context: ItemContext[P]
     ) -> None:
         opened: Open[P] = Open(item.root, b"", 1, base, self._visitor.nothing)
         opened.only = item.only
         self._look(opened, None, stack, context)
 
-    def _several(self, above: Open[P], began_s: float, context: Gathering[P]) -> int:
+    def _several(self, above: Open[P], began_s: float, context: ItemContext[P]) -> int:
         """Process small directories together; the others are entered next."""
         count = min(len(above.pending), _SEVERAL, max(1, int(_SEVERAL_S / self._each_s)))
         names = above.pending[-count:]
@@ -347,7 +349,7 @@ class Walker(Generic[P]):
         names: list[bytes],
         source: Lease,
         began_s: float,
-        context: Gathering[P],
+        context: ItemContext[P],
     ) -> tuple[list[bytes], list[bytes]]:
         """Process small subdirectories of a directory, for a limited time.
 
@@ -361,7 +363,7 @@ class Walker(Generic[P]):
                 return [], names + remaining
             with scan.read(source, names) as batch:
                 names = batch.later
-                remaining += batch.rest
+                remaining += batch.unread
                 if batch.names:
                     remaining += self._process_batch(above, batch, context)
             if context.is_time_up(time.monotonic() - began_s):
@@ -369,7 +371,7 @@ class Walker(Generic[P]):
         return names, remaining
 
     def _process_batch(
-        self, above: Open[P], batch: DirectoryBatch, context: Gathering[P]
+        self, above: Open[P], batch: DirectoryBatch, context: ItemContext[P]
     ) -> list[bytes]:
         """Process small directories that were listed, and count them. Return those not done."""
         undone = self._visitor.process_directories(above, batch, context)
@@ -384,7 +386,7 @@ class Walker(Generic[P]):
         self._tally.files += files
         return undone
 
-    def _complete(self, opened: Open[P], context: Gathering[P]) -> None:
+    def _complete(self, opened: Open[P], context: ItemContext[P]) -> None:
         """Continue with a directory that a visitor has opened and processed."""
         self._begun.add(os.path.basename(opened.path))
         self._add(opened, self._visitor.taken())
@@ -392,7 +394,7 @@ class Walker(Generic[P]):
         release(opened)
 
     def _look(
-        self, opened: Open[P], name: bytes | None, stack: list[Open[P]], context: Gathering[P]
+        self, opened: Open[P], name: bytes | None, stack: list[Open[P]], context: ItemContext[P]
     ) -> None:
         """Open, read and process a subdirectory of the last directory, or a root."""
         above = stack[-1]
@@ -441,7 +443,9 @@ class Walker(Generic[P]):
             opened.leases = source, target
         return source
 
-    def _read(self, opened: Open[P], weight: float, source: Lease, context: Gathering[P]) -> float:
+    def _read(
+        self, opened: Open[P], weight: float, source: Lease, context: ItemContext[P]
+    ) -> float:
         """Read an open directory; return the weight that is not processed yet. OSError."""
         tally, visitor = self._tally, self._visitor
         if not opened.entered:
@@ -482,7 +486,12 @@ class Walker(Generic[P]):
         return weight
 
     def _sort(
-        self, opened: Open[P], block: Block, count: int, fds: tuple[int, int], context: Gathering[P]
+        self,
+        opened: Open[P],
+        block: Block,
+        count: int,
+        fds: tuple[int, int],
+        context: ItemContext[P],
     ) -> None:
         """Process the names of a block, or hand them out; keep its directories."""
         if block.directories:
@@ -525,7 +534,7 @@ class Walker(Generic[P]):
         self._choose(block, path, fd)
         return block
 
-    def _settle(self, opened: Open[P], above: Open[P], context: Gathering[P]) -> None:
+    def _settle(self, opened: Open[P], above: Open[P], context: ItemContext[P]) -> None:
         """Complete a processed directory, or keep it for the join."""
         if opened.waits or context.is_stopping():
             opened.waits = above.waits = True
@@ -545,7 +554,12 @@ class Walker(Generic[P]):
     # ---- lists -----------------------------------------------------------------
 
     def _divide(
-        self, opened: Open[P], only: Listed, weight: float, source: Lease, context: Gathering[P]
+        self,
+        opened: Open[P],
+        only: PathListSlice,
+        weight: float,
+        source: Lease,
+        context: ItemContext[P],
     ) -> None:
         """Hand out the listed subdirectories and names of a directory with many."""
         place, slot = require(opened.place), opened.slot
@@ -578,13 +592,13 @@ class Walker(Generic[P]):
         """Process the part of a list in one directory."""
         from pcircle.fs.lists import groups
 
-        context: Gathering[P] = Gathering(line)
+        context: ItemContext[P] = ItemContext(line)
         visitor, tally = self._visitor, self._tally
         visitor.begin(item, context)
         opened: Open[P] = Open(item.root, item.path, item.slot, None, visitor.nothing)
         opened.place, opened.ancestors = item.place, item.ancestors
-        opened.only = Listed(item.text)
-        held: _Held[P] = _Held(self._sources, self._targets)
+        opened.only = PathListSlice(item.text)
+        held: _ParentLeases[P] = _ParentLeases(self._sources, self._targets)
         try:
             source, target = held.hold(opened)
             block = self._picked(item.path, item.text, source.fd)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from pcircle.collective import Member, Op
-from pcircle.collective.gathering import Gathering, Shares
-from pcircle.collective.messages import Done, Prepare
+from pcircle.collective.gathering import ResponseCollector, Shares
+from pcircle.collective.messages import DecisionReport, Prepare
 from tests.collective.playing import play
 from tests.sim.seeds import ONE_IN
 
@@ -101,7 +101,7 @@ class Late(Member):
 class Once(Member):
     """Hears an answer for one of the waves that came to it, not for all."""
 
-    def _done(self, source: int, message: Done) -> None:
+    def _done(self, source: int, message: DecisionReport) -> None:
         for key, (_, _, _, gathering) in list(self._finished.items()):
             if key[0] == message.op and source in gathering.waiting:
                 gathering.hear(source, message.said)
@@ -110,7 +110,9 @@ class Once(Member):
         self._coordinator.done(source, message.op, message.said)
 
 
-def _give_up(self: Gathering, rank: int, shares: Shares) -> list[tuple[int, tuple[int, ...]]]:
+def _give_up(
+    self: ResponseCollector, rank: int, shares: Shares
+) -> list[tuple[int, tuple[int, ...]]]:
     """Tell nobody behind one that is lost."""
     self.waiting.pop(rank, None)
     return []
@@ -125,7 +127,7 @@ def test_search_finds(mutant: type[Member], first: int) -> None:
 
 
 def test_search_finds_that_nobody_goes_round_the_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gathering, "go_round", _give_up)
+    monkeypatch.setattr(ResponseCollector, "go_round", _give_up)
     assert _found(Member)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pcircle.runtime import Context
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.walker import Walker
 
 
 def complete(
-    walker: Walker[Any], opened: Open[Any], above: Open[Any], context: Gathering[Any]
+    walker: Walker[Any], opened: Open[Any], above: Open[Any], context: ItemContext[Any]
 ) -> None:
     """Complete a directory in place."""
     visitor = walker._visitor
@@ -40,7 +40,7 @@ class WithLostSlots(Walker[Any]):
 class WithoutStops(Walker[Any]):
     """A directory for which nothing was handed out is completed, whether the job stops or not."""
 
-    def _settle(self, opened: Open[Any], above: Open[Any], context: Gathering[Any]) -> None:
+    def _settle(self, opened: Open[Any], above: Open[Any], context: ItemContext[Any]) -> None:
         if opened.waits:
             super()._settle(opened, above, context)
             return
@@ -50,7 +50,7 @@ class WithoutStops(Walker[Any]):
 class WithHastyStops(Walker[Any]):
     """When the job stops, what a directory waits for will not come: so it is completed."""
 
-    def _settle(self, opened: Open[Any], above: Open[Any], context: Gathering[Any]) -> None:
+    def _settle(self, opened: Open[Any], above: Open[Any], context: ItemContext[Any]) -> None:
         if not context.stopping:
             super()._settle(opened, above, context)
             return
@@ -60,7 +60,7 @@ class WithHastyStops(Walker[Any]):
 class WithEarlyEnds(Walker[Any]):
     """A directory is complete in place when its own names are, whatever it waits for."""
 
-    def _settle(self, opened: Open[Any], above: Open[Any], context: Gathering[Any]) -> None:
+    def _settle(self, opened: Open[Any], above: Open[Any], context: ItemContext[Any]) -> None:
         if context.stopping:
             super()._settle(opened, above, context)
             return

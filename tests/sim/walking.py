@@ -40,8 +40,8 @@ from pcircle.circle.messages import (
 )
 from pcircle.runtime import Context
 from pcircle.testing.stepwise import Stepwise
-from pcircle.walk.items import Batch, Place, Tree, handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import Batch, DirectoryIdentity, Tree, handed_back
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker
 from tests.sim.cases import Case
@@ -124,7 +124,7 @@ class Hand:
 
 
 class Tally:
-    """See `pcircle.walk.visitor.Tally`."""
+    """See `pcircle.walk.visitor.WalkCounters`."""
 
     def __init__(self) -> None:
         self.found = self.scans_due = self.offline = self.files = 0
@@ -214,11 +214,11 @@ class CopyModel(Visitor[Part]):
             assert holder.place is not None
             assert holder.place.source == (1, above)
             epoch = max(epoch, holder.place.epoch)
-        opened.place = Place((1, number), epoch=epoch)
+        opened.place = DirectoryIdentity((1, number), epoch=epoch)
         self.reached(epoch)
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
     ) -> None:
         """See `Visitor`: half of them, as may be, when the job stops."""
         place, grove, player = where.place, self._grove, self._player

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pcircle.circle import ProgressSums
-from pcircle.core.counters import Counting
+from pcircle.core.counters import CounterSet
 from pcircle.jobs.counters import EntryCounters, reported
 
 
@@ -54,11 +54,11 @@ def test_nothing_is_counted_that_was_not_declared() -> None:
 
 
 def test_one_counter_is_a_row_as_well() -> None:
-    class One(Counting):
+    class One(CounterSet):
         only: int
 
     assert One(only=4).row() == (4,)
-    assert Counting().row() == ()
+    assert CounterSet().row() == ()
 
 
 def test_annotations_may_be_types() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pcircle.runtime import Context
 from pcircle.walk import open_directory as opened
-from pcircle.walk.open_directory import Gathering
+from pcircle.walk.open_directory import ItemContext
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_what_is_left_goes_sooner_where_somebody_waits(
     clock = SimpleNamespace(now_s=1000.0)
     monkeypatch.setattr(opened, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
     line = SimpleNamespace(is_stopping=bool, has_idle_workers=lambda: has_idle_workers)
-    context: Gathering[Any] = Gathering(Context(0, cast("Any", line)))
+    context: ItemContext[Any] = ItemContext(Context(0, cast("Any", line)))
     enough = context.time_limit()
     clock.now_s += after_s
     assert enough() is is_enough

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.core.import_finder import Finder, install
+from pcircle.core.import_finder import ImportFinder, install
 from tests.conftest import ROOT, Run
 
 _OF_PYTHON = ("json", "_json", "collections", "curses", "tomllib", "ctypes", "_ctypes", "math")
@@ -39,7 +39,7 @@ def _described(spec: ModuleSpec | None) -> object:
 
 def test_it_finds_what_python_finds() -> None:
     for name in [*_own(), *_OF_PYTHON, *_OF_OTHERS]:
-        found = Finder().find_spec(name, _folders(name))
+        found = ImportFinder().find_spec(name, _folders(name))
         by_python = PathFinder.find_spec(name, _folders(name))
         if found is None:  # part of the interpreter, or nowhere
             assert by_python is None, name
@@ -53,7 +53,7 @@ def test_an_extension_module_is_found_beside_others(tmp_path: Path) -> None:
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
     for name in ("fast.py", f"fast{suffix}"):
         (tmp_path / name).touch()
-    spec = Finder().find_spec("fast", [str(tmp_path)])
+    spec = ImportFinder().find_spec("fast", [str(tmp_path)])
     assert spec is not None
     assert isinstance(spec.loader, ExtensionFileLoader)
     assert spec.origin == str(tmp_path / f"fast{suffix}")
@@ -68,7 +68,7 @@ def test_what_is_not_plainly_there_is_left_to_python(
     """Even where a module of that name is in a folder that comes later."""
     (tmp_path / "last").mkdir()
     folder, last = tmp_path / "folder", str(tmp_path / "last")
-    finder = Finder()
+    finder = ImportFinder()
     if kind == "archive":
         with zipfile.ZipFile(folder, "w") as archive:
             archive.writestr("thing.py", "")
@@ -95,12 +95,12 @@ def test_what_is_not_plainly_there_is_left_to_python(
 
 def test_a_folder_that_does_not_exist_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "thing.py").touch()
-    assert Finder().find_spec("thing", [str(tmp_path / "none"), str(tmp_path)]) is not None
+    assert ImportFinder().find_spec("thing", [str(tmp_path / "none"), str(tmp_path)]) is not None
 
 
 _PROGRAM = """
 import os, sys
-from pcircle.core.import_finder import Finder, install
+from pcircle.core.import_finder import ImportFinder, install
 install()
 sys.path.insert(0, sys.argv[1])
 import thing
@@ -133,7 +133,7 @@ def test_it_comes_before_pythons_and_behind_what_comes_before_that() -> None:
     install()
     at = before.index(PathFinder)
     assert sys.meta_path[:at] == before[:at]
-    assert isinstance(sys.meta_path[at], Finder)
+    assert isinstance(sys.meta_path[at], ImportFinder)
     assert sys.meta_path[at + 1 :] == before[at:]
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pcircle.cli.inputs import read_paths
 from pcircle.core.errors import UsageError
 from pcircle.fs import lists
-from pcircle.fs.lists import Group, Lists, Picked, groups, record_of, sort
-from pcircle.fs.path_list_slice import Listed
+from pcircle.fs.lists import Lists, NameRecords, Picked, groups, record_of, sort
+from pcircle.fs.path_list_slice import PathListSlice
 
 NAMES = st.binary(min_size=1, max_size=3).filter(
     lambda name: not set(name) & set(b"\0/") and name not in (b".", b"..")
@@ -49,10 +49,10 @@ def _walk_text(text: bytes, above: bytes = b"") -> list[tuple[bytes, bool]]:
     return found
 
 
-def _walk(kept: Lists, listed: Listed, above: bytes = b"") -> list[tuple[bytes, bool]]:
+def _walk(kept: Lists, listed: PathListSlice, above: bytes = b"") -> list[tuple[bytes, bool]]:
     found = []
     for part in kept.portions(listed):
-        if isinstance(part, Group):
+        if isinstance(part, NameRecords):
             path = above + part.name
             if part.text().startswith(part.name + b"/"):
                 found.append((path, False))
@@ -169,7 +169,7 @@ def test_picked_names_are_sorted_by_kind(tmp_path: Path) -> None:
     assert sorted(block.directories) == ["empty", "some", "whole"]
     assert block.files == ["file", "missing"]
     assert (block.links, block.specials) == (["link"], ["pipe"])
-    assert block.below["empty"] == Listed()
-    assert block.below["some"] == Listed(b"x/y\0z/")
+    assert block.below["empty"] == PathListSlice()
+    assert block.below["some"] == PathListSlice(b"x/y\0z/")
     assert block.below["whole"] is None
     assert "link" in followed.directories

@@ -21,7 +21,7 @@ from pcircle.ops.digest.manifest import (
     unescape,
     write_manifest,
 )
-from pcircle.walk.segments import Part, remove, result
+from pcircle.walk.segments import SegmentWriter, remove, result
 
 NAMES = [b"a", b"a-b", b"a b", b"\xff", b"\n", b"%41", b"z" * 255, b".", b"dir ", b"end "]
 DIGEST = bytes(range(16))
@@ -69,7 +69,7 @@ def test_every_directory_and_every_name_is_found(seed: int, tmp_path: Path) -> N
     rng = Random(seed)
     tree = _tree(rng)
     place = os.fsencode(tmp_path) + b"/part"
-    parts = [Part(b"%b-%d" % (place, number)) for number in range(3)]
+    parts = [SegmentWriter(b"%b-%d" % (place, number)) for number in range(3)]
     for path in rng.sample(sorted(tree), len(tree)):
         writer = SectionWriter(rng.choice(parts))
         writer.begin(path)

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from pcircle.fs.sorting import FAN_IN, Sorter, sorted_records
 from pcircle.walk import segments
-from pcircle.walk.segments import Part, cut, key_of, merged, present, remove, result, write_range
+from pcircle.walk.segments import (
+    SegmentWriter,
+    cut,
+    key_of,
+    merged,
+    present,
+    remove,
+    result,
+    write_range,
+)
 
 PARTS = 5000
 DESCRIPTORS = 256
@@ -23,7 +32,7 @@ DESCRIPTORS = 256
 
 def _write(place: bytes, ranks: int, found: list[tuple[bytes, bytes]], rng: Random) -> None:
     """Each record to any of the parts, in any order."""
-    parts = [Part(b"%b-%d" % (place, rank)) for rank in range(ranks)]
+    parts = [SegmentWriter(b"%b-%d" % (place, rank)) for rank in range(ranks)]
     for path, text in rng.sample(found, len(found)):
         rng.choice(parts).add(path, text)
     for part in parts:
@@ -104,7 +113,7 @@ from pcircle.walk.roots import Root
 from pcircle.tools.fsum.plan import Plan
 from pcircle.tools.fsum.publishing import publish
 from pcircle.ops.digest.manifest import ManifestEntry, SectionWriter
-from pcircle.walk.segments import Part, cut, merged, present, write_range
+from pcircle.walk.segments import SegmentWriter, cut, merged, present, write_range
 
 folder, parts, descriptors, ranged = os.fsencode(sys.argv[1]), *map(int, sys.argv[2:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
@@ -112,7 +121,7 @@ place = folder + b"/.parts"
 open(place, "xb").close()
 entries = [ManifestEntry(b"file %d" % number, b"f", bytes(16), 1, 2, 3) for number in range(10)]
 for number in range(parts):
-    part = Part(b"%b-%d" % (place, number))
+    part = SegmentWriter(b"%b-%d" % (place, number))
     for directory in (number, 2 * parts - number, 2 * parts + number):
         section = SectionWriter(part)
         section.begin(b"top/%05d" % directory)

@@ -63,7 +63,7 @@ def test_all_files_of_as_many_as_there_is_room_for(top: int) -> None:
         assert [os.fstat(fd).st_ino for fd in some.fds] == [
             os.stat(name, dir_fd=top).st_ino for name in some.names
         ]
-        assert not some.rest
+        assert not some.unread
     with small(top, names(40), 4, 1) as one:
         assert one.names == names(1)
     assert opened() == before
@@ -80,7 +80,7 @@ def test_what_is_no_directory_of_files_is_left(top: int, tmp_path: Path) -> None
     left = [b"link", b"pipe", b"d1", b"missing", b"d2", b"d3", b"d4"]
     before = opened()
     with small(top, [*left, b"d5"], 4, 512) as some:
-        assert (some.names, some.rest) == ([b"d5"], left)
+        assert (some.names, some.unread) == ([b"d5"], left)
     assert opened() == before
 
 
@@ -117,7 +117,7 @@ def test_what_is_always_interrupted_is_left_to_the_walk(
     stub = SimpleNamespace(scan_directories=interrupted)
     monkeypatch.setattr("pcircle.fs.scan.within_limit", lambda: stub)
     with small(top, names(3), 4, 512) as some:
-        assert (some.names, some.rest, some.later) == ([], names(1), names(3)[1:])
+        assert (some.names, some.unread, some.later) == ([], names(1), names(3)[1:])
 
 
 def test_a_look_up_that_is_always_interrupted_fails(top: int) -> None:

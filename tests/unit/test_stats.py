@@ -15,7 +15,7 @@ import pytest
 
 from pcircle.fs import native
 from pcircle.fs.native import pure
-from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.threads.overlap import Overlap
 from pcircle.threads.threads import is_helper
 
@@ -77,7 +77,7 @@ def test_columns_are_what_stat_says(tree: int, looked_up_by: ModuleType) -> None
 @every_call
 def test_a_name_that_fails_does_not_spoil_the_others(tree: int, looked_up_by: ModuleType) -> None:
     stats = Stats(looked_up_by=looked_up_by)
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(StatBlockError) as failed:
         stats.look(tree, [b"gone", b"file", b"x" * 300, b"fifo"])
     errors = {place: error.errno for place, error in failed.value.errors.items()}
     assert errors == {0: errno.ENOENT, 2: errno.ENAMETOOLONG}
@@ -165,7 +165,7 @@ def test_names_may_each_be_of_a_directory_of_its_own(
     stats.look(fds, names)
     assert stats.column("size", 0, 16) == [12345, 5] * 8
     names[3] = b"missing"
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(StatBlockError) as failed:
         stats.look(fds, names)
     assert list(failed.value.errors) == [3]
     assert stats.column("size", 4, 16) == [12345, 5] * 6

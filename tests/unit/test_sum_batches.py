@@ -19,8 +19,8 @@ from pcircle.tools.fsum.plan import Counters, Part, Plan
 from pcircle.tools.fsum.reader import Reader
 from pcircle.tools.fsum.visitor import SumVisitor
 from pcircle.walk import open_directory as module
-from pcircle.walk.items import Batch, Place
-from pcircle.walk.open_directory import Gathering
+from pcircle.walk.items import Batch, DirectoryIdentity
+from pcircle.walk.open_directory import ItemContext
 from pcircle.walk.visitor import Names
 
 SMALL, LARGER = 100, 200 << 10
@@ -100,8 +100,8 @@ def test_who_waits_gets_what_is_left_after_a_while(
     # A clock on which each file takes so long.
     clock = SimpleNamespace(monotonic=lambda: each_s * counters.files)
     monkeypatch.setattr(module, "time", clock)
-    where = Batch(0, b"", b"", b"", 1 / 60, Place((0, 0)), b"", 1)
-    context: Gathering[Part] = Gathering(Context(0, line))
+    where = Batch(0, b"", b"", b"", 1 / 60, DirectoryIdentity((0, 0)), b"", 1)
+    context: ItemContext[Part] = ItemContext(Context(0, line))
     visitor.names(where, Names(names, [], []), (folder, -1), context)
     context.flush()
     assert counters.files == done
@@ -125,10 +125,10 @@ def test_larger_files_are_opened_once(
         return real(path, *arguments, **named)
 
     line: Any = _Line(hungry=False)
-    where = Batch(0, b"", b"", b"", 1 / 40, Place((0, 0)), b"", 1)
+    where = Batch(0, b"", b"", b"", 1 / 40, DirectoryIdentity((0, 0)), b"", 1)
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", watched)
-        visitor.names(where, Names(names, [], []), (folder, -1), Gathering(Context(0, line)))
+        visitor.names(where, Names(names, [], []), (folder, -1), ItemContext(Context(0, line)))
     # Four of them were taken for small; how the C module opens these is not seen here.
     assert sorted(opened) == sorted(names + names[: 0 if native.is_native else 4])
     assert counters.files == 40

@@ -45,10 +45,10 @@ from pcircle.ops.copy.tree.items import Chunk, Done, Large, Remark, Singles
 from pcircle.runtime import RankReport, Task
 from pcircle.runtime.task import wire_types
 from pcircle.runtime.wire import Codec
-from pcircle.walk.items import Batch, Place, Tree, unpack
+from pcircle.walk.items import Batch, DirectoryIdentity, Tree, unpack
 
 FAILURE = Failure(b"\xff\x00/\n", "open", 13, "Permission denied", 0, b"\xff\nname")
-PLACE = Place((2**40, 2**63), (1, 2), (1, 3))
+PLACE = DirectoryIdentity((2**40, 2**63), (1, 2), (1, 3))
 ITEMS = (
     Tree(0, b"", 1.0),
     Tree(1, b"a/\xfe\xff", 0.25, b"x\0y", PLACE, 3),

@@ -20,8 +20,8 @@ from pcircle.fs.directories import Directories, Lease, bases, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.runtime import Context
-from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
-from pcircle.walk.open_directory import Gathering, Open, child_of
+from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree, handed_back
+from pcircle.walk.open_directory import ItemContext, Open, child_of
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker
 
@@ -69,7 +69,7 @@ class World:
 
 
 class Tally:
-    """See `pcircle.walk.visitor.Tally`."""
+    """See `pcircle.walk.visitor.WalkCounters`."""
 
     def __init__(self) -> None:
         self.found = self.scans_due = self.scans_done = self.offline = self.files = 0
@@ -97,20 +97,20 @@ class Watcher(Visitor[Paths]):
         self.tally.scans_done += 1
         if opened.path in self.world.failing:
             raise OSError(5, "so the seed says")
-        opened.place = Place(source.identity)
+        opened.place = DirectoryIdentity(source.identity)
         return None
 
     def scan_of(self, above: Open[Paths]) -> DirectoryScan | None:
         return None if self.world.happens(self.world.odds.undone) else self.scan
 
     def select_directories(
-        self, above: Open[Paths], names: list[bytes], context: Gathering[Paths]
+        self, above: Open[Paths], names: list[bytes], context: ItemContext[Paths]
     ) -> tuple[list[bytes], list[bytes]]:
         undone = [name for name in names if self.world.happens(self.world.odds.undone)]
         return [name for name in names if name not in undone], undone
 
     def process_directories(
-        self, above: Open[Paths], batch: DirectoryBatch, context: Gathering[Paths]
+        self, above: Open[Paths], batch: DirectoryBatch, context: ItemContext[Paths]
     ) -> list[bytes]:
         world, undone = self.world, []
         for name, (begin, end) in zip(batch.names, batch.ranges(), strict=True):
@@ -130,13 +130,13 @@ class Watcher(Visitor[Paths]):
         return undone
 
     def _begin(
-        self, opened: Open[Paths], name: bytes, names: Names, context: Gathering[Paths]
+        self, opened: Open[Paths], name: bytes, names: Names, context: ItemContext[Paths]
     ) -> None:
         """Leave a small directory to the walk after its names were processed."""
         above = require(opened.above)
         context.opens.append(opened)
         status = os.stat(name, dir_fd=require(above.leases)[0].fd)
-        opened.place = Place((status.st_dev, status.st_ino))
+        opened.place = DirectoryIdentity((status.st_dev, status.st_ino))
         opened.weight = above.weight / max(1, len(names))
         self.tally.scans_done += 1
         self.tally.found += len(names)
@@ -166,7 +166,7 @@ class Watcher(Visitor[Paths]):
         return blocks
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Paths]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Paths]
     ) -> None:
         part = self._look_at(where, names.links + names.specials)
         self.tally.weight += where.weight * (len(names.links) + len(names.specials))

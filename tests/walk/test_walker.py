@@ -18,7 +18,7 @@ from pcircle.fs.lists import record_of, sort
 from pcircle.walk import open_directory as opened_module
 from pcircle.walk import walker as walker_module
 from pcircle.walk.items import Tree
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.walker import Walker
 
 from .scheduling import Clock, Job, Odds, Paths, World, Wrong
@@ -222,10 +222,10 @@ def forget_a_name(patch: pytest.MonkeyPatch) -> None:
 def wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
     """A directory is complete in place while others have something of it."""
 
-    def wrong(self: Gathering[Any], slot: int) -> None:
+    def wrong(self: ItemContext[Any], slot: int) -> None:
         self.spawned += 1
 
-    patch.setattr(Gathering, "wait", wrong)
+    patch.setattr(ItemContext, "wait", wrong)
 
 
 def wait_alone(patch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ class Rights(msgspec.Struct, frozen=True):
         return found
 
 
-class State(msgspec.Struct, frozen=True):
+class AccessState(msgspec.Struct, frozen=True):
     """The mode of an entry without its kind, and its access control list."""
 
     mode: int
@@ -96,7 +96,7 @@ def withdraw(
         return False
     source, held = keep.status(source), keep.held(source, held)
     status = os.stat(target)
-    now = State(stat.S_IMODE(status.st_mode), read_list(target))
+    now = AccessState(stat.S_IMODE(status.st_mode), read_list(target))
     old = _rights(status.st_uid, status.st_gid, now)
     final = _final_state(source, held)
     uid, gid = _owner_to_be(status, source, keep)
@@ -114,13 +114,13 @@ def withdraw(
         with suppress(OSError):  # giving it again, in the end, fails in the same way
             chown_file(target, source)
         status = os.stat(target)
-        now = State(stat.S_IMODE(status.st_mode), read_list(target))
+        now = AccessState(stat.S_IMODE(status.st_mode), read_list(target))
         special &= now.mode  # a file has lost the bits to run as its owner
     new = _rights(status.st_uid, status.st_gid, final)
     shared = common(old, new, needed)
     wanted = _state(special, shared)
     if shared == _simplified(_rights(status.st_uid, status.st_gid, now)):
-        wanted = State(special | now.mode & 0o777, now.access)  # a list may have another form
+        wanted = AccessState(special | now.mode & 0o777, now.access)  # a list may have another form
     return _give(target, now, wanted) != now or changed
 
 
@@ -173,7 +173,7 @@ def _simplified(rights: Rights) -> Rights:
     return replace(rights, users=users, groups=groups)
 
 
-def _rights(uid: int, gid: int, state: State) -> Rights:
+def _rights(uid: int, gid: int, state: AccessState) -> Rights:
     entries = list(entries_of(state.access or list_of(state.mode)))
     mask = next((right for tag, right, _ in entries if tag == MASK), _ALL)
     owner = other = 0
@@ -193,14 +193,14 @@ def _rights(uid: int, gid: int, state: State) -> Rights:
     return Rights(uid, gid, owner, other, users, groups)
 
 
-def _state(special: int, rights: Rights) -> State:
+def _state(special: int, rights: Rights) -> AccessState:
     """Return the mode and the list that express rights."""
     named = [(USER, right, uid) for uid, right in sorted(rights.users.items())]
     groups = sorted((gid, right) for gid, right in rights.groups.items() if gid != rights.gid)
     named_groups = [(GROUP, right, gid) for gid, right in groups]
     owning = rights.groups[rights.gid]
     if not (named or named_groups):
-        return State(special | rights.owner << 6 | owning << 3 | rights.other, None)
+        return AccessState(special | rights.owner << 6 | owning << 3 | rights.other, None)
     mask = owning
     for _, right, _ in (*named, *named_groups):
         mask |= right
@@ -212,14 +212,14 @@ def _state(special: int, rights: Rights) -> State:
         (MASK, mask, NOBODY),
         (OTHER, rights.other, NOBODY),
     )
-    return State(special | rights.owner << 6 | mask << 3 | rights.other, packed(entries))
+    return AccessState(special | rights.owner << 6 | mask << 3 | rights.other, packed(entries))
 
 
-def _final_state(source: os.stat_result, held: Held | None) -> State:
+def _final_state(source: os.stat_result, held: Held | None) -> AccessState:
     """Return the final mode and list of the entry."""
     mode = stat.S_IMODE(source.st_mode)
     access = None if held is None else held.acl(ACCESS)
-    return State(mode if access is None else mode_with(mode, access), access)
+    return AccessState(mode if access is None else mode_with(mode, access), access)
 
 
 def _owner_to_be(old: os.stat_result, source: os.stat_result, keep: Keep) -> tuple[int, int]:
@@ -231,7 +231,7 @@ def _owner_to_be(old: os.stat_result, source: os.stat_result, keep: Keep) -> tup
     return old.st_uid, source.st_gid if can_give_group(old, source.st_gid) else old.st_gid
 
 
-def _give(target: int | bytes, now: State, wanted: State) -> State:
+def _give(target: int | bytes, now: AccessState, wanted: AccessState) -> AccessState:
     """Bring an entry from one state to another; return its new state. OSError."""
     if now == wanted:
         return now
@@ -239,7 +239,7 @@ def _give(target: int | bytes, now: State, wanted: State) -> State:
         try:
             os.setxattr(target, ACCESS, wanted.access)
         except OSError:  # no support for lists: no user gets more rights without one
-            wanted = State(mode_without(wanted.mode, wanted.access), None)
+            wanted = AccessState(mode_without(wanted.mode, wanted.access), None)
     if wanted.access is None and now.access is not None:
         replace_list(target, wanted.mode)
     os.chmod(target, wanted.mode)

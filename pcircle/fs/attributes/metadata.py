@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from pcircle.fs.attributes.acls import give_access, without_group
 from pcircle.fs.attributes.owners import Given, giver_of
-from pcircle.fs.attributes.xattrs import Held, Refused, give_attributes, give_lists
+from pcircle.fs.attributes.xattrs import AttributeLoss, Held, give_attributes, give_lists
 
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
 _MODE_BITS = 0o7777
@@ -80,14 +80,14 @@ def settle_file(
     keep: Keep,
     held: Held | None = None,
     made: os.stat_result | None = None,
-) -> list[Refused]:
+) -> list[AttributeLoss]:
     """Set the attributes of an open file, or of a path, except inode flags.
 
     `made` is its status when this job made it, closed to other users: an owner that it has already
     is not set again. Return what could not be kept. OSError.
     """
     source, held = keep.status(source), keep.held(source, held)
-    refused: list[Refused] = []
+    refused: list[AttributeLoss] = []
     mode = source.st_mode & _MODE_BITS
     is_right = made is not None and made.st_uid == source.st_uid and made.st_gid == source.st_gid
     if keep.ownership and not is_right:

@@ -40,7 +40,7 @@ _OCTAL = frozenset("01234567")
 S = TypeVar("S")
 
 
-class Rule(msgspec.Struct, frozen=True, array_like=True):
+class IdRule(msgspec.Struct, frozen=True, array_like=True):
     """Map ids from `low` to `high` to `to`, or with a `pattern` ids whose name matches."""
 
     low: int
@@ -58,7 +58,7 @@ class Bits(msgspec.Struct, frozen=True, array_like=True):
     removed instead.
     """
 
-    kept: int
+    retained: int
     given: int
     of: Literal["", "D", "F"] = ""
     searches: bool = False
@@ -74,8 +74,8 @@ class Given(msgspec.Struct, frozen=True, array_like=True):
 
     uid: int | None = None
     gid: int | None = None
-    users: tuple[Rule, ...] = ()
-    groups: tuple[Rule, ...] = ()
+    users: tuple[IdRule, ...] = ()
+    groups: tuple[IdRule, ...] = ()
     modes: tuple[Bits, ...] = ()
 
     @property
@@ -87,7 +87,7 @@ class Given(msgspec.Struct, frozen=True, array_like=True):
 class IdMap:
     """A function that maps an id to another id, or to None if no rule matches."""
 
-    def __init__(self, rules: Sequence[Rule], name_of: Callable[[int], str]) -> None:
+    def __init__(self, rules: Sequence[IdRule], name_of: Callable[[int], str]) -> None:
         self._rules = rules
         self._name_of = name_of
         self._known: dict[int, int | None] = {}
@@ -101,7 +101,7 @@ class IdMap:
             self._known[number] = next(found, None)
         return self._known[number]
 
-    def _matches(self, rule: Rule, number: int) -> bool:
+    def _matches(self, rule: IdRule, number: int) -> bool:
         if rule.pattern:
             return fnmatchcase(self._name_of(number), rule.pattern)
         return rule.low <= number <= rule.high
@@ -198,10 +198,10 @@ def changed(whole: int, modes: Sequence[Bits]) -> int:
             continue
         if bits.copies:
             rights = (mode >> _SHIFTS[bits.copies] & 7) * 0o111 & bits.given
-            mode = mode & ~rights if bits.removes else mode & bits.kept | rights
+            mode = mode & ~rights if bits.removes else mode & bits.retained | rights
             continue
         spared = _EXECUTE if bits.searches and not (executes or is_directory) else 0
-        mode = mode & bits.kept | bits.given & ~spared
+        mode = mode & bits.retained | bits.given & ~spared
     return whole & ~_ALL | mode
 
 

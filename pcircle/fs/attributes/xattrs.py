@@ -94,7 +94,7 @@ XATTR = "extended attributes"
 FLAGS = "inode flags"
 
 
-class Refused(msgspec.Struct, frozen=True):
+class AttributeLoss(msgspec.Struct, frozen=True):
     """An attribute that could not be kept: its name, and the error if there was one.
 
     `size_bytes` is the size of all attributes to set, up to and including this one.
@@ -121,7 +121,7 @@ class Held(msgspec.Struct, frozen=True):
     values: list[tuple[str, bytes]]
     flags: int = 0
     alone: bool = False
-    unread: tuple[Refused, ...] = ()
+    unread: tuple[AttributeLoss, ...] = ()
 
     def acl(self, name: str) -> bytes | None:
         """Return one of the access control lists, or None."""
@@ -159,7 +159,7 @@ def read_attributes(
     lists: Sequence[str],
     follow: bool = True,
     listed: bool = False,
-    unread: list[Refused] | None = None,
+    unread: list[AttributeLoss] | None = None,
 ) -> list[tuple[str, bytes]]:
     """Return the attributes of an open file or of a path to keep, and these access control lists.
 
@@ -176,7 +176,7 @@ def read_attributes(
                 if xattr and unread is None:
                     raise
                 if xattr and unread is not None:
-                    unread.append(Refused(XATTR, "all", error))
+                    unread.append(AttributeLoss(XATTR, "all", error))
             elif error.errno not in _NOT_LISTED:
                 raise
     found = []
@@ -193,13 +193,13 @@ def read_attributes(
                     continue
                 if unread is None or error.errno not in _UNREADABLE:
                     raise
-                unread.append(Refused(XATTR, name, error))
+                unread.append(AttributeLoss(XATTR, name, error))
         elif xattr and unread is not None and _is_lost(name):
-            unread.append(Refused(XATTR, name))
+            unread.append(AttributeLoss(XATTR, name))
     return found
 
 
-def give_attributes(target: int | bytes, held: Held) -> list[Refused]:
+def give_attributes(target: int | bytes, held: Held) -> list[AttributeLoss]:
     """Set the attributes of a source on an open file, or on a path, except lists.
 
     Return what could not be kept. OSError if the target fails.
@@ -224,7 +224,7 @@ def drop_attributes(target: int | bytes, held: Held) -> None:
 
 
 def give_lists(
-    target: int | bytes, held: Held, mode: int, refused: list[Refused], *, directory: bool
+    target: int | bytes, held: Held, mode: int, refused: list[AttributeLoss], *, directory: bool
 ) -> int:
     """Set the access control lists of a source of that mode; return the mode to set then.
 
@@ -254,14 +254,14 @@ def _try(
     attribute: tuple[str, bytes],
     kind: str,
     size: int,
-    refused: list[Refused],
+    refused: list[AttributeLoss],
 ) -> bool:
     try:
         give_attribute(target, *attribute)
     except OSError as error:
         if error.errno not in _REFUSED | _NO_ROOM:
             raise
-        refused.append(Refused(kind, attribute[0], error, size))
+        refused.append(AttributeLoss(kind, attribute[0], error, size))
         return False
     return True
 

@@ -17,7 +17,7 @@ from pcircle.core.names import show
 from pcircle.fs.data import data_ranges
 from pcircle.fs.directories import close_open
 from pcircle.fs.entry_errors import Changed
-from pcircle.fs.stats import Row
+from pcircle.fs.stats import StatusRow
 from pcircle.ops.compare.fields import CONTENT, CTIME, KIND, MTIME, NOTHING, RDEV, SIZE, TARGET
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest.algorithms import Algorithm
@@ -77,10 +77,10 @@ def open_verified(path: bytes) -> Manifest:
     return manifest
 
 
-def entry_row(entry: ManifestEntry, device: int = 0) -> Row:
+def entry_row(entry: ManifestEntry, device: int = 0) -> StatusRow:
     """Return an entry in the form of a status on this device; unknown fields are 0."""
     times = entry.changed_ns, entry.modified_ns, entry.changed_ns
-    return Row(entry_mode(entry), 0, device, 1, 0, 0, entry.size, 0, 0, 0, *times)
+    return StatusRow(entry_mode(entry), 0, device, 1, 0, 0, entry.size, 0, 0, 0, *times)
 
 
 def entry_mode(entry: ManifestEntry) -> int:
@@ -135,7 +135,7 @@ class DigestComparer:
         entry: ManifestEntry,
         name: bytes,
         fd: int,
-        row: Row,
+        row: StatusRow,
         stop: Callable[[], bool],
     ) -> int:
         """Return the `fields` in which an entry of an open directory differs, by digest. OSError.
@@ -155,7 +155,9 @@ class DigestComparer:
             node_digest(self._algorithm, row.st_mode, row.st_rdev) != entry.digest
         )
 
-    def entry(self, name: bytes, fd: int, row: Row, stop: Callable[[], bool]) -> ManifestEntry:
+    def entry(
+        self, name: bytes, fd: int, row: StatusRow, stop: Callable[[], bool]
+    ) -> ManifestEntry:
         """Return the manifest entry of a name in an open directory, not of a directory. OSError."""
         size = row.st_size if stat.S_ISREG(row.st_mode) or stat.S_ISLNK(row.st_mode) else 0
         if stat.S_ISLNK(row.st_mode):

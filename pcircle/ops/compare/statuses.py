@@ -17,7 +17,7 @@ from typing import Final
 
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.attributes.owners import group_name, user_name
-from pcircle.fs.stats import Row, Table
+from pcircle.fs.stats import StatusRow, Table
 from pcircle.ops.compare.fields import (
     ATIME,
     CTIME,
@@ -31,7 +31,7 @@ from pcircle.ops.compare.fields import (
 )
 from pcircle.ops.copy.entry.precision import UNITS_NS, infer_unit_ns
 
-Status = os.stat_result | Row
+Status = os.stat_result | StatusRow
 
 _COLUMNS: Final = {
     KIND: ("mode",),

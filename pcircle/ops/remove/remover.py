@@ -43,7 +43,7 @@ from pcircle.runtime import Context
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.filter import choosing
 from pcircle.walk.items import Batch, Tree
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 
@@ -150,7 +150,7 @@ class Remover(EntryVisitor):
         return None
 
     def process_directories(
-        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
+        self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]
     ) -> list[bytes]:
         """Remove directories with few files; return the directories that were not removed."""
         counters, names = self.counters, batch.names
@@ -392,7 +392,7 @@ class Remover(EntryVisitor):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         """Remove names of a directory; the filters also apply to a PATH that is not a directory."""
         counters, fd = self.counters, fds[0]

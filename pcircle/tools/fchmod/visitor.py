@@ -44,8 +44,8 @@ from pcircle.tools.fchmod.state.resolve import Wisher
 from pcircle.tools.fchmod.state.state import State, state_of
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.filter import choosing, descent
-from pcircle.walk.items import Batch, Place
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import Batch, DirectoryIdentity
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 from pcircle.walk.walker import batches
 
@@ -201,7 +201,7 @@ class Changer(Changing):
         due.done = True
 
     def process_directories(
-        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
+        self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]
     ) -> list[bytes]:
         """Change small directories and their files; return the names of unchanged directories."""
         count, ranges = len(batch.names), batch.ranges()
@@ -233,7 +233,7 @@ class Changer(Changing):
             path = joined(above.path, batch.names[place])
             # The parent directory waits for its items.
             where: Open[int] = Open(above.root, path, above.slot, None, 0)
-            where.place = Place(self.task.identify(os.fstat(batch.fds[place])))
+            where.place = DirectoryIdentity(self.task.identify(os.fstat(batch.fds[place])))
             self._each(where, names, batch.fds[place], context)
         changes = {kind: self._change_of(State(*kind)) for kind in kinds - lost}
         for place in done:
@@ -343,7 +343,7 @@ class Changer(Changing):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         """Change names; hand back the remaining names if the batch takes too long."""
         fd = fds[0]
@@ -400,7 +400,7 @@ class Changer(Changing):
         return bool(exchangeable) and not self._is_one
 
     def _quickly(
-        self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]
+        self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
         """Change the modes of names that cannot be exchanged, without output."""
         several, special = self._quick.odd(fd, names)
@@ -410,7 +410,7 @@ class Changer(Changing):
         self._count(where, names, changed, left, fd, context)
 
     def _carefully(
-        self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]
+        self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
         """Change the modes of names that other users may exchange."""
         self._count(where, names, *self._quick.change_held(fd, names), fd, context)
@@ -422,7 +422,7 @@ class Changer(Changing):
         changed: int,
         failed: list[bytes],
         fd: int,
-        context: Gathering[int],
+        context: ItemContext[int],
     ) -> None:
         """Count the changed names, and process the other names one by one."""
         counters, done = self.counters, len(names) - len(failed)
@@ -433,7 +433,9 @@ class Changer(Changing):
         if failed:
             self._each(where, failed, fd, context)
 
-    def _each(self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]) -> None:
+    def _each(
+        self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
+    ) -> None:
         careful = self._depends or self._may_exchange(where, fd)
         if self._records is not None:
             self._records.add(self._foreseen(where, names, fd, careful=careful))
@@ -530,7 +532,7 @@ class Changer(Changing):
         status: os.stat_result,
         fd: int,
         careful: bool,
-        context: Gathering[int],
+        context: ItemContext[int],
     ) -> None:
         """Change one entry with any request. OSError."""
         if stat.S_ISDIR(status.st_mode) and where.path != HOLDER:

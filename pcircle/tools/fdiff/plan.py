@@ -9,7 +9,7 @@ from pcircle.core.timestamps import Timestamp
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.tree_task import TreeCounters, TreePlan
 from pcircle.ops.compare.fields import CONTENT, NAMES
-from pcircle.walk.items import Place
+from pcircle.walk.items import DirectoryIdentity
 
 PAIRS, ONLY_A, ONLY_B = 0, 1, 2
 """The numbers of the roots: one walk of both sides, and a walk of each single side."""
@@ -91,7 +91,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
     path: bytes
     name: bytes
-    place: Place | None
+    place: DirectoryIdentity | None
     slot: int
     different: int
 
@@ -101,7 +101,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
 
     path: bytes
     name: bytes
-    place: Place | None
+    place: DirectoryIdentity | None
     offset: int
     length: int
     sparse: bool
@@ -111,7 +111,7 @@ class Extras(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
     """Find the entries of a directory of B that A's large directory lacks."""
 
     path: bytes
-    place: Place
+    place: DirectoryIdentity
     slot: int
 
 
@@ -120,7 +120,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
 
     path: bytes
     names: bytes
-    place: Place
+    place: DirectoryIdentity
     slot: int
 
 

@@ -26,8 +26,8 @@ from pcircle.tools.ffind.eval.entry import Entry
 from pcircle.tools.ffind.eval.evaluator import depth_of
 from pcircle.tools.ffind.eval.small import SmallDirectories
 from pcircle.walk.filter import descent
-from pcircle.walk.items import Place, handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import DirectoryIdentity, handed_back
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 _BROKEN = (errno.ENOENT, errno.ENOTDIR)
@@ -52,7 +52,7 @@ class Finder(SmallDirectories):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         """Evaluate names; hand back the remaining names if the batch takes too long."""
         counters, count = self.counters, len(names)
@@ -110,7 +110,7 @@ class Finder(SmallDirectories):
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         self.counters.scans_done += 1
         self.counters.sized += 1
-        opened.place = Place(source.identity)
+        opened.place = DirectoryIdentity(source.identity)
         status = self.task.as_counted(source.opened.status)
         opened.own = own = _Own(status)
         times = self.task.access_times

@@ -19,7 +19,7 @@ from pcircle.core.errors import StoppedEarly, UsageError
 from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.fs.directories import join_path
-from pcircle.fs.stats import Row
+from pcircle.fs.stats import StatusRow
 from pcircle.runtime import Context
 from pcircle.tools.ffind.eval.entry import Entry
 from pcircle.tools.ffind.eval.evaluator import Evaluator, depth_of
@@ -31,7 +31,7 @@ from pcircle.walk.index import (
     NAMES,
     READ,
     Columns,
-    Damaged,
+    DamagedIndexError,
     Index,
     Range,
     Section,
@@ -80,7 +80,7 @@ def kept(name: str, paths: Sequence[bytes], *, in_order: bool) -> tuple[Kept, tu
         if path != named:
             why = f"'{show(path)}': {why}; a profile has one with --entries"
         raise UsageError(f"--in: cannot read '{shown}': {why}") from None
-    except Damaged as error:
+    except DamagedIndexError as error:
         raise UsageError(f"--in: '{shown}' is damaged or not an index: {error}") from None
 
 
@@ -205,9 +205,9 @@ class _KnownRows:
     def __init__(self) -> None:
         self.section: Any = None
 
-    def look(self, directory_fd: int, names: Sequence[bytes]) -> list[Row]:
+    def look(self, directory_fd: int, names: Sequence[bytes]) -> list[StatusRow]:
         """Return the rows of names."""
-        rows: list[Row] = self.section.rows(names)
+        rows: list[StatusRow] = self.section.rows(names)
         return rows
 
     def done(self, count: int) -> None:
@@ -276,7 +276,7 @@ class Searcher(Evaluator):
         if self._index is None:
             self._index = Index(self._kept.path)
             if self._index.digest != self._kept.digest:
-                raise Damaged("it is another one than at the start")
+                raise DamagedIndexError("it is another one than at the start")
         return self._index
 
     def _section(self, number: int, section: Section, after: Section | None) -> None:
@@ -306,7 +306,7 @@ class Searcher(Evaluator):
         entry.section = columns
         self._start(entry, entry.look())
 
-    def _start(self, entry: Any, row: Row) -> None:
+    def _start(self, entry: Any, row: StatusRow) -> None:
         entry.st = row
         counters = self.counters
         counters.found += 1

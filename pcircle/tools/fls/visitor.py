@@ -20,7 +20,7 @@ from pcircle.core.encoding import exact, to_scan
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import FOLDER, Block, DirectoryBatch, encoded, names_and_kinds, rewound
-from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, divide
 from pcircle.jobs.action_log import ActionLines, ActionLog
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import EntryVisitor, TreeTask
@@ -34,7 +34,7 @@ from pcircle.tools.fls.printer import OPERANDS, directories, place_in, record, r
 from pcircle.tools.fls.rows import Rows
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.items import handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 from pcircle.walk.walker import Walker
 
@@ -110,7 +110,7 @@ class ListVisitor(EntryVisitor):
         return self.scan._replace(max_batch_entries=CAPACITY, look_up=False, keep_open=True)
 
     def process_directories(
-        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
+        self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]
     ) -> list[bytes]:
         """List small directories of files; return the names of the remaining directories."""
         shown = self._shown(above).rstrip(b"/") + b"/"
@@ -141,7 +141,7 @@ class ListVisitor(EntryVisitor):
         if stats is not None and batch.fds:
             try:
                 stats.look(batch.entry_fds(), names)
-            except Failed:
+            except StatBlockError:
                 return None
             if not all(map(stat.S_ISREG, set(stats.column("mode", 0, len(names))))):
                 return None  # an entry was replaced after the directory was read
@@ -220,7 +220,7 @@ class ListVisitor(EntryVisitor):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         """Process names of a large directory, or a PATH."""
         every = names.all()
@@ -265,7 +265,7 @@ class ListVisitor(EntryVisitor):
                 self._stats.look_at_paths(names)
             else:
                 self._stats.look_many(fd, names)
-        except Failed as failure:
+        except StatBlockError as failure:
             failed = failure.errors
             if where is not None and context is not None:
                 for place, error in failed.items():

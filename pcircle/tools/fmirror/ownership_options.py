@@ -11,7 +11,7 @@ from pcircle.cli.ids import Owner, read_map, read_owner
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.attributes.metadata import Keep
-from pcircle.fs.attributes.owners import Bits, Given, Rule, read_modes
+from pcircle.fs.attributes.owners import Bits, Given, IdRule, read_modes
 
 
 def owning(args: argparse.Namespace, keep: Keep) -> Keep:
@@ -46,7 +46,7 @@ def _refuse(given: Given, keep: Keep) -> None:
         raise UsageError("only root may give files to other users: --chown, --usermap")
 
 
-def _map(option: str, text: str | None) -> tuple[Rule, ...]:
+def _map(option: str, text: str | None) -> tuple[IdRule, ...]:
     return () if text is None else read_map(option, text)
 
 

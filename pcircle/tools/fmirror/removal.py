@@ -24,7 +24,7 @@ from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.core.writing import discard
 from pcircle.fs.directories import Lease, join_path
-from pcircle.fs.entry_errors import kind_of, told, tried, trying
+from pcircle.fs.entry_errors import errno_and_reason, kind_of, tried, trying
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.safe_open import directory
 from pcircle.fs.scan import Block, blocks, encoded
@@ -45,7 +45,7 @@ from pcircle.tools.fmirror.work.extraneous import DELETING, Surplus, deletion_li
 from pcircle.tools.fmirror.work.rename_pairs import Paths
 from pcircle.walk.filter import choosing
 from pcircle.walk.globs import Rule
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
 
@@ -162,7 +162,7 @@ class Deleter(Remover):
         return 1
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         """Remove names, except names that the source has again."""
         if self._absence is not None:
@@ -454,7 +454,7 @@ def moved(
 
     def fail(path: bytes, doing: str, error: OSError) -> None:
         shown = os.path.join(target, path)
-        failed.append(Failure(shown, doing, *told(error), 0, path, kind_of(error)))
+        failed.append(Failure(shown, doing, *errno_and_reason(error), 0, path, kind_of(error)))
 
     choose = choosing(rules) if rules else None
     top = directory(target, linkless=strict)

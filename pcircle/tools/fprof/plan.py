@@ -12,7 +12,7 @@ import msgspec
 
 from pcircle.core.errors import UsageError, operand_error
 from pcircle.core.names import show
-from pcircle.fs.path_list_slice import Listed
+from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Gather, Merge, Seal, Tree
@@ -37,7 +37,7 @@ class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """Profile the entries of a list. Rank 0 has the list, and `only` is a range of it."""
 
     root: int
-    only: Listed
+    only: PathListSlice
     weight: float
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, DirectoryBatch, names_and_kinds
-from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.jobs.failures import failure_of, shown_below, tell_recalls
 from pcircle.runtime import Context
 from pcircle.tools.fprof.counters import Counters
@@ -26,8 +26,8 @@ from pcircle.tools.fprof.plan import Mixed, Plan, Sum, added
 from pcircle.tools.fprof.profile.collect import SPECIALS, Collector, Files
 from pcircle.tools.fprof.profile.groups import Claim, home_of
 from pcircle.tools.fprof.profile.model import DirectoryRow
-from pcircle.walk.items import Place, handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import DirectoryIdentity, handed_back
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class ProfileVisitor(Visitor[Sum]):
                 volume = self._plan.volumes[opened.root]
                 system = zlib.crc32(b"%d/%b" % (volume, opened.path)) << 16
                 opened.entered = not self._plan.one_file_system
-        opened.place = Place(source.identity, file_system=system)
+        opened.place = DirectoryIdentity(source.identity, file_system=system)
         if self._entries is not None:
             self._entries.directory(opened.root, opened.path, status, entered=opened.entered)
         return None
@@ -127,7 +127,7 @@ class ProfileVisitor(Visitor[Sum]):
         return None if self._stats.is_slow else self.scan
 
     def process_directories(
-        self, above: Open[Sum], batch: DirectoryBatch, context: Gathering[Sum]
+        self, above: Open[Sum], batch: DirectoryBatch, context: ItemContext[Sum]
     ) -> list[bytes]:
         """Add up directories whose files were looked up together."""
         counters, collector, stats = self._counters, self._collector, self._stats
@@ -248,7 +248,7 @@ class ProfileVisitor(Visitor[Sum]):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Sum]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Sum]
     ) -> None:
         """Look up names. Spawn the remaining names as an item if the batch takes too long."""
         until_s = time.monotonic() + _BATCH_S
@@ -385,7 +385,7 @@ class ProfileVisitor(Visitor[Sum]):
         counters.weight += weight * len(names)
         try:
             self._stats.look(fd, names)
-        except Failed as failed:
+        except StatBlockError as failed:
             for place, error in failed.errors.items():
                 self.unreached(where, names[place], error, context)
             names = [name for place, name in enumerate(names) if place not in failed.errors]

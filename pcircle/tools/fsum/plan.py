@@ -21,7 +21,7 @@ from pcircle.jobs.counters import EntryCounters
 from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
-from pcircle.walk.items import Batch, Identity, Place, Portion, Tree
+from pcircle.walk.items import Batch, DirectoryIdentity, Identity, Portion, Tree
 from pcircle.walk.roots import Root, open_roots, root_of
 from pcircle.walk.sink import Gather, Merge, Seal
 from pcircle.walk.walker import Scope
@@ -34,7 +34,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     path: bytes
     name: bytes
     weight: float
-    place: Place | None
+    place: DirectoryIdentity | None
     slot: int
 
 

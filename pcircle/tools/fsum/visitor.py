@@ -15,8 +15,8 @@ from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
 from pcircle.tools.fsum.plan import NOTHING, Counters, Large, Part, Plan
 from pcircle.tools.fsum.reader import Reader
-from pcircle.walk.items import Place, handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import DirectoryIdentity, handed_back
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ class SumVisitor(Visitor[Part]):
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
         self._counters.scans_done += 1
         self._counters.sized += 1
-        opened.place = Place(source.identity)
+        opened.place = DirectoryIdentity(source.identity)
         opened.own = source.opened.status
         return None
 
     def process_directories(
-        self, above: Open[Part], batch: DirectoryBatch, context: Gathering[Part]
+        self, above: Open[Part], batch: DirectoryBatch, context: ItemContext[Part]
     ) -> list[bytes]:
         """Sign directories whose files are all readable; return the names that remain."""
         sizes, entries = self._reader.bare(batch.inside, batch.entry_fds(), context.time_limit())
@@ -161,7 +161,7 @@ class SumVisitor(Visitor[Part]):
         return self._signer.attach_to(NOTHING)
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
     ) -> None:
         """Sign names; hand back the remaining names if the batch takes too long."""
         fd = fds[0]

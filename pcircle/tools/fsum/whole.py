@@ -19,7 +19,7 @@ from pcircle.core.buffers import aligned
 from pcircle.core.guards import require_type
 from pcircle.fs.data import Recalls, close_read
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.entry_errors import SPECIAL, Trouble, kind_of, special_kind, told
+from pcircle.fs.entry_errors import SPECIAL, Trouble, errno_and_reason, kind_of, special_kind
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block
 from pcircle.jobs.failures import Failure, FailureReporter, RecallNotice, tell_recalls
@@ -28,8 +28,8 @@ from pcircle.ops.digest.checksums import new_hasher
 from pcircle.runtime import Context
 from pcircle.tools.fsum.plan import LARGE_BYTES, Counters, Difference, Digest, Plan
 from pcircle.tools.fsum.reader import FLAGS, check_same
-from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree, handed_back
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.tasks import WalkTask
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Walker
@@ -178,7 +178,7 @@ class WholeFiles(Visitor[bool]):
 
     def enter(self, opened: Open[bool], source: Lease, holder: Open[bool] | None) -> Lease | None:
         self._reached()
-        opened.place = Place(source.identity)
+        opened.place = DirectoryIdentity(source.identity)
         return None
 
     def _reached(self) -> None:
@@ -217,7 +217,7 @@ class WholeFiles(Visitor[bool]):
     # ---- files -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[bool]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[bool]
     ) -> None:
         """Compute digests; hand back the remaining names if the batch takes too long.
 
@@ -292,4 +292,4 @@ class WholeAccounts(FailureReporter):
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
         shown = self._plan.shown(root, path)
-        return Failure(shown, doing or "read", *told(error), root, path, kind_of(error))
+        return Failure(shown, doing or "read", *errno_and_reason(error), root, path, kind_of(error))

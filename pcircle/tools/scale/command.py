@@ -15,7 +15,7 @@ from pcircle.cli.table import render
 from pcircle.core.errors import UsageError
 from pcircle.core.units import format_count, format_duration, format_size
 from pcircle.core.values import invalid, number, parse_number, positive
-from pcircle.simulation.job import Figures, Task, play_tree
+from pcircle.simulation.job import Figures, SimulatedTask, play_tree
 from pcircle.simulation.machine import Machine, Policy
 
 _HEADER = (
@@ -32,7 +32,7 @@ _HEADER = (
 )
 
 
-def table(task: Task, jobs: Sequence[Figures]) -> str:
+def table(task: SimulatedTask, jobs: Sequence[Figures]) -> str:
     """Return a line that describes the task, and a row for each number of ranks."""
     first = jobs[0]
     summary = f"{format_count(first.entries)} entries in {format_count(first.items)} items"
@@ -69,7 +69,7 @@ class Document(msgspec.Struct, frozen=True):
     """The JSON document."""
 
     schema: int
-    task: Task
+    task: SimulatedTask
     machine: Machine
     policy: Policy
     seed: int
@@ -95,7 +95,7 @@ def scale_typed(args: argparse.Namespace) -> int:
     return results.code
 
 
-def _task(args: argparse.Namespace, ranks: int) -> Task:
+def _task(args: argparse.Namespace, ranks: int) -> SimulatedTask:
     item_options = {"--items": args.items, "--item-ms": args.item_ms}
     file_options = {"--files": args.files, "--dirs": args.dirs}
     is_files = args.shape == "files"
@@ -110,14 +110,14 @@ def _task(args: argparse.Namespace, ranks: int) -> Task:
         _refuse_many(items, "lower --items or --ranks")
         item_ms = "100" if args.item_ms is None else args.item_ms
         item_s = _time("--item-ms", item_ms, 1e-3)
-        return Task(args.shape, 0, 0, batch, 0.0, items, item_s, args.times)
+        return SimulatedTask(args.shape, 0, 0, batch, 0.0, items, item_s, args.times)
     entries = _count("--files", "1e6" if args.files is None else args.files, _MAX_ENTRIES)
     directories = max(1, entries // 100)
     if args.dirs is not None:
         directories = _count("--dirs", args.dirs, _MAX_ENTRIES)
     _refuse_many(directories + entries // batch, "lower --files and --dirs, or raise --batch")
     entry_s = _time("--stat-us", args.stat_us, 1e-6)
-    return Task(args.shape, entries, directories, batch, entry_s, times=args.times)
+    return SimulatedTask(args.shape, entries, directories, batch, entry_s, times=args.times)
 
 
 def _refuse_many(items: int, advice: str) -> None:

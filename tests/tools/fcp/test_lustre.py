@@ -21,7 +21,7 @@ from pcircle.ops.copy.tree.items import Chunk, Item, Large
 from pcircle.ops.copy.tree.large import LargeFiles
 from pcircle.ops.copy.tree.plan import FILE, Plan, Root
 from pcircle.ops.copy.tree.worker import worker
-from pcircle.walk.items import Place
+from pcircle.walk.items import DirectoryIdentity
 from tests import strace
 
 from ...fusefs.fixture import Mount
@@ -412,7 +412,12 @@ def test_chunks_begin_where_stripes_do(
         large = LargeFiles(of_rank)
         with ends.sources.lease(0, HOLDER) as source, ends.targets.lease(0, HOLDER) as target:
             item = Large(
-                0, HOLDER, b"large", b"copy", 1.0, Place(source.identity, target.identity, (0, 0))
+                0,
+                HOLDER,
+                b"large",
+                b"copy",
+                1.0,
+                DirectoryIdentity(source.identity, target.identity, (0, 0)),
             )
         large.begin(item, context)  # type: ignore[arg-type]
         chunks = [chunk for chunk in context.items if isinstance(chunk, Chunk)]

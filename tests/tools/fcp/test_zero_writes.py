@@ -34,7 +34,7 @@ from pcircle.ops.digest.manifest import ManifestEntry, write_manifest
 from pcircle.ops.digest.runs import Runs, RunStore, pack_entry
 from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.spill import SpillFile
-from pcircle.walk.segments import Part
+from pcircle.walk.segments import SegmentWriter
 from tests.conftest import ROOT
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
@@ -113,7 +113,7 @@ def _shelf(folder: Path) -> None:
 
 
 def _manifest_part(folder: Path) -> None:
-    part = Part(os.fsencode(folder / "part"))
+    part = SegmentWriter(os.fsencode(folder / "part"))
     part.add(b"directory", b"section")
     part.close()
 

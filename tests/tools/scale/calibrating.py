@@ -21,10 +21,10 @@ from pcircle.circle.messages import (
     WorkTransfer,
 )
 from pcircle.simulation import machine
-from pcircle.simulation.job import Task
+from pcircle.simulation.job import SimulatedTask
 from pcircle.simulation.machine import Machine, Policy
 from pcircle.simulation.model import Simulation
-from pcircle.simulation.tree import Tree
+from pcircle.simulation.tree import ItemTree
 from pcircle.transport._sim import Conditions, Network
 from tests.sim.cases import Case
 from tests.sim.judge import Run
@@ -64,12 +64,12 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
     return Outcome(mean(outcome.efficiency for outcome in outcomes), tuple(map(mean, columns)))
 
 
-def grown(shape: str, items: int, seed: int) -> Tree:
+def grown(shape: str, items: int, seed: int) -> ItemTree:
     """A tree of items of half to one and a half of 100 ms.
 
     With exponential times few long items decide when a short job ends.
     """
-    return Task(shape, items=items, item_s=0.1).tree(seed)
+    return SimulatedTask(shape, items=items, item_s=0.1).tree(seed)
 
 
 class Planted(Forest, frozen=True):
@@ -84,7 +84,7 @@ class Planted(Forest, frozen=True):
         return self.below(item)
 
 
-def planted(tree: Tree) -> Planted:
+def planted(tree: ItemTree) -> Planted:
     """As the model has it."""
     numbers = {place: number for number, place in enumerate(tree.place)}
 
@@ -115,7 +115,7 @@ def _kind(message: Any) -> int:
     return _BY_TYPE[type(message)]
 
 
-def real(ranks: int, tree: Tree, settings: EngineSettings, seed: int = 0) -> Outcome:
+def real(ranks: int, tree: ItemTree, settings: EngineSettings, seed: int = 0) -> Outcome:
     """The engine's."""
     forest = planted(tree)
     case = Case(
@@ -147,7 +147,7 @@ def real(ranks: int, tree: Tree, settings: EngineSettings, seed: int = 0) -> Out
     return Outcome(tree.work_s / ranks / stopped_s, by_kind)
 
 
-def model(ranks: int, tree: Tree, policy: Policy, seed: int = 0) -> Outcome:
+def model(ranks: int, tree: ItemTree, policy: Policy, seed: int = 0) -> Outcome:
     """The model's."""
     counts = Simulation(tree, ranks, MACHINE, policy, seed).run()
     efficiency = tree.work_s / ranks / counts.stopped_s

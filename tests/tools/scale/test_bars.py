@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from pcircle.simulation.job import Figures, Task, play
+from pcircle.simulation.job import Figures, SimulatedTask, play
 from pcircle.simulation.machine import ETHERNET, INFINIBAND, Machine, Policy
 from tests.conftest import SOAK
 
@@ -30,7 +30,7 @@ def figures(
     shape: str, ranks: int, per_rank: int, machine: Machine, seed: int, policy: Policy | None = None
 ) -> Figures:
     """Those of a job of items of a tenth of a second."""
-    task = Task(shape, 0, 0, 300, 0.0, ranks * per_rank, ITEM_S)
+    task = SimulatedTask(shape, 0, 0, 300, 0.0, ranks * per_rank, ITEM_S)
     return play(task, ranks, machine, policy or Policy(), seed)
 
 

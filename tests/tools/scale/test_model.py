@@ -12,7 +12,7 @@ from pcircle.circle import EngineSettings, engine, stealing
 from pcircle.circle.topology import NodeMap
 from pcircle.circle.topology import TreePosition as EngineTree
 from pcircle.simulation.ending import RankTree, Rounds
-from pcircle.simulation.job import Figures, Task, ideal_s, play
+from pcircle.simulation.job import Figures, SimulatedTask, ideal_s, play
 from pcircle.simulation.machine import (
     DRAIN,
     ETHERNET,
@@ -25,7 +25,7 @@ from pcircle.simulation.machine import (
     Policy,
 )
 from pcircle.simulation.model import RUN, Simulation
-from pcircle.simulation.rank import NONE, Counts, Rank
+from pcircle.simulation.rank import NONE, SimulatedRank, SimulationTotals
 from pcircle.simulation.waves import WORKING, Waves
 
 SHAPES = ("files", "balanced", "geometric", "flat")
@@ -39,11 +39,11 @@ POLICIES = (
 )
 
 
-def task(shape: str, items: int) -> Task:
+def task(shape: str, items: int) -> SimulatedTask:
     """A task of about so many items of a tenth of a second."""
     if shape == "files":
-        return Task(shape, items * 50, items // 2, 100, 0.002)
-    return Task(shape, 0, 0, 300, 0.0, items, 0.1)
+        return SimulatedTask(shape, items * 50, items // 2, 100, 0.002)
+    return SimulatedTask(shape, 0, 0, 300, 0.0, items, 0.1)
 
 
 class Watched(Simulation):
@@ -54,7 +54,7 @@ class Watched(Simulation):
         """Messages that nobody has received."""
         return [event[2] for event in self.events if event[2] <= STOP]
 
-    def check(self, counts: Counts) -> None:
+    def check(self, counts: SimulationTotals) -> None:
         """Everything was done, and nothing is left."""
         assert counts.items == self.tree.items
         for rank in self.ranks:
@@ -68,7 +68,7 @@ class Watched(Simulation):
 class Stepwise(Watched):
     """One that looks at every rank whenever an item makes its children, and when it ends."""
 
-    def _schedule(self, rank: Rank) -> None:
+    def _schedule(self, rank: SimulatedRank) -> None:
         rank.version += 1
         if rank.current != NONE:
             due_s = rank.spawn_s if rank.spawn_s >= 0 else rank.until_s

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcircle.simulation.job import ideal_s
-from pcircle.simulation.tree import Ints, Tree, balanced, drawn, files, flat, geometric
+from pcircle.simulation.tree import Ints, ItemTree, balanced, drawn, files, flat, geometric
 
 RANDOM = range(20)
 
@@ -28,13 +28,13 @@ def counts_of(seed: int) -> Ints:
     return np.array(counts)
 
 
-def tree_of(seed: int, counts: Ints | None = None) -> Tree:
+def tree_of(seed: int, counts: Ints | None = None) -> ItemTree:
     """A tree with random durations, whose items make their children in the middle."""
     counts = counts_of(seed) if counts is None else counts
-    return Tree(counts, np.random.default_rng(seed).uniform(0.5, 1.5, len(counts)))
+    return ItemTree(counts, np.random.default_rng(seed).uniform(0.5, 1.5, len(counts)))
 
 
-def orderly(tree: Tree) -> list[int]:
+def orderly(tree: ItemTree) -> list[int]:
     """The items in the order in which one rank processes them."""
     order, stack = [], [0]
     while stack:
@@ -61,7 +61,7 @@ def test_places_and_sizes(seed: int) -> None:
 def test_work_and_span(seed: int) -> None:
     counts = counts_of(seed)
     durations = np.random.default_rng(seed).uniform(0.5, 1.5, len(counts))
-    tree = Tree(counts, durations)
+    tree = ItemTree(counts, durations)
     span = [0.0] * tree.items
     for item in reversed(range(tree.items)):
         first = tree.first_child[item]
@@ -101,7 +101,7 @@ def test_every_entry_is_in_one_item(entries: int, directories: int, batch: int) 
     assert sizes.sum() == entries + directories - 1
     assert len(counts) == len(sizes) >= directories
     assert 0 <= sizes.min() <= sizes.max() <= batch
-    tree = Tree(counts, drawn("constant", sizes.astype(np.float64), np.random.default_rng(3)))
+    tree = ItemTree(counts, drawn("constant", sizes.astype(np.float64), np.random.default_rng(3)))
     assert tree.items == len(counts)
     assert tree.work_s == entries + directories - 1
 

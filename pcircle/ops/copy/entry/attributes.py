@@ -24,8 +24,8 @@ from pcircle.fs.attributes.xattrs import (
     ACL,
     FLAGS,
     XATTR,
+    AttributeLoss,
     Held,
-    Refused,
     give_flags,
     kind_of,
     lists_all,
@@ -48,8 +48,8 @@ from pcircle.ops.copy.entry.target import TemporaryNames, stop_if_full
 class AttributesLostError(OSError):
     """The destination does not support attributes that were requested by name."""
 
-    def __init__(self, refused: Iterable[Refused]) -> None:
-        kinds: dict[str, list[Refused]] = {}
+    def __init__(self, refused: Iterable[AttributeLoss]) -> None:
+        kinds: dict[str, list[AttributeLoss]] = {}
         for attribute in refused:
             kinds.setdefault(attribute.kind, []).append(attribute)
         text = " and ".join(
@@ -58,7 +58,7 @@ class AttributesLostError(OSError):
         super().__init__(errno.EOPNOTSUPP, f"destination does not support its {text}")
 
 
-def _describe_refused(refused: Sequence[Refused]) -> str:
+def _describe_refused(refused: Sequence[AttributeLoss]) -> str:
     """List the attributes of a kind by name with the system's error."""
     reasons = [
         f"{show(os.fsencode(attribute.name))}: {attribute.error.strerror}"
@@ -135,7 +135,7 @@ class AttributeCopier:
     def read_directory(self, fd: int, *, alone: bool) -> Held | None:
         """Return the attributes of an open directory; `alone` as in `read_file`."""
         values: list[tuple[str, bytes]] = []
-        unread: list[Refused] = []
+        unread: list[AttributeLoss] = []
         if self._listed:
             lists = (ACCESS, DEFAULT) if self._keep.acl else ()
             values = read_attributes(
@@ -153,14 +153,14 @@ class AttributeCopier:
         if not self._keep.xattr:
             return None
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
-        unread: list[Refused] = []
+        unread: list[AttributeLoss] = []
         values = read_attributes(path, xattr=True, lists=(), follow=False, unread=unread)
         return self._held(values, unread, None, alone=False)
 
     def _read(
         self, source: int | bytes, *, follow: bool
-    ) -> tuple[list[tuple[str, bytes]], list[Refused]]:
-        unread: list[Refused] = []
+    ) -> tuple[list[tuple[str, bytes]], list[AttributeLoss]]:
+        unread: list[AttributeLoss] = []
         if not self._listed:
             return [], unread
         xattr, lists = self._keep.xattr, self._lists
@@ -171,7 +171,7 @@ class AttributeCopier:
     def _held(
         self,
         values: list[tuple[str, bytes]],
-        unread: list[Refused],
+        unread: list[AttributeLoss],
         fd: int | None,
         *,
         alone: bool,
@@ -229,18 +229,18 @@ class AttributeCopier:
             owned=self.owner_of_made() == (status.st_uid, status.st_gid),
         )
 
-    def account(self, refused: Sequence[Refused], target_fd: int) -> None:
+    def account(self, refused: Sequence[AttributeLoss], target_fd: int) -> None:
         """Like `lose`, but raise NoSpace if the target file system of the directory is full."""
         for attribute in refused:
             self._stop_if_full(attribute, target_fd)
         self.lose(refused)
 
-    def lose(self, refused: Iterable[Refused]) -> None:
+    def lose(self, refused: Iterable[AttributeLoss]) -> None:
         """Count attributes that could not be preserved, and then `demand` them."""
         self._counters.lose({attribute.kind for attribute in refused})
         self.demand(refused)
 
-    def _stop_if_full(self, refused: Refused, target_fd: int) -> None:
+    def _stop_if_full(self, refused: AttributeLoss, target_fd: int) -> None:
         if refused.error is None or not refused.may_be_full:
             return
         device = os.fstat(target_fd).st_dev
@@ -250,7 +250,7 @@ class AttributeCopier:
             stop_if_full(refused.error, target_fd, self.names, refused.size_bytes)
             self._too_large[device] = refused.size_bytes
 
-    def demand(self, refused: Iterable[Refused]) -> None:
+    def demand(self, refused: Iterable[AttributeLoss]) -> None:
         """Raise AttributesLostError if attributes requested by name could not be preserved.
 
         Attributes that no copy can have are only counted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pcircle.core.counters import Counting
+from pcircle.core.counters import CounterSet
 from pcircle.fs.attributes.lustre import STRIPE
 from pcircle.fs.attributes.xattrs import ACL, FLAGS, XATTR
 
@@ -19,7 +19,7 @@ _LOST = {
 _ENTRY_COUNTERS = ("files", "links", "special", "skipped", "sized", "bytes_found", "bytes_done")
 
 
-class CopyCounts(Counting):
+class CopyCounts(CounterSet):
     """The counters of one thread, which any thread may read.
 
     `sized` counts entries with known sizes, `skipped` entries that were left unchanged, `recalled`

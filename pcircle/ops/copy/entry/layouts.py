@@ -32,7 +32,7 @@ from pcircle.fs.attributes.lustre import (
     read_layout,
     wanted,
 )
-from pcircle.fs.attributes.xattrs import Refused, give_attribute
+from pcircle.fs.attributes.xattrs import AttributeLoss, give_attribute
 from pcircle.fs.directories import Lease
 from pcircle.fs.entry_errors import LAYOUT, Trouble
 from pcircle.ops.copy.entry.attributes import AttributeCopier, AttributesLostError, path_of
@@ -94,7 +94,7 @@ class LayoutCopier:
             return wanted(value)
         except ValueError as why:
             try:
-                self._extras.lose([Refused(STRIPE)])
+                self._extras.lose([AttributeLoss(STRIPE)])
             except AttributesLostError:
                 raise UnsupportedLayoutError(why) from None
             return None
@@ -114,7 +114,7 @@ class LayoutCopier:
                     raise
             else:
                 return fd
-        self._extras.lose([Refused(STRIPE)])
+        self._extras.lose([AttributeLoss(STRIPE)])
         return new_file(name, mode, directory_fd)
 
     def set_directory_layout(self, lease: Lease, layout: bytes) -> None:
@@ -127,7 +127,7 @@ class LayoutCopier:
         except OSError as error:
             if error.errno not in _REFUSED:
                 raise
-            self._extras.lose([Refused(STRIPE)])
+            self._extras.lose([AttributeLoss(STRIPE)])
 
     def _has(self, directory: int | bytes, layout: bytes) -> bool:
         value = read_layout(directory)

@@ -21,7 +21,7 @@ import xxhash
 from pcircle.core.errors import NoSpace
 from pcircle.fs.attributes.acls import read_list
 from pcircle.fs.attributes.metadata import settle_as_replaced, settle_file
-from pcircle.fs.attributes.xattrs import Held, Refused
+from pcircle.fs.attributes.xattrs import AttributeLoss, Held
 from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble
 from pcircle.fs.naming import NO_SUCH_RENAME, give_free_name, rename_to_free
 from pcircle.ops.copy.entry.collisions import Collisions, Siblings, no_siblings
@@ -421,7 +421,9 @@ def _refuse(old: os.stat_result, names: TemporaryNames, *, special_too: bool) ->
         raise FileExistsError(errno.EEXIST, "a special file is in its place")
 
 
-def settle(creation: TargetFile, source: os.stat_result, settings: CopySettings) -> list[Refused]:
+def settle(
+    creation: TargetFile, source: os.stat_result, settings: CopySettings
+) -> list[AttributeLoss]:
     """Set the file's attributes: the preserved ones of the source, otherwise those of `old`.
 
     Return what could not be preserved. `Copier` sets inode flags later.

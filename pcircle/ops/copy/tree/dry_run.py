@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pcircle.circle import ProgressSums
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
-from pcircle.fs.entry_errors import kind_of, told, tried
+from pcircle.fs.entry_errors import errno_and_reason, kind_of, tried
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, encoded
 from pcircle.jobs.failures import Failure
@@ -32,8 +32,8 @@ from pcircle.ops.copy.tree.selection import below, refuse_cycle
 from pcircle.ops.copy.tree.special import Skipper, not_copied
 from pcircle.ops.copy.tree.waiting import ItemLimits, limits_of
 from pcircle.runtime import Context, Task
-from pcircle.walk.items import Batch, Place, Portion, Tree
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Walker
 
@@ -164,7 +164,7 @@ class DryVisitor(Visitor[None]):
         above = b"" if holder is None else holder.ancestors
         if self._plan.follow and holder is not None:
             refuse_cycle((*where, above), source, self._sources, self._targets)
-        opened.place = Place(source.identity)
+        opened.place = DirectoryIdentity(source.identity)
         if self._plan.follow:
             opened.ancestors = below(above, opened.place)
         if not opened.path:
@@ -263,7 +263,7 @@ class DryVisitor(Visitor[None]):
         self._fail(where.root, join_path(where.path, name), error, context, "reach")
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[None]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[None]
     ) -> None:
         """Determine what would be done with names."""
         source_fd = fds[0]
@@ -406,7 +406,7 @@ class DryVisitor(Visitor[None]):
     ) -> None:
         entry = path if self._plan.roots[root].kind == DIRECTORY else b""
         shown = self._shown(root, path)
-        failure = Failure(shown, doing, *told(error), root, entry, kind_of(error))
+        failure = Failure(shown, doing, *errno_and_reason(error), root, entry, kind_of(error))
         if self._acting is not None:
             self._acting.failed(failure)
         context.note([failure])

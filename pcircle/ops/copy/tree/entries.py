@@ -28,8 +28,8 @@ from pcircle.ops.copy.tree.small import Begun
 from pcircle.ops.copy.tree.special import Skipper, not_copied
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
-from pcircle.walk.items import Batch, Place, handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import Batch, DirectoryIdentity, handed_back
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 BATCH_S = 0.1
@@ -70,7 +70,7 @@ class Entries:
         self._copied: list[Copied] = []
 
     def copy(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
     ) -> None:
         """Copy names of a directory, open on both sides; hand the rest back when it takes long."""
         enough = context.time_limit()
@@ -126,7 +126,7 @@ class Entries:
                     there.append(each)
         return there
 
-    def are_copied(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
+    def are_copied(self, where: Open[Part], begun: Begun, context: ItemContext[Part]) -> None:
         """Count the first names of a directory, which are copied already."""
         done, before = begun.names[: begun.done], self._takings.now()
         self._counters.add_files(begun.done, begun.done_bytes)
@@ -134,7 +134,7 @@ class Entries:
         if done and self._disk is not None:
             self._are_done(where, done, before, context)
 
-    def go_on(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
+    def go_on(self, where: Open[Part], begun: Begun, context: ItemContext[Part]) -> None:
         """Copy the other names of that directory."""
         rest = begun.names[begun.done :]
         if rest:
@@ -190,7 +190,7 @@ class Entries:
     # ---- reported at the end -----------------------------------------------
 
     def _are_done(
-        self, where: Where, names: Sequence[bytes], before: Counts, context: Gathering[Part]
+        self, where: Where, names: Sequence[bytes], before: Counts, context: ItemContext[Part]
     ) -> None:
         """Complete names: record them, or hold them for verification."""
         after = self._takings.now()
@@ -227,7 +227,7 @@ class Entries:
 
     # ---- roots -----------------------------------------------------------------
 
-    def singles(self, item: Singles, context: Gathering[Part]) -> None:
+    def singles(self, item: Singles, context: ItemContext[Part]) -> None:
         """Copy roots that are not directories; hand the rest back when it takes long."""
         enough = context.time_limit()
         self._sides.leave_mark(item.first)
@@ -274,14 +274,14 @@ class Entries:
         return True
 
     def _single_done(
-        self, number: int, finished: bool, before: Counts, context: Gathering[Part]
+        self, number: int, finished: bool, before: Counts, context: ItemContext[Part]
     ) -> None:
         if self._disk is not None and finished:
             name = self._plan.roots[number].source_name
             where = Batch(number, HOLDER, b"", b"", 0.0, ANYWHERE)
             self._are_done(where, [name], before, context)
 
-    def _single(self, number: int, weight: float, context: Gathering[Part]) -> bool:
+    def _single(self, number: int, weight: float, context: ItemContext[Part]) -> bool:
         """Copy a root that is not a directory; return False if chunks follow."""
         root = self._plan.roots[number]
         with (
@@ -301,7 +301,9 @@ class Entries:
                     raise not_copied(source.fd, root.source_name)
             else:
                 outcome = self._copier.file(*names)
-                place = Place(source.identity, lease.identity, lease.identity, root.file_system)
+                place = DirectoryIdentity(
+                    source.identity, lease.identity, lease.identity, root.file_system
+                )
                 name, new = root.source_name, root.target_name
                 if outcome == LARGE:
                     context.spawn([Large(number, HOLDER, name, new, weight, place)])

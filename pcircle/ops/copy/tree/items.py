@@ -15,13 +15,13 @@ import msgspec
 from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.ops.copy.entry.settings import Stamp
-from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 
-ANYWHERE = Place((0, 0), (0, 0), (0, 0))
+ANYWHERE = DirectoryIdentity((0, 0), (0, 0), (0, 0))
 """The place of a directory whose identity is unknown."""
 
 
-def target_of(place: Place) -> tuple[int, int] | None:
+def target_of(place: DirectoryIdentity) -> tuple[int, int] | None:
     """Return the identity of a place's target, or None."""
     return None if place is ANYWHERE or place == ANYWHERE else place.target
 
@@ -50,7 +50,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     name: bytes
     target_name: bytes
     weight: float
-    place: Place
+    place: DirectoryIdentity
     linked: bool = False
     again: bool = False
     slot: int = 0
@@ -90,7 +90,7 @@ class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     path: bytes
     name: bytes
     weight: float
-    place: Place
+    place: DirectoryIdentity
     stamp: Stamp
     again: bool = False
     slot: int = 0
@@ -105,7 +105,7 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     root: int
     path: bytes
-    place: Place
+    place: DirectoryIdentity
     names: bytes
     stamps: tuple[Stamp, ...]
     counts: tuple[int, ...]
@@ -154,7 +154,7 @@ class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     root: int
     path: bytes
-    place: Place
+    place: DirectoryIdentity
     names: bytes
     sizes: tuple[int, ...]
     digests: bytes
@@ -251,7 +251,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
         return self.slots.get(0, NOTHING)
 
 
-def source_of(place: Place) -> tuple[int, int] | None:
+def source_of(place: DirectoryIdentity) -> tuple[int, int] | None:
     """Return the identity of a place's source, or None."""
     return None if place is ANYWHERE or place == ANYWHERE else place.source
 
@@ -262,7 +262,7 @@ def floor_of(item: Item) -> int:
         return max(item.epoch, item.one.place.epoch)
     if isinstance(item, First):
         return item.one.place.epoch
-    place: Place | None = None
+    place: DirectoryIdentity | None = None
     if isinstance(item, Tree | Batch | Portion | Large | One):
         place = item.place
     elif isinstance(item, Claim | Verify):

@@ -27,7 +27,7 @@ from pcircle.ops.copy.tree.items import NOTHING, Done, First, Item, Large, Links
 from pcircle.ops.copy.tree.links import is_copy_of
 from pcircle.ops.copy.tree.plan import Plan
 from pcircle.ops.copy.tree.task import CopyTask, slot_of
-from pcircle.walk.items import Place
+from pcircle.walk.items import DirectoryIdentity
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -82,7 +82,9 @@ class JournaledCopy(CopyTask):
         counts, entries = _of_one(part.counts), b"".join(part.runs)
         self._recorder.add_names(*where, [item.name], named(counts), made_in, entries)
 
-    def _inode(self, one: One, made: int, copied: Stamp, seal: bytes, place: Place) -> None:
+    def _inode(
+        self, one: One, made: int, copied: Stamp, seal: bytes, place: DirectoryIdentity
+    ) -> None:
         key = self._recorder.keys.inode(place.file_system, copied.inode)
         where = one.root, one.path, one.name
         self._recorder.add(InodeRecord(key, *where, made, copied.version, seal))

@@ -62,7 +62,7 @@ from pcircle.ops.copy.tree.items import (
 )
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
-from pcircle.walk.items import Place
+from pcircle.walk.items import DirectoryIdentity
 from pcircle.walk.visitor import Where
 
 MAX_AT_HAND = 50_000  # some 25 MB
@@ -148,7 +148,7 @@ class HardLinks:
         """Release the space."""
         self._inodes.close()
 
-    def linked(self, name: bytes, status: os.stat_result, place: Place) -> Linked:
+    def linked(self, name: bytes, status: os.stat_result, place: DirectoryIdentity) -> Linked:
         """Return a hard-linked name in a directory."""
         plan = self._plan
         number = place.file_system

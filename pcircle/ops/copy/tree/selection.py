@@ -26,13 +26,13 @@ from pcircle.ops.copy.entry.collisions import Siblings, reopened
 from pcircle.ops.copy.tree.plan import Plan
 from pcircle.walk.attributes import ANY
 from pcircle.walk.filter import choosing, follow
-from pcircle.walk.items import Place
+from pcircle.walk.items import DirectoryIdentity
 from pcircle.walk.open_directory import Open
 
 _ONE = struct.Struct("<QQ")
 
 
-def below(ancestors: bytes, place: Place) -> bytes:
+def below(ancestors: bytes, place: DirectoryIdentity) -> bytes:
     """Return the ancestors of entries of a directory with these ancestors."""
     return ancestors + _ONE.pack(*place.source)
 

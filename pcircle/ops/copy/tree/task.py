@@ -44,7 +44,7 @@ from pcircle.ops.copy.tree.waiting import LONGEST_WAIT_S
 from pcircle.ops.copy.tree.worker import Worker, worker
 from pcircle.runtime import Context, PartedTask
 from pcircle.walk.items import Batch, Portion, Tree
-from pcircle.walk.open_directory import Gathering
+from pcircle.walk.open_directory import ItemContext
 from pcircle.walk.walker import Walker
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class CopyTask(PartedTask[Item, Done]):
 
     def _other(self, item: Item, line: Context[Item]) -> Done | Own:
         """Process an item that is not part of the walk; its result counts in its slot."""
-        context: Gathering[Part] = Gathering(line)
+        context: ItemContext[Part] = ItemContext(line)
         self._visitor.begin(item, context)
         if self._worker.limits is not None:
             self._worker.limits.begin(item, context.is_stopping)
@@ -175,7 +175,7 @@ class CopyTask(PartedTask[Item, Done]):
             return self._since(done)
         return Own(value, self._visitor.since(part))
 
-    def _work(self, item: Item, context: Gathering[Part]) -> Any:
+    def _work(self, item: Item, context: ItemContext[Part]) -> Any:
         if isinstance(item, Chunk):
             return self._large.chunk(item, context)
         if isinstance(item, Large):

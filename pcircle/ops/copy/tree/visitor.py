@@ -59,8 +59,8 @@ from pcircle.ops.copy.tree.small import (
 )
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
-from pcircle.walk.items import Place, Tree
-from pcircle.walk.open_directory import Gathering, Open, child_of
+from pcircle.walk.items import DirectoryIdentity, Tree
+from pcircle.walk.open_directory import ItemContext, Open, child_of
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import device, release
 
@@ -205,19 +205,19 @@ class CopyVisitor(Visitor[Part]):
         return part
 
     def select_directories(
-        self, above: Open[Part], names: list[bytes], context: Gathering[Part]
+        self, above: Open[Part], names: list[bytes], context: ItemContext[Part]
     ) -> tuple[list[bytes], list[bytes]]:
         """See `Visitor`."""
         return ([], names) if self._small is None else self._small.select(above, names)
 
     def process_directories(
-        self, above: Open[Part], batch: DirectoryBatch, context: Gathering[Part]
+        self, above: Open[Part], batch: DirectoryBatch, context: ItemContext[Part]
     ) -> list[bytes]:
         """See `Visitor`."""
         return require(self._small).copy(above, batch, partial(self._go_on, above, context))
 
     def _go_on(
-        self, above: Open[Part], context: Gathering[Part], name: bytes, begun: Begun
+        self, above: Open[Part], context: ItemContext[Part], name: bytes, begun: Begun
     ) -> None:
         """Continue with a small directory that is not plain, as the walk does."""
         opened = child_of(above, name, len(context.opens), NOTHING)
@@ -232,7 +232,7 @@ class CopyVisitor(Visitor[Part]):
         context.complete(opened)
 
     def _copy_rest(
-        self, above: Open[Part], opened: Open[Part], begun: Begun, context: Gathering[Part]
+        self, above: Open[Part], opened: Open[Part], begun: Begun, context: ItemContext[Part]
     ) -> None:
         if begun.leases is None:
             self._begin_directory()
@@ -462,14 +462,14 @@ class CopyVisitor(Visitor[Part]):
         holder: Open[Part] | None,
         *,
         made: bool,
-    ) -> Place:
+    ) -> DirectoryIdentity:
         number = self._file_system(opened, source, holder)
         copy, epoch = lease.identity, 0 if self._disk is None else self._disk.epoch
         if holder is not None:
             above = require(holder.place)
             copy, epoch = above.copy, max(epoch, above.epoch)
         bare = opened.own.bare
-        return Place(source.identity, lease.identity, copy, number, epoch, made, bare)
+        return DirectoryIdentity(source.identity, lease.identity, copy, number, epoch, made, bare)
 
     def _file_system(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> int:
         """Return the walk's number of a directory's file system."""
@@ -536,7 +536,7 @@ class CopyVisitor(Visitor[Part]):
         return exclude_completed_from_list(text, opened.own.partial, recorder.keys)
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
     ) -> None:
         self._admit(where, fds[1])
         self._entries.copy(where, names, fds, context)

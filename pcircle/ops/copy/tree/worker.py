@@ -15,7 +15,7 @@ import msgspec
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Directories
-from pcircle.fs.entry_errors import kind_of, told, tried, trying
+from pcircle.fs.entry_errors import errno_and_reason, kind_of, tried, trying
 from pcircle.jobs.failures import Failure, FailureReporter
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.previous_records import PreviousRecords
@@ -33,7 +33,7 @@ from pcircle.ops.copy.tree.selection import siblings_of
 from pcircle.ops.copy.tree.source_target import Sides
 from pcircle.ops.copy.tree.waiting import ItemLimits, Waiting, limits_of
 from pcircle.runtime import Context
-from pcircle.walk.items import Place
+from pcircle.walk.items import DirectoryIdentity
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.entry.content_hash import HashObserver
@@ -59,7 +59,7 @@ class DirectoryCopier:
         self._signer = signer
         self._acting = acting
 
-    def enter(self, root: int, path: bytes, place: Place, target_fd: int) -> None:
+    def enter(self, root: int, path: bytes, place: DirectoryIdentity, target_fd: int) -> None:
         """Set the target directory, which is open."""
         self._extras.enter(target_fd, bare=place.bare)
         self.enter_names(root, path, made=place.made)
@@ -115,7 +115,7 @@ class CopyAccounts(FailureReporter):
         entry = path if self._plan.roots[root].kind == DIRECTORY else b""
         doing = doing or tried(error, "copy")
         shown = self._plan.shown(root, path)
-        return Failure(shown, doing, *told(error), root, entry, kind_of(error))
+        return Failure(shown, doing, *errno_and_reason(error), root, entry, kind_of(error))
 
 
 class Worker(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from pcircle.fs import native
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.scan import DirectoryBatch
-from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.tools.fchmod.state.calls import ITSELF, NEVER, sets_modes_by_name, target_of
 
 Directory = int | list[int]
@@ -48,7 +48,7 @@ class Quick:
         """Look up names; return the places of hard-linked files, and of other kinds or failures."""
         try:
             self._stats.look(directory_fd, names)
-        except Failed as failed:
+        except StatBlockError as failed:
             return self._odd(len(names), failed.errors)
         return self._odd(len(names))
 

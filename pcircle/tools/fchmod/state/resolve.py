@@ -15,7 +15,7 @@ import msgspec
 
 from pcircle.fs.attributes.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entries_of
 from pcircle.fs.attributes.modes import ModeChange, parse_mode
-from pcircle.fs.attributes.owners import IdMap, Rule
+from pcircle.fs.attributes.owners import IdMap, IdRule
 from pcircle.fs.entry_errors import Trouble
 from pcircle.tools.fchmod.state.lists import (
     Edit,
@@ -47,8 +47,8 @@ class Wish(msgspec.Struct, frozen=True, array_like=True):
     gid: int | None = None
     from_uid: int | None = None
     from_gid: int | None = None
-    users: tuple[Rule, ...] = ()
-    groups: tuple[Rule, ...] = ()
+    users: tuple[IdRule, ...] = ()
+    groups: tuple[IdRule, ...] = ()
     edits: tuple[Edit, ...] = ()
     no_lists: bool = False
     set_id: Literal["clear", "keep", "none"] = "clear"
@@ -79,7 +79,7 @@ NameOf = Callable[[int], str]
 class Map:
     """A map of ids; `unmapped` counts ids without a rule."""
 
-    def __init__(self, rules: Sequence[Rule], name_of: NameOf) -> None:
+    def __init__(self, rules: Sequence[IdRule], name_of: NameOf) -> None:
         self._rules = rules
         self._found = IdMap(rules, name_of)
         self.unmapped: Counter[int] = Counter()

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from pcircle.core.guards import require
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, encoded
-from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow
 from pcircle.jobs.failures import failure_of
 from pcircle.jobs.tree_task import EntryVisitor
 from pcircle.ops.compare.fields import KIND
@@ -35,7 +35,7 @@ from pcircle.tools.fdiff.plan import ONLY_A, Counters, DiffPlan
 from pcircle.tools.fdiff.telling import Telling
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 
@@ -139,7 +139,7 @@ class ManifestVisitor(EntryVisitor):
         above = self._book.entry(path.rpartition(b"/")[0])
         return above is not None and above.kind == b"d"
 
-    def _compared(self, entry: ManifestEntry, status: os.stat_result | Row) -> int:
+    def _compared(self, entry: ManifestEntry, status: os.stat_result | StatusRow) -> int:
         sides: tuple[Any, Any] = (status, entry_row(entry))
         if self._side:
             sides = sides[1], sides[0]
@@ -195,7 +195,7 @@ class ManifestVisitor(EntryVisitor):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         every, begun_s, at = names.all(), time.monotonic(), 0
         while at < len(every):
@@ -215,9 +215,9 @@ class ManifestVisitor(EntryVisitor):
         self,
         where: Where,
         name: bytes,
-        looked: tuple[OSError | None, ManifestEntry | None, Row],
+        looked: tuple[OSError | None, ManifestEntry | None, StatusRow],
         fd: int,
-        context: Gathering[int],
+        context: ItemContext[int],
     ) -> None:
         error, entry, row = looked
         counters, path, mode = self.counters, join_path(where.path, name), row.st_mode
@@ -264,7 +264,7 @@ class ManifestVisitor(EntryVisitor):
 def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
     try:
         stats.look(fd, names)
-    except Failed as failed:
+    except StatBlockError as failed:
         return failed.errors
     return {}
 

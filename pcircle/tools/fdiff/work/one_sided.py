@@ -20,8 +20,8 @@ from pcircle.jobs.tree_task import EntryVisitor
 from pcircle.runtime import Context
 from pcircle.tools.fdiff.plan import ONLY_A, Alone, DiffPlan
 from pcircle.tools.fdiff.telling import Telling
-from pcircle.walk.items import Place, Tree
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import DirectoryIdentity, Tree
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 KINDS: Final = ("files", "links", "specials", "directories")
@@ -37,7 +37,7 @@ class Within(Protocol):
     @property
     def path(self) -> bytes: ...
     @property
-    def place(self) -> Place | None: ...
+    def place(self) -> DirectoryIdentity | None: ...
     @property
     def slot(self) -> int: ...
 
@@ -145,7 +145,18 @@ class Lone:
         identity = place.target if side else place.source
         self._counters.scans_due += len(names)
         packed = b"\0".join(names)
-        context.spawn([Tree(ONLY_A + side, within.path, 0.0, packed, Place(identity), within.slot)])
+        context.spawn(
+            [
+                Tree(
+                    ONLY_A + side,
+                    within.path,
+                    0.0,
+                    packed,
+                    DirectoryIdentity(identity),
+                    within.slot,
+                )
+            ]
+        )
 
 
 class AloneVisitor(EntryVisitor):
@@ -190,7 +201,7 @@ class AloneVisitor(EntryVisitor):
             yield block
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         found = {kind: getattr(names, kind) for kind in KINDS if kind != "directories"}
         self.counters.weight += where.weight * len(names)

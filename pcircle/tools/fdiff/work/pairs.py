@@ -19,7 +19,7 @@ from pcircle.core.guards import require
 from pcircle.fs.data import Recalls
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.file_system import size_is_nominal
-from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow
 from pcircle.jobs.failures import shown_below, tell_recalls
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.details import DetailComparer
@@ -31,7 +31,7 @@ from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, DiffPlan, Large, Linked
 from pcircle.tools.fdiff.telling import Telling
 from pcircle.tools.fdiff.work.one_sided import KINDS, Lone
 from pcircle.walk.items import handed_back
-from pcircle.walk.open_directory import Gathering
+from pcircle.walk.open_directory import ItemContext
 from pcircle.walk.visitor import Names, Where
 
 LARGE_BYTES: Final = 32 << 20
@@ -46,8 +46,8 @@ class Pair(msgspec.Struct, frozen=True):
     path: bytes
     name: bytes
     other: bytes
-    a: Row
-    b: Row
+    a: StatusRow
+    b: StatusRow
 
 
 class Pairs:
@@ -81,7 +81,7 @@ class Pairs:
         self._asks = bool(self._details.fields & ~TARGET) or plan.reads or telling.matches_equal
         self._grouped = bool(plan.fields & LINKS)
 
-    def compare(self, where: Where, names: Names, fds: Fds, context: Gathering[int]) -> None:
+    def compare(self, where: Where, names: Names, fds: Fds, context: ItemContext[int]) -> None:
         """Compare all names; some may be handed back."""
         every, begun_s = names.all(), time.monotonic()
         at = 0
@@ -104,7 +104,7 @@ class Pairs:
         where: Where,
         names: Sequence[bytes],
         fds: Fds,
-        context: Gathering[int],
+        context: ItemContext[int],
         begun_s: float,
     ) -> Sequence[bytes]:
         """Compare a block of names; return the remaining names if it takes too long."""
@@ -141,7 +141,7 @@ class Pairs:
         self._counters.sized += count
 
     def _looked_up(
-        self, where: Where, names: Sequence[bytes], fds: Fds, context: Gathering[int]
+        self, where: Where, names: Sequence[bytes], fds: Fds, context: ItemContext[int]
     ) -> Sequence[bytes]:
         """Look up names on both sides; report names of one side, and return common names."""
         while names:
@@ -170,7 +170,7 @@ class Pairs:
         fds: Fds,
         on_a: OSError | None,
         on_b: OSError | None,
-        context: Gathering[int],
+        context: ItemContext[int],
     ) -> None:
         """Report a name that one side lacks, or a failed look-up."""
         for side, (error, other) in enumerate(((on_b, on_a), (on_a, on_b))):
@@ -189,7 +189,7 @@ class Pairs:
         self.fail(path, "look up", failed, context)
 
     def _pair(
-        self, where: Where, pair: Pair, different: int, fds: Fds, context: Gathering[int]
+        self, where: Where, pair: Pair, different: int, fds: Fds, context: ItemContext[int]
     ) -> None:
         """Compare a pair whose status has these differences. Raise OSError with its side."""
         a, b = pair.a, pair.b
@@ -258,7 +258,7 @@ class Pairs:
             recalls.see(name, fd, status)
 
     def _content(
-        self, where: Where, pair: Pair, different: int, fds: Fds, context: Gathering[int]
+        self, where: Where, pair: Pair, different: int, fds: Fds, context: ItemContext[int]
     ) -> int | None:
         """Return whether the contents of two files differ; None if other items compare them."""
         a, b = pair.a, pair.b
@@ -288,6 +288,6 @@ class Pairs:
 def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
     try:
         stats.look(fd, names)
-    except Failed as failed:
+    except StatBlockError as failed:
         return failed.errors
     return {}

@@ -31,8 +31,8 @@ from pcircle.tools.fdiff.work.one_sided import KINDS, Lone
 from pcircle.tools.fdiff.work.pairs import Pairs
 from pcircle.walk.attributes import ANY
 from pcircle.walk.filter import choosing
-from pcircle.walk.items import Place, unpack
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import DirectoryIdentity, unpack
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 _NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -109,7 +109,7 @@ class DiffVisitor(EntryVisitor):
         super().enter(opened, source, holder)
         target = with_side(1, lambda _: self._target(opened, holder))
         try:
-            opened.place = Place(source.identity, target.identity)
+            opened.place = DirectoryIdentity(source.identity, target.identity)
             if target.searched:
                 raise set_error_side(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), 1)
             a, b = source.opened.status, target.opened.status
@@ -224,7 +224,7 @@ class DiffVisitor(EntryVisitor):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         self.pairs.compare(where, names, fds, context)
 

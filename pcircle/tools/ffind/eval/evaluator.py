@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.core.guards import require
-from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.jobs.failures import failure_of
 from pcircle.jobs.tree_task import EntryVisitor, TreeCounters
 from pcircle.runtime import Context
@@ -215,7 +215,7 @@ class Evaluator(EntryVisitor):
                 continue
             try:
                 stats.look(fd, batch)
-            except Failed:  # evaluate names singly to report each error
+            except StatBlockError:  # evaluate names singly to report each error
                 lost += self._each(self._entry_in(where, fd, kind), require(plan.slow), batch)
                 continue
             places = chosen(plan, stats, range(len(batch)))

@@ -16,13 +16,13 @@ from typing import Any
 from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import DirectoryBatch
-from pcircle.fs.stats import CAPACITY, Failed, Row
+from pcircle.fs.stats import CAPACITY, StatBlockError, StatusRow
 from pcircle.jobs.tree_task import TreeCounters
 from pcircle.threads.overlap import Overlap
 from pcircle.tools.ffind.eval.bulk import In
 from pcircle.tools.ffind.eval.compiling import Compiled
 from pcircle.tools.ffind.eval.evaluator import Evaluator, chosen, depth_of
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan
 
 _SLOW_S = 200e-6
@@ -111,7 +111,7 @@ class SmallDirectories(Evaluator):
         return None if self.task.stats.is_slow else self.scan
 
     def process_directories(
-        self, above: Open[int], batch: DirectoryBatch, context: Gathering[int]
+        self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]
     ) -> list[bytes]:
         if not self._is_together:
             return self._one_by_one(above, batch)
@@ -172,7 +172,7 @@ class SmallDirectories(Evaluator):
             fds = list(chain.from_iterable(map(repeat, batch.fds, counts)))
             try:
                 self.task.stats.look(fds, names)
-            except Failed:  # evaluate names singly to report each error
+            except StatBlockError:  # evaluate names singly to report each error
                 return self._files_apart(above, batch)
         if names:
             repeated = list(chain.from_iterable(map(repeat, holders, counts)))
@@ -225,7 +225,7 @@ class SmallDirectories(Evaluator):
         name: bytes,
         fd: int,
         files: list[bytes],
-        status: Row | None,
+        status: StatusRow | None,
     ) -> bool:
         """Process a directory of files; return whether its files were evaluated."""
         above = require(opened.above)

@@ -24,7 +24,7 @@ from pcircle.core.writing import WholeFile
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.safe_open import create, replace
-from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.ops.compare.manifests import DigestComparer
@@ -36,7 +36,7 @@ from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.state.manifests import QUIET, UNTOLD, Survey
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
 
@@ -100,14 +100,14 @@ class RenewalVisitor(EntryVisitor):
         self._stats.close()
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         every = names.all()
         errors: dict[int, OSError] = {}
         some, rest = every[:CAPACITY], every[CAPACITY:]
         try:
             self._stats.look(fds[0], some)
-        except Failed as failed:
+        except StatBlockError as failed:
             errors = failed.errors
         rows = zip(some, self._stats.rows(len(some)), strict=True)
         counters = self.counters

@@ -21,7 +21,7 @@ from pcircle.core.guards import require
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.lists import record_of
 from pcircle.fs.scan import Block
-from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow, divide
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask
 from pcircle.ops.checkpoint.plan import JournalPlan
@@ -31,13 +31,15 @@ from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import Deleting
 from pcircle.tools.fmirror.work.extraneous import KINDS, Finder, Surplus, packed
-from pcircle.walk.items import Place, handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import DirectoryIdentity, handed_back
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
-_SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `Place.since`
+_SAME, _CHANGED, _MOVED = range(
+    3
+)  # a directory since the last complete run: `DirectoryIdentity.since`
 
 
 class SurveyPlan(TreePlan, frozen=True, kw_only=True):
@@ -138,7 +140,7 @@ class SurveyVisitor(EntryVisitor):
         elif status.st_ctime_ns >= self._plan.quiet_ns:
             # A rename changes a directory and its new parent, and nothing below.
             since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
-        opened.place = Place(source.identity, since=since)
+        opened.place = DirectoryIdentity(source.identity, since=since)
         entry = self._book.entry(opened.path)
         if entry is None or entry.kind != b"d":
             self._list(opened.path, context, whole=True)
@@ -188,7 +190,7 @@ class SurveyVisitor(EntryVisitor):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         every = names.all()
         some, rest = every[:CAPACITY], every[CAPACITY:]
@@ -207,7 +209,7 @@ class SurveyVisitor(EntryVisitor):
             context.spawn(list(handed_back(where, rest)))
 
     def _differs(
-        self, where: Where, entry: ManifestEntry, row: Row, fd: int, context: Context[Any]
+        self, where: Where, entry: ManifestEntry, row: StatusRow, fd: int, context: Context[Any]
     ) -> bool:
         """Return whether an entry may differ from the manifest."""
         plan = self._plan
@@ -228,7 +230,7 @@ class SurveyVisitor(EntryVisitor):
 def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
     try:
         stats.look(fd, names)
-    except Failed as failed:
+    except StatBlockError as failed:
         return failed.errors
     return {}
 

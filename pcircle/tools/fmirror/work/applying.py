@@ -32,7 +32,7 @@ from pcircle.tools.fmirror.work.steps import Step
 from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.tools.fmirror.work.visitor import MirrorVisitor
 from pcircle.walk.items import handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class ApplyVisitor(MirrorVisitor):
             yield block
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
     ) -> None:
         """Check each name right before the action."""
         until_s = time.monotonic() + BATCH_S

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS, lists_all
 from pcircle.fs.native.pure import ASK_LISTS, KEEP_ATTRIBUTES, KEEP_LISTS
-from pcircle.fs.stats import Row, Stats, within_limit
+from pcircle.fs.stats import Stats, StatusRow, within_limit
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import ACL, TARGET, XATTR
 from pcircle.ops.compare.sides import Fds
@@ -48,7 +48,7 @@ class BatchedDetails:
         details, count = self._details, len(names)
         found: set[int] = set()
         keeps = [self._keep(look.column("device", 0, count)) for look in looks]
-        rows: list[tuple[Row, Row]] = []
+        rows: list[tuple[StatusRow, StatusRow]] = []
 
         def compare(start: int, stop: int) -> None:
             some = places[start:stop]
@@ -109,7 +109,7 @@ class BatchedDetails:
             keep |= KEEP_LISTS if all(known[device] for device in found) else ASK_LISTS
         return keep
 
-    def _differ(self, name: bytes, fds: Fds, a: Row, b: Row) -> bool:
+    def _differ(self, name: bytes, fds: Fds, a: StatusRow, b: StatusRow) -> bool:
         """Return whether the details of two entries differ, or cannot be read."""
         try:
             return bool(self._details.compare_names(name, fds, a, b))

@@ -22,7 +22,7 @@ from pcircle.core.names import show
 from pcircle.core.timestamps import Timestamp, timestamp
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.naming import rename_to_free
-from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.fs.write_access import Admissions, WriteAccess
 from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
 from pcircle.ops.compare.content import ContentComparer
@@ -81,7 +81,7 @@ class LookVisitor(DryMirrorVisitor):
         look = self._looks[0]
         try:
             look.look(fd, names)
-        except Failed as failed:  # the copy reports it
+        except StatBlockError as failed:  # the copy reports it
             gone = failed.errors
         for place, (name, row) in enumerate(zip(names, look.rows(len(names)), strict=True)):
             if place in gone or not stat.S_ISREG(row.st_mode) or not row.st_size:
@@ -100,7 +100,7 @@ class LookVisitor(DryMirrorVisitor):
 def _missing(look: Stats, fd: int, names: list[bytes]) -> list[bytes]:
     try:
         look.look(fd, names)
-    except Failed as failed:
+    except StatBlockError as failed:
         gone = {place for place, why in failed.errors.items() if isinstance(why, _NO_SUCH)}
         return [name for place, name in enumerate(names) if place in gone]
     return []

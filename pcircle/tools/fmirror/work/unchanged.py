@@ -17,7 +17,7 @@ import msgspec
 
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.scan import FOLDER, LINK, ONLY_FILES, DirectoryBatch
-from pcircle.fs.stats import CAPACITY, Failed, Stats, Table
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, Table
 from pcircle.ops.compare import fields
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.batches import BatchedDetails, Holders
@@ -245,7 +245,7 @@ class QuickCheck:
                 continue
             try:
                 look.look(each[-1], [source.inside[row] for pair in pairs for row in pair.ours])
-            except Failed as failed:
+            except StatBlockError as failed:
                 places.update(failed.errors)
         places |= self._different(total)
         if self._trusts:
@@ -351,7 +351,7 @@ def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[b
     try:
         look.look(fd, names)
         return names, []
-    except Failed as failed:
+    except StatBlockError as failed:
         gone = [name for place, name in enumerate(names) if place in failed.errors]
     there = [name for name in names if name not in set(gone)]
     return _look(look, fd, there)[0], gone

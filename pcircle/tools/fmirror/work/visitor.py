@@ -51,15 +51,17 @@ from pcircle.tools.fmirror.work.listing import Lister
 from pcircle.tools.fmirror.work.overwrite_policy import Keeping
 from pcircle.tools.fmirror.work.subtrees import Subtrees
 from pcircle.tools.fmirror.work.unchanged import OF_FILES, QuickCheck
-from pcircle.walk.items import Place, handed_back
-from pcircle.walk.open_directory import Gathering, Open
+from pcircle.walk.items import DirectoryIdentity, handed_back
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.prune_empty import Emptiness
 from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import device
 
 _PATHS_TOGETHER = 1000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `Place.since`
+_SAME, _CHANGED, _MOVED = range(
+    3
+)  # a directory since the last complete run: `DirectoryIdentity.since`
 
 
 class MirrorVisitor(CopyVisitor):
@@ -172,7 +174,7 @@ class MirrorVisitor(CopyVisitor):
     # ---- directories -----------------------------------------------------------
 
     def select_directories(
-        self, above: Open[Part], names: list[bytes], context: Gathering[Part]
+        self, above: Open[Part], names: list[bytes], context: ItemContext[Part]
     ) -> tuple[list[bytes], list[bytes]]:
         """Leave out directories whose whole subtrees are equal."""
         (source, target), place = require(above.leases), require(above.place)
@@ -184,7 +186,11 @@ class MirrorVisitor(CopyVisitor):
         return super().select_directories(above, names, context)
 
     def _compare(
-        self, above: Open[Part], names: list[bytes], fds: tuple[int, int], context: Gathering[Part]
+        self,
+        above: Open[Part],
+        names: list[bytes],
+        fds: tuple[int, int],
+        context: ItemContext[Part],
     ) -> list[bytes]:
         """Compare directories; return the ones that the walk may enter next."""
         found = self._subtrees.compare(above.path, names, fds, hastens=context.has_idle_workers())
@@ -262,7 +268,7 @@ class MirrorVisitor(CopyVisitor):
         holder: Open[Part] | None,
         *,
         made: bool,
-    ) -> Place:
+    ) -> DirectoryIdentity:
         place = super()._place(opened, source, lease, holder, made=made)
         if self._mirror.quiet_ns is None or made:
             return place
@@ -382,7 +388,7 @@ class MirrorVisitor(CopyVisitor):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
     ) -> None:
         place = require(where.place)
         self._quick.is_trusted = place.since != _MOVED
@@ -418,7 +424,7 @@ class MirrorVisitor(CopyVisitor):
         return left
 
     def _judged(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
     ) -> None:
         """Itemize names before they are copied; names handed back are reported later."""
         until_s = time.monotonic() + BATCH_S
