@@ -95,8 +95,8 @@ def _carried_out(
         ending.callback(copied.console.close)
     options, args = copied.mirror, require(copied.args)  # with what a plan has
     if moved is not None and copied.console is not None:
-        told = copied.console.tell_moved(moved, options.json_lines, options.list_out)
-        code = worst((code, told))
+        reported_code = copied.console.tell_moved(moved, options.json_lines, options.list_out)
+        code = worst((code, reported_code))
     if code == EntriesFailed.exit_code and not copied.has_begun:
         return code, None  # A could not be read: nothing was compared, so nothing may be removed
     removed = _removals(args, options, copied, code)
@@ -308,12 +308,12 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
         return False  # A was unreadable at the start, so a later run could not recognise it
     try:
         sides = copied.identity, state.identity_of(there)
-        kept = frozenset(kept_words(options.keep) if is_whole else ())
+        compared = frozenset(kept_words(options.keep) if is_whole else ())
         if is_whole and (options.upkeep.ctime or options.upkeep.look in ("content", "none")):
-            kept |= {state.READ}
+            compared |= {state.READ}
         mounts = state.mounts_of(options.sources[0])
         given = state.digest_of(options.keep.given)
-        run = state.State(source, *sides, kept, began_ns, entries, mounts=mounts, given=given)
+        run = state.State(source, *sides, compared, began_ns, entries, mounts=mounts, given=given)
         full_ns = began_ns if is_whole else 0
         if copied.is_part:
             full_ns = 0 if copied.known is None else copied.known.full_ns
@@ -344,8 +344,8 @@ def _remove(
     console = copied.console
     withheld = "" if console is None else console.withheld(ignore=options.ignore_errors)
     if console is not None and withheld and console.found.count:
-        kept = plural(console.found.count, "entry", "entries")
-        copied.complain(f"{kept} of the target not removed: {withheld}")
+        withheld_entries = plural(console.found.count, "entry", "entries")
+        copied.complain(f"{withheld_entries} of the target not removed: {withheld}")
     found = None if console is None else Found() if withheld else console.found
     if withheld:
         code = worst((code, EntriesFailed.exit_code))

@@ -149,9 +149,9 @@ class MoveProgram(ToolProgram):
 
 
 def _items(pairs: Iterable[Pair]) -> Iterator[bytes]:
-    rest = iter(pairs)
-    while some := tuple(islice(rest, _PAIRS_TOGETHER)):
-        yield item_of(some)
+    remaining = iter(pairs)
+    while batch := tuple(islice(remaining, _PAIRS_TOGETHER)):
+        yield item_of(batch)
 
 
 def move(

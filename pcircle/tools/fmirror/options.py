@@ -171,7 +171,7 @@ def _written(args: argparse.Namespace) -> tuple[tuple[str, str], ...]:
 
 
 def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
-    return tuple(os.path.abspath(os.fsencode(each)) for each in paths or ())
+    return tuple(os.path.abspath(os.fsencode(path)) for path in paths or ())
 
 
 def _existing(args: argparse.Namespace) -> OverwriteOptions:
@@ -215,7 +215,7 @@ def _deleting(args: argparse.Namespace) -> Deleting:
         tuple(map(os.fsencode, args.protect or ())),
         backup,
         during=args.delete == "during" and not args.dry_run,
-        told=args.itemize or args.verbose > 0,
+        reported=args.itemize or args.verbose > 0,
     )
 
 
@@ -253,22 +253,23 @@ def _refuse_snapshot(args: argparse.Namespace) -> None:
 
 def _refuse_told(args: argparse.Namespace) -> None:
     """Raise UsageError for options that conflict with known changes."""
-    told = [name for name in ("since_manifest", "changed_from") if getattr(args, name) is not None]
-    if args.full_every is not None and not told and args.changed == "walk":
+    names = ("since_manifest", "changed_from")
+    selecting = [name for name in names if getattr(args, name) is not None]
+    if args.full_every is not None and not selecting and args.changed == "walk":
         raise UsageError("--full-every requires --changed, --changed-from or --since-manifest")
     if args.new_manifest is not None and args.since_manifest is None:
         raise UsageError("--new-manifest requires --since-manifest; the first one is of fsum -o")
-    if not told:
+    if not selecting:
         return
-    option = _option(told[0])
+    option = _option(selecting[0])
     cannot = ["changed_from", "files_from", "moved", "snapshot", "signature", "delete_excluded"]
-    cannot += ["ignore_times"] if told[0] == "since_manifest" else ["filters", "ctime"]
+    cannot += ["ignore_times"] if selecting[0] == "since_manifest" else ["filters", "ctime"]
     for name in cannot:
-        if name != told[0] and getattr(args, name) not in (None, False, []):
+        if name != selecting[0] and getattr(args, name) not in (None, False, []):
             raise UsageError(f"{option} cannot be combined with {_option(name)}")
     if args.changed != "walk":
         raise UsageError(f"{option} cannot be combined with --changed={args.changed}")
-    if told[0] == "changed_from" and attributes_of(args) != ANY:
+    if selecting[0] == "changed_from" and attributes_of(args) != ANY:
         raise UsageError("--changed-from cannot be combined with filters")
 
 

@@ -46,7 +46,7 @@ class Deleting(msgspec.Struct, frozen=True, array_like=True):
     protected: tuple[bytes, ...] = ()
     backup: bytes | None = None
     during: bool = False
-    told: bool = False
+    reported: bool = False
 
 
 class MirrorPlan(Plan, frozen=True, kw_only=True):
@@ -79,9 +79,9 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
         more = {"how files are compared": msgspec.msgpack.encode(self.upkeep)}
         if self.keep.given is not None:
             more["owners and modes that are given"] = msgspec.msgpack.encode(self.keep.given)
-        others = self.link_dest, self.compare_dest
-        if any(others):
-            more["--link-dest or --compare-dest"] = msgspec.msgpack.encode(others)
+        linked_trees = self.link_dest, self.compare_dest
+        if any(linked_trees):
+            more["--link-dest or --compare-dest"] = msgspec.msgpack.encode(linked_trees)
         near = self.copy_dest, self.reflink_dest
         if any(near):
             more["--copy-dest or --reflink-dest"] = msgspec.msgpack.encode(near)

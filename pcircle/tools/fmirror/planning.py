@@ -53,8 +53,8 @@ def refuse(args: argparse.Namespace) -> None:
             raise UsageError(f"--plan cannot be combined with {names[0]}")
         if args.max_delete is not None:
             raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
-        others = (args.json, args.json_lines, args.list_out, args.error_log, args.files_from)
-        if args.plan in others:
+        outputs = (args.json, args.json_lines, args.list_out, args.error_log, args.files_from)
+        if args.plan in outputs:
             raise UsageError(f"'{show(os.fsencode(args.plan))}' is used by two options")
     if args.apply is not None:
         refuse_with_apply(args, list(map(os.fsencode, args.operands)))
@@ -87,7 +87,7 @@ def begun(args: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[s
     if args.state_dir is not None:
         options["state_dir"] = _encoded(os.path.abspath(args.state_dir))
     for name in _PATHS:
-        options[name] = _encoded([os.path.abspath(each) for each in getattr(args, name) or []])
+        options[name] = _encoded([os.path.abspath(tree) for tree in getattr(args, name) or []])
     more = {"known by": list(known_by), "options": options}
     roots = [Root(path, b"", path) for path in paths]
     return head("fmirror", roots, working_directory(), more)
@@ -150,7 +150,7 @@ def _below(
     plan: LoadedPlan, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]
 ) -> Iterator[bytes]:
     """Yield the records of a plan at or below sorted paths."""
-    tops = (record_of(replaced.get(each, each)) + _SEPARATOR + record_of(each) for each in paths)
+    tops = (record_of(replaced.get(path, path)) + _SEPARATOR + record_of(path) for path in paths)
     ordered = sorted_records(tops)
     was = now = None
     lists = plan.lists

@@ -166,8 +166,8 @@ class MirrorProgram(CopyProgram):
         for option, path in ("--plan", options.plan), ("--new-manifest", options.new_manifest):
             if path is not None:
                 planning.refuse_within(option, path, source, target)
-        others = options.link_dest + options.compare_dest + options.copy_dest
-        for other in (*others, *options.reflink_dest):
+        reference_trees = options.link_dest + options.compare_dest + options.copy_dest
+        for other in (*reference_trees, *options.reflink_dest):
             refuse_other(other, source, target)
         for name, trees in ("link", options.link_dest), ("reflink", options.reflink_dest):
             for other in trees:
@@ -216,11 +216,11 @@ class MirrorProgram(CopyProgram):
     ) -> Plan:
         options = self._mirror
         if options.deleting.wanted:
-            kept, written = kept_rules(Meant(options.deleting, rules)), options.written
+            keeping_rules, written = kept_rules(Meant(options.deleting, rules)), options.written
             if options.state_dir is not None:
                 place = os.fsdecode(state.place_of(options.kept_at, options.state_dir))
                 written = (*written, ("--state-dir", place))
-            refuse_removed(written, options.target, kept)
+            refuse_removed(written, options.target, keeping_rules)
         return super()._decide(nodes, roots, rules, here)
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:

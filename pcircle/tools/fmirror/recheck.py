@@ -96,13 +96,13 @@ class RecheckConsole(TreeConsole):
     _program: Recheck
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        others = []
+        reports = []
         for value in values:
             if isinstance(value, ListingTimes):
                 self._program.compare(value)
             else:
-                others.append(value)
-        super().notice(source, others)
+                reports.append(value)
+        super().notice(source, reports)
 
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
         program = self._program

@@ -51,7 +51,7 @@ def _opened(path: bytes) -> int:
         return os.open(path, os.O_PATH | flags)
 
 
-def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> None:
+def refuse_inside(path: bytes, *trees: bytes, said: bytes | None = None) -> None:
     """Raise UsageError if a directory is, or lies in, another of these directories.
 
     Messages name `said` instead, if that will be created in the directory.
@@ -66,7 +66,7 @@ def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> Non
         except OSError as error:
             error.filename = path
             raise
-        for other in others:
+        for other in trees:
             with suppress(OSError):  # it does not exist
                 there = os.stat(other)
                 if (there.st_dev, there.st_ino) in above:

@@ -95,11 +95,11 @@ class Deletions(ActionLog):
     """Reports deletions in the form of rsync."""
 
     def done(
-        self, action: str, root: int, path: bytes, kind: str, *rest: Any, **named: Any
+        self, action: str, root: int, path: bytes, kind: str, *arguments: Any, **named: Any
     ) -> None:
         if self.wanted.word:
             named["said"] = deletion_line(path, kind)
-        super().done(action, root, path, kind, *rest, **named)
+        super().done(action, root, path, kind, *arguments, **named)
 
 
 class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
@@ -187,8 +187,8 @@ class Deleter(Remover):
             self._stays = 1
             self.counters.weight += where.weight * len(gone)
             self.counters.sized += len(gone)
-            for some in (names.files, names.links, names.specials):
-                some[:] = [name for name in some if bare[name] not in gone]
+            for names_of_kind in (names.files, names.links, names.specials):
+                names_of_kind[:] = [name for name in names_of_kind if bare[name] not in gone]
 
     def _count_kept(self, found: Present) -> None:
         counters, count = self.counters, len(found.names)
@@ -199,8 +199,12 @@ class Deleter(Remover):
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         for block in super().meant(opened, blocks, source):
             if len(self._renamed):
-                path, some = opened.path, block.files
-                some[:] = [n for n in some if join_path(path, os.fsencode(n)) not in self._renamed]
+                path, renamed = opened.path, self._renamed
+                block.files[:] = [
+                    name
+                    for name in block.files
+                    if join_path(path, os.fsencode(name)) not in renamed
+                ]
             yield block
 
 
@@ -467,11 +471,11 @@ def moved(
             with Admissions(access) as admissions:
                 way = Way(top, admissions)
                 try:
-                    for each in [path] if choose is None else going(path, way, choose):
-                        if _is_absent(each, way, absence):
-                            backup.move(each, way)
+                    for inner in [path] if choose is None else going(path, way, choose):
+                        if _is_absent(inner, way, absence):
+                            backup.move(inner, way)
                         else:
-                            stay += _entries_of(each, way)
+                            stay += _entries_of(inner, way)
                 except OSError as error:
                     fail(path, tried(error, "back up"), error)
                     stay += _entries_of(path, way)

@@ -96,7 +96,7 @@ class MirrorConsole(CopyConsole):
         self.doubtful.close()
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        others = []
+        reports = []
         for value in values:
             if isinstance(value, Surplus):
                 value = value.without(self.renamed) if len(self.renamed) else value
@@ -109,8 +109,8 @@ class MirrorConsole(CopyConsole):
                 self.candidates.add_all(value)
             else:
                 self.unread += isinstance(value, Failure) and value.doing in _UNREAD
-                others.append(value)
-        super().notice(source, others)
+                reports.append(value)
+        super().notice(source, reports)
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         linked = Counters()
@@ -156,8 +156,8 @@ class MirrorConsole(CopyConsole):
 
     def summary(self, report: CopyReport) -> str:
         """Return the last line; setting attributes counts as work."""
-        others = self.removed or self.found.count or self.doubtful.count or len(self.renamed)
-        idle = "nothing to copy" if others else "nothing to do"
+        removes = self.removed or self.found.count or self.doubtful.count or len(self.renamed)
+        idle = "nothing to copy" if removes else "nothing to do"
         there = self.place or self._shown_target()
         text = summary(report, there, self._touched, idle, resumes=self._resumes)
         removed = f"; {plural(self.removed, 'entry', 'entries')} removed"
@@ -250,7 +250,7 @@ def _with(outcome: Outcome[Done], linked: Counters) -> Outcome[Done]:
         total = Counters.total((outcome.summary.counts, linked.row()))
         summary = msgspec.structs.replace(outcome.summary, counts=total.row())
         return msgspec.structs.replace(outcome, summary=summary)
-    first, *others = outcome.reports
+    first, *later = outcome.reports
     total = Counters.total((first.counts, linked.row()))
     first = msgspec.structs.replace(first, counts=total.row())
-    return msgspec.structs.replace(outcome, reports=(first, *others))
+    return msgspec.structs.replace(outcome, reports=(first, *later))

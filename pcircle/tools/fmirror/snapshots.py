@@ -99,15 +99,15 @@ def expired(names: Iterable[bytes], rules: tuple[Rule, ...], made: bytes) -> lis
     if not rules:
         return []
     dated = sorted((date, name) for name in names if (date := date_of(name)) is not None)
-    kept = {made}
+    retained = {made}
     for rule in rules:
         periods: set[str] = set()
         for date, name in reversed(dated):
             period = date.strftime(_PERIODS[rule.period]) if rule.period else os.fsdecode(name)
             if period not in periods and len(periods) < rule.count:
                 periods.add(period)
-                kept.add(name)
-    return [name for _, name in dated if name not in kept]
+                retained.add(name)
+    return [name for _, name in dated if name not in retained]
 
 
 def names_in(directory: bytes) -> list[bytes]:

@@ -84,7 +84,7 @@ def _missing(
     """Yield directories that have lost listed entries, and report what to remove."""
     paths = (record.rstrip(b"\0").replace(b"\0", b"/") for record in records)
     tops = ((_top(path, directories), path) for path in paths)
-    for above, group in groupby(tops, lambda each: os.path.dirname(each[0])):
+    for above, group in groupby(tops, lambda item: os.path.dirname(item[0])):
         yield record_of(above or b".")
         if finder is None:
             continue

@@ -85,10 +85,10 @@ class Survey(TreeProgram):
         """Return the state for ranks that are fresh interpreters, without that of rank 0."""
         return {**vars(self), "found": None, "_records": None, "_lock": None}
 
-    def add(self, told: Told) -> None:
+    def add(self, notice: Told) -> None:
         """Add selected entries. StoppedEarly without space."""
         try:
-            self._records.write(b"".join(record + b"/" for record in told.records))
+            self._records.write(b"".join(record + b"/" for record in notice.records))
         except OSError as error:
             text = "cannot write the list to the temporary directory"
             raise StoppedEarly(f"{text}: {error.strerror}") from error

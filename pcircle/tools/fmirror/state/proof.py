@@ -40,7 +40,7 @@ def other_target(options: MirrorOptions, known: State) -> str:
     target = options.target
     if state.identity_if_readable(target) != known.target:
         return "the target is another directory than at the last complete run"
-    if not frozenset(kept_words(options.keep)) <= known.kept:
+    if not frozenset(kept_words(options.keep)) <= known.compared:
         return "the last complete run has kept less"
     if not state.is_given_alike(known, options.keep.given):
         return "the last complete run has given other owners or modes, or names decide"
@@ -83,7 +83,7 @@ def source_quiet_ns(options: MirrorOptions, known: State, identity: Identity | N
     """Return the source's part of `quiet_ns`."""
     wanted = frozenset(kept_words(options.keep))
     wanted |= {state.READ} if options.upkeep.ctime else set()
-    if identity is None or identity != known.identity or not wanted <= known.kept:
+    if identity is None or identity != known.identity or not wanted <= known.compared:
         return None
     if not state.is_given_alike(known, options.keep.given):
         return None

@@ -104,12 +104,12 @@ class RenewalVisitor(EntryVisitor):
     ) -> None:
         every = names.all()
         errors: dict[int, OSError] = {}
-        some, rest = every[:CAPACITY], every[CAPACITY:]
+        batch, remaining = every[:CAPACITY], every[CAPACITY:]
         try:
-            self._stats.look(fds[0], some)
+            self._stats.look(fds[0], batch)
         except StatBlockError as failed:
             errors = failed.errors
-        rows = zip(some, self._stats.rows(len(some)), strict=True)
+        rows = zip(batch, self._stats.rows(len(batch)), strict=True)
         counters = self.counters
         for place, (name, row) in enumerate(rows):
             counters.weight += where.weight
@@ -125,8 +125,8 @@ class RenewalVisitor(EntryVisitor):
             self._entries.append((where.path, entry))
         if len(self._entries) >= _TOGETHER:
             self._tell(context)
-        if rest:
-            context.spawn(list(handed_back(where, rest)))
+        if remaining:
+            context.spawn(list(handed_back(where, remaining)))
 
 
 class RenewalTask(TreeTask):

@@ -102,7 +102,7 @@ class State(NamedTuple):
     source: str
     identity: Identity
     target: Identity
-    kept: frozenset[str]
+    compared: frozenset[str]
     began_ns: int
     entries: int
     subvolume: tuple[str, int] | None = None
@@ -215,8 +215,8 @@ def read(path: bytes) -> State | None:
         identity = Identity(words["filesystem"], int(words["root"]))
         filesystem, _, inode = words["target"].rpartition(" ")
         target = Identity(filesystem, int(inode))
-        kept = frozenset(filter(None, words["kept"].split(",")))
-        known = words["source"], identity, target, kept
+        compared = frozenset(filter(None, words["kept"].split(",")))
+        known = words["source"], identity, target, compared
         origin, _, generation = words["subvolume"].partition(" ")
         subvolume = None if origin == "-" else (origin, int(generation))
         mounts = frozenset(line[6:] for line in lines if line.startswith("mount "))
@@ -256,7 +256,7 @@ def write(path: bytes, run: State) -> None:
         f"session {run.session.generation} {run.session.words}",
         f"target {run.target.filesystem} {run.target.root}",
         f"mark {_time(run.mark_ns)}",
-        f"kept {','.join(sorted(run.kept))}",
+        f"kept {','.join(sorted(run.compared))}",
         f"given {run.given}",
         f"began {_time(run.began_ns)}",
         f"full {_time(run.full_ns)}",
@@ -284,13 +284,13 @@ def write(path: bytes, run: State) -> None:
 
 
 def _time(ns: int) -> str:
-    seconds, rest = divmod(ns, 10**9)
-    return f"{seconds}.{rest:09}"
+    seconds, fraction_ns = divmod(ns, 10**9)
+    return f"{seconds}.{fraction_ns:09}"
 
 
 def _read_time(text: str) -> int:
-    seconds, _, rest = text.partition(".")
-    return int(seconds) * 10**9 + int(rest)
+    seconds, _, fraction_ns = text.partition(".")
+    return int(seconds) * 10**9 + int(fraction_ns)
 
 
 def digest_of(given: Given | None) -> str:

@@ -166,12 +166,12 @@ class SurveyVisitor(EntryVisitor):
         if self._finder is None:
             return False
         entries = self._book.section(path)
-        while some := list(islice(entries, CAPACITY)):
+        while batch := list(islice(entries, CAPACITY)):
             if names is None:
-                errors = _errors(self._stats, fd, [entry.name for entry in some])
+                errors = _errors(self._stats, fd, [entry.name for entry in batch])
                 if any(isinstance(error, _NO_SUCH) for error in errors.values()):
                     return True
-            elif any(text_of(entry.name) not in names for entry in some):
+            elif any(text_of(entry.name) not in names for entry in batch):
                 return True
         return False
 
@@ -193,20 +193,20 @@ class SurveyVisitor(EntryVisitor):
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
         every = names.all()
-        some, rest = every[:CAPACITY], every[CAPACITY:]
-        errors = _errors(self._stats, fds[0], some)
+        batch, remaining = every[:CAPACITY], every[CAPACITY:]
+        errors = _errors(self._stats, fds[0], batch)
         known = self._book.finder(where.path)
-        rows = zip(some, self._stats.rows(len(some)), strict=True)
+        rows = zip(batch, self._stats.rows(len(batch)), strict=True)
         for place, (name, row) in enumerate(rows):
             entry = None if place in errors else known(name)
             if entry is None or self._differs(where, entry, row, fds[0], context):
                 self._list(join_path(where.path, name), context)
         counters = self.counters
-        counters.files += len(some)  # of any kind: they end here
-        counters.sized += len(some)
-        counters.weight += where.weight * len(some)
-        if rest:
-            context.spawn(list(handed_back(where, rest)))
+        counters.files += len(batch)  # of any kind: they end here
+        counters.sized += len(batch)
+        counters.weight += where.weight * len(batch)
+        if remaining:
+            context.spawn(list(handed_back(where, remaining)))
 
     def _differs(
         self, where: Where, entry: ManifestEntry, row: StatusRow, fd: int, context: Context[Any]

@@ -92,7 +92,7 @@ class ApplyVisitor(MirrorVisitor):
             made = made_with(source.st_mode, plan.umask, closed=plan.keep.mode)
             wanted = plan.keep.status(source)
             mode = wanted.st_mode
-            modes = {stat.S_IMODE(each) & 0o777 for each in (made, mode, mode | stat.S_IRWXU)}
+            modes = {stat.S_IMODE(value) & 0o777 for value in (made, mode, mode | stat.S_IRWXU)}
             owners = os.geteuid(), wanted.st_uid
             mode = stat.S_IMODE(old.st_mode) & 0o777
             return stat.S_ISDIR(old.st_mode) and mode in modes and old.st_uid in owners
@@ -141,10 +141,10 @@ class ApplyVisitor(MirrorVisitor):
         """Check each name right before the action."""
         until_s = time.monotonic() + BATCH_S
         kinds = (names.links, names.specials, names.files)
-        planned = [(name, kind) for kind, some in enumerate(kinds) for name in some]
+        planned = [(name, kind) for kind, kind_names in enumerate(kinds) for name in kind_names]
         for number, (marked, kind) in enumerate(planned, 1):
             name, mark = parted(marked)
-            one = Names(*([name] if kind == each else [] for each in (2, 0, 1)))
+            one = Names(*([name] if kind == position else [] for position in (2, 0, 1)))
             try:
                 with trying(steps.DOING):
                     is_over = self._check(where, name, mark, fds)
@@ -160,8 +160,8 @@ class ApplyVisitor(MirrorVisitor):
                 else:
                     super().names(where, one, fds, context)
             if kind == len(kinds) - 1 and time.monotonic() > until_s and number < len(planned):
-                rest = [each for each, _ in planned[number:]]
-                context.spawn(list(handed_back(where, rest)))
+                remaining = [marked for marked, _ in planned[number:]]
+                context.spawn(list(handed_back(where, remaining)))
                 break
 
     def _check(self, where: Where, name: bytes, mark: bytes, fds: tuple[int, int]) -> bool:

@@ -230,7 +230,7 @@ def going(path: bytes, way: Way, choose: Choose) -> list[bytes]:
             stays.add(os.path.dirname(here))
     if path not in stays:
         return [path]
-    return [each for each in found if each not in stays and os.path.dirname(each) in stays]
+    return [entry for entry in found if entry not in stays and os.path.dirname(entry) in stays]
 
 
 def _numbered(name: bytes, number: int) -> bytes:

@@ -51,11 +51,11 @@ class BatchedDetails:
         rows: list[tuple[StatusRow, StatusRow]] = []
 
         def compare(start: int, stop: int) -> None:
-            some = places[start:stop]
+            batch = places[start:stop]
             if details.fields & TARGET:
-                of_links = some if links is None else [place for place in some if place in links]
+                of_links = batch if links is None else [place for place in batch if place in links]
                 found.update(place for place in of_links if _lead_apart(names, fds, place))
-            for place in self._have_any(names, fds, keeps, some):
+            for place in self._have_any(names, fds, keeps, batch):
                 if not rows:
                     rows.extend(zip(*(look.rows(count) for look in looks), strict=True))
                 if self._differ(names[place], _both(fds, place), *rows[place]):
@@ -87,11 +87,11 @@ class BatchedDetails:
     ) -> Iterable[int]:
         """Return the places that have attributes, or may have some because time ran out."""
         is_all = len(places) == len(names)
-        some = names if is_all else [names[place] for place in places]
+        batch = names if is_all else [names[place] for place in places]
         if not (is_all or isinstance(fds, int)):
             fds = [fds[place] for place in places]
         until_ns = time.monotonic_ns() + _AT_ONCE_NS
-        outcomes = self._native.ask_attributes(fds, some, keep, self._flags, IGNORED, until_ns)
+        outcomes = self._native.ask_attributes(fds, batch, keep, self._flags, IGNORED, until_ns)
         if not any(outcomes):
             return ()
         numbers = memoryview(outcomes).cast("q")
@@ -118,7 +118,7 @@ class BatchedDetails:
 
 
 def _both(fds: tuple[Holders, Holders], place: int) -> Fds:
-    first, second = (each if isinstance(each, int) else each[place] for each in fds)
+    first, second = (side_fds if isinstance(side_fds, int) else side_fds[place] for side_fds in fds)
     return first, second
 
 

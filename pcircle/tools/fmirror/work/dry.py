@@ -176,7 +176,7 @@ class DryMirrorVisitor(DryVisitor):
         self._within = root, path
         lease = self._targets.lease
         with suppress(OSError), self._sources.lease(root, path) as source, lease(root, path) as old:
-            here, there = (steps.mark_of(each.opened.status) for each in (source, old))
+            here, there = (steps.mark_of(side.opened.status) for side in (source, old))
             self._plan_step(root, path, steps.Step(here, there, steps.WITHIN))
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:

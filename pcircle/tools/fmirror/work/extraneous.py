@@ -58,10 +58,10 @@ class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     was: bytes = b""
     doubtful: bool = False
 
-    def without(self, some: Container[bytes]) -> Surplus:
+    def without(self, excluded: Container[bytes]) -> Surplus:
         """Return the other paths."""
         paths = self.paths.split(b"\0")[:-1]
-        left = packed(self.root, [path for path in paths if path not in some])
+        left = packed(self.root, [path for path in paths if path not in excluded])
         return msgspec.structs.replace(left, doubtful=self.doubtful)
 
 
@@ -92,9 +92,9 @@ class Meant(msgspec.Struct, frozen=True):
 
 def kept_rules(plan: Decided) -> tuple[Rule, ...]:
     """Return the rules whose matches are not removed from the target."""
-    kept = () if plan.deleting.excluded else plan.rules
+    rules = () if plan.deleting.excluded else plan.rules
     protected = (read_rule(text, include=False) for text in plan.deleting.protected)
-    return (*(rule for rule in protected if rule is not None), *kept)
+    return (*(rule for rule in protected if rule is not None), *rules)
 
 
 class Total:
@@ -113,16 +113,16 @@ class Total:
 
     def is_of(self, directory_fd: int) -> bool:
         """Return whether an open directory has exactly these names; rewinds it."""
-        rest = self._sum
+        difference = self._sum
         try:
             for block in blocks(rewound(directory_fd)):
                 for kind in KINDS:
                     names = encoded(getattr(block, kind))
-                    rest -= sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
+                    difference -= sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
         except OSError:  # the caller meets it again
-            rest = -1
+            difference = -1
         rewound(directory_fd)
-        return not rest
+        return not difference
 
 
 class Finder:
@@ -190,27 +190,29 @@ class Finder:
             there = Block()
             self._leave_own(block, path, target_fd)
             for kind in KINDS:
-                some = getattr(block, kind)
+                kind_names = getattr(block, kind)
                 if names is not None:
-                    some = [name for name in some if name not in names]
+                    kind_names = [name for name in kind_names if name not in names]
                 # Listings may be wrong: each name is looked up in the source before it is removed.
-                gone = [name for name in some if not self._exists(name, source_fd, path)]
-                if self._leave_out is not None and len(gone) < len(some):
-                    setattr(there, kind, [name for name in some if name not in set(gone)])
+                gone = [name for name in kind_names if not self._exists(name, source_fd, path)]
+                if self._leave_out is not None and len(gone) < len(kind_names):
+                    setattr(there, kind, [name for name in kind_names if name not in set(gone)])
                 setattr(block, kind, gone)
             if len(block) and folds(target_fd, block):
                 keys = {folding_key(os.fsencode(name)) for name in os.listdir(to_scan(source_fd))}
                 for kind in KINDS:
-                    some = getattr(block, kind)
-                    setattr(
-                        block, kind, [n for n in some if folding_key(os.fsencode(n)) not in keys]
-                    )
+                    there_only = [
+                        name
+                        for name in getattr(block, kind)
+                        if folding_key(os.fsencode(name)) not in keys
+                    ]
+                    setattr(block, kind, there_only)
             if len(there) and self._leave_out is not None:
                 left_out = {kind: set(getattr(there, kind)) for kind in KINDS}
                 self._leave_out(there, path, target_fd)
                 for kind in KINDS:
-                    some = getattr(block, kind)
-                    some += left_out[kind] - set(getattr(there, kind))
+                    kind_names = getattr(block, kind)
+                    kind_names += left_out[kind] - set(getattr(there, kind))
             if len(block) and self._choose is not None:
                 self._choose(block, path, target_fd)
             if not len(block):
@@ -227,8 +229,8 @@ class Finder:
         """Remove this run's own files from a block of the target's directory."""
         prefix, journal = self._temporary, self._journal
         for kind in KINDS:
-            some = getattr(block, kind)
-            setattr(block, kind, [name for name in some if not name.startswith(prefix)])
+            kind_names = getattr(block, kind)
+            setattr(block, kind, [name for name in kind_names if not name.startswith(prefix)])
         if journal is not None:
             if not path:
                 mark = text_of(journal.mark)
@@ -282,7 +284,7 @@ class Disposal:
         self._limits = worker.limits
         first = None if worker.acting is None else worker.acting.actions
         self._actions = ActionLog("fmirror", ActionOutput(plan.acts.lines), worker.rank, first)
-        self._is_told = plan.deleting.told
+        self._is_reported = plan.deleting.reported
         rules = kept_rules(plan)
         access = WriteAccess(owner=True, flags=plan.keep.flags)
         self._remover = TreeRemover(self, choosing(rules) if rules else None, access)
@@ -340,7 +342,7 @@ class Disposal:
         if now:
             path = was + path.removeprefix(now)
         said = b""
-        if self._is_told:
+        if self._is_reported:
             said = deletion_line(path, kind)
         self._actions.done("delete", self._root, path, kind, said=said)
         if self._actions.is_full:

@@ -208,7 +208,7 @@ def _record(
     """Return a record of a name; records of an inode sort together, files before directories."""
     source, old = sides
     *above, name = path.split(b"/")
-    place = b"".join(b"\2%b\0" % each for each in above)
+    place = b"".join(b"\2%b\0" % part for part in above)
     inode = 0 if old is None or different & fields.KIND else old.st_ino
     alone = old is not None and old.st_nlink == 1
     numbers = b"%d %d %d" % (source.st_mode, source.st_size, different)
@@ -243,26 +243,26 @@ class Groups:
         """Yield the changes of all names of inodes that change; callable once."""
         for _, group in groupby(self._sorter.sorted(), lambda record: record[:_INODE_DIGITS]):
             names = [_read(record) for record in group]
-            first = next((each for each in names if each.inode), names[-1])
-            changed = [each for each in names if each.different or each.inode != first.inode]
-            for each in names if changed else ():
-                linked, line = each is not first, b""
-                if each in changed:
+            first = next((name for name in names if name.inode), names[-1])
+            changed = [name for name in names if name.different or name.inode != first.inode]
+            for name in names if changed else ():
+                linked, line = name is not first, b""
+                if name in changed:
                     line = line_of(
-                        each.different,
-                        each.mode,
-                        each.path,
+                        name.different,
+                        name.mode,
+                        name.path,
                         look=look,
                         keeps_times=keeps_times,
                         linked=linked,
                     )
-                yield Change(each, line, linked=linked)
+                yield Change(name, line, linked=linked)
         self._sorter.close()
 
 
 def _read(record: bytes) -> LinkedName:
     key, _, text = record[_INODE_DIGITS:].rpartition(b"\0\0")
-    path = b"/".join(each[1:] for each in key.split(b"\0"))
+    path = b"/".join(part[1:] for part in key.split(b"\0"))
     *numbers, marks = text.split(b" ")
     mode, size, different, inode, alone, near = map(int, numbers)
     return LinkedName(path, mode, size, different, inode, alone, near, marks)

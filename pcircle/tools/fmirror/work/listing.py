@@ -237,8 +237,8 @@ class Lister:
             return
         self._paths, self._times_ns = [], []
         for at in range(0, len(paths), _TIMES_TOGETHER):
-            some = slice(at, at + _TIMES_TOGETHER)
-            yield packed_times(paths[some], times_ns[some])
+            batch = slice(at, at + _TIMES_TOGETHER)
+            yield packed_times(paths[batch], times_ns[batch])
 
 
 def packed_times(paths: list[bytes], times_ns: list[int]) -> ListingTimes:

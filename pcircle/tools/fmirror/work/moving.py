@@ -67,8 +67,8 @@ class LookVisitor(DryMirrorVisitor):
         self.counters.sized += count
         self.counters.weight += where.weight * count
         for at in range(0, len(names.files), CAPACITY):
-            some = names.files[at : at + CAPACITY]
-            missing = some if target_fd < 0 else _missing(self._looks[1], target_fd, some)
+            batch = names.files[at : at + CAPACITY]
+            missing = batch if target_fd < 0 else _missing(self._looks[1], target_fd, batch)
             self._find(where.path, missing, source_fd)
         if len(self._alone) >= _TOGETHER:
             self.tell(context)
@@ -233,7 +233,8 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         self, pair: Pair, fds: Fds, statuses: tuple[os.stat_result, os.stat_result]
     ) -> bool:
         """Return whether two open files are as found, have one name, and equal bytes."""
-        if any((each.st_size, each.st_mtime_ns) != (pair.size, pair.mtime.ns) for each in statuses):
+        known = pair.size, pair.mtime.ns
+        if any((status.st_size, status.st_mtime_ns) != known for status in statuses):
             return False
         if statuses[1].st_nlink > 1 or (self._links and statuses[0].st_nlink > 1):
             return False
@@ -241,8 +242,8 @@ class MoveTask(Task[bytes, tuple[int, int]]):
             return False
         # Equal change times: no write and no new name meanwhile.
         return all(
-            os.fstat(fd).st_ctime_ns == each.st_ctime_ns
-            for fd, each in zip(fds, statuses, strict=True)
+            os.fstat(fd).st_ctime_ns == status.st_ctime_ns
+            for fd, status in zip(fds, statuses, strict=True)
         )
 
     def _source_has(self, above: bytes, name: bytes) -> bool:

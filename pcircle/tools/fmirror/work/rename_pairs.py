@@ -54,16 +54,16 @@ def packed(path: bytes) -> bytes:
     return xxhash.xxh3_64_intdigest(path).to_bytes(_BYTES, sys.byteorder)
 
 
-def ordered(some: bytearray) -> bytes:
+def ordered(hashes: bytearray) -> bytes:
     """Return packed paths in order, and empty `some`.
 
     Arrays by the first byte save the memory of a list of millions of numbers.
     """
     parts = [array("Q") for _ in range(_PARTS)]
-    with memoryview(some).cast("Q") as numbers:
+    with memoryview(hashes).cast("Q") as numbers:
         for number in numbers:
             parts[number * _PARTS >> 8 * _BYTES].append(number)
-    some.clear()
+    hashes.clear()
     found = BytesIO()
     for place, part in enumerate(parts):
         found.write(array("Q", sorted(part)))
@@ -131,7 +131,7 @@ class Candidates:
 
     def pairs(self) -> Iterator[Pair]:
         """Yield all pairs; callable once."""
-        others = MoveMatcher()
+        unmatched = MoveMatcher()
         try:
             for a, b in self._named.pairs():
                 if a is not None and b is not None:
@@ -139,12 +139,12 @@ class Candidates:
                     continue
                 for side, one in enumerate((a, b)):
                     if one is not None:
-                        others.add(side, one.key.rpartition(b" ")[0], one.path, one.extra)
-            for a, b in others.pairs():
+                        unmatched.add(side, one.key.rpartition(b" ")[0], one.path, one.extra)
+            for a, b in unmatched.pairs():
                 if a is not None and b is not None:
                     yield _pair(a, b)
         finally:
-            others.close()
+            unmatched.close()
             self._named.close()
 
 

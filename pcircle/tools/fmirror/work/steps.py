@@ -76,9 +76,9 @@ def check_mark(root: int, mark: bytes) -> None:
     step = require(read(mark))
     if step.word not in _WORDS:
         raise ValueError("not a step")
-    for each in (step.source, _DIGEST.sub(b"", step.target)):
-        if each != NONE:
-            planned.check_mark(root, each)
+    for part in (step.source, _DIGEST.sub(b"", step.target)):
+        if part != NONE:
+            planned.check_mark(root, part)
 
 
 def side(name: bytes, directory_fd: int) -> bytes:
@@ -140,14 +140,14 @@ def confirmed(
 
     The source may have it again; entries that have vanished are not reported.
     """
-    others, surplus = [], []
+    remaining, surplus = [], []
     for text in block.specials:
         name, mark = parted(os.fsencode(text))
         if mark.startswith(NONE):
             surplus.append(name)
         else:
-            others.append(text)
-    block.specials = others
+            remaining.append(text)
+    block.specials = remaining
     for name in surplus:
         try:
             with trying(DOING):

@@ -27,11 +27,11 @@ Counts = tuple[int, int]
 class Compared(NamedTuple):
     """The result for some subdirectories of one directory.
 
-    The walk must enter `rest`; `later` were not compared. The other subdirectories are equal. Their
-    subtrees have `directories`, including the subdirectories, and other `entries`.
+    The walk must enter `to_walk`; `later` were not compared. The others are equal. Their subtrees
+    have `directories`, including the subdirectories, and other `entries`.
     """
 
-    rest: list[bytes]
+    to_walk: list[bytes]
     later: list[bytes]
     directories: int
     entries: int
@@ -106,14 +106,14 @@ class Subtrees:
         began_s, is_first = time.monotonic(), True
         try:
             while self._stack:
-                holders, some = self._stack.pop()
+                holders, batch = self._stack.pop()
                 spent_s = time.monotonic() - began_s
                 limit_s = _SOON_S if hastens or holders[0] is top else _LATE_S
                 if is_first or spent_s < limit_s:
-                    self._compare(holders, some)
+                    self._compare(holders, batch)
                     is_first = False
                 elif holders[0] is top:
-                    later = some
+                    later = batch
                 else:
                     for holder in holders:
                         self._end_one(holder)
@@ -122,7 +122,7 @@ class Subtrees:
                 _close(branch)
             self._open.clear()
             self._stack = []
-        rest, directories, entries = [], 0, 0
+        to_walk, directories, entries = [], 0, 0
         left = set(later)
         for name in names:
             counts = top.found.pop(name, None)
@@ -130,17 +130,17 @@ class Subtrees:
                 directories += counts[0]
                 entries += counts[1]
             elif name not in left:
-                rest.append(name)
+                to_walk.append(name)
         if top.found:
             self._known[path] = top.found
-        return Compared(rest, later, directories, entries)
+        return Compared(to_walk, later, directories, entries)
 
     def _compare(self, holders: list[_Branch], names: list[bytes]) -> None:
         """Compare the first directories, each in its own parent, and put the others back."""
-        some = names[:_AT_ONCE]
+        batch = names[:_AT_ONCE]
         max_parents = max(0, (self._max_open - len(self._open) + 1) // 2)
-        fds = _fds(holders[: len(some)], 0), _fds(holders[: len(some)], 1)
-        tried, equal = self._quick.directories(some, fds, max_parents)
+        fds = _fds(holders[: len(batch)], 0), _fds(holders[: len(batch)], 1)
+        tried, equal = self._quick.directories(batch, fds, max_parents)
         if tried < len(names):
             self._stack.append((holders[tried:], names[tried:]))
         branches: list[_Branch] = []

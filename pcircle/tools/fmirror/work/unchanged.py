@@ -100,8 +100,8 @@ class QuickCheck:
         if self._reads:
             changed.update(recent)
         if self._keeper.details.fields & among and len(recent):
-            rest = [place for place in recent if place not in changed]
-            changed |= self._details.differ(names, fds, self._looks, rest, links)
+            undecided = [place for place in recent if place not in changed]
+            changed |= self._details.differ(names, fds, self._looks, undecided, links)
         if not changed:
             return []
         return [name for place, name in enumerate(names) if place in changed]
@@ -230,7 +230,7 @@ class QuickCheck:
         changed = {*self._keeper.directories(*owns, count), *self._doubtful(owns, count)}
         sizes = [len(pair.ours) for pair in pairs]
         total = sum(sizes)
-        each: list[Holders] = []
+        entry_fds: list[Holders] = []
         places: set[int] = set()
         for batch, directories, look, rows in (
             (source, here, self._looks[0], chain.from_iterable(pair.ours for pair in pairs)),
@@ -239,12 +239,13 @@ class QuickCheck:
             is_looked_up = bool(batch.table) or not batch.kinds
             if not (is_looked_up and self._trusts):
                 fds = [batch.fds[place] for place in directories]
-                each.append(list(chain.from_iterable(map(repeat, fds, sizes))))
+                entry_fds.append(list(chain.from_iterable(map(repeat, fds, sizes))))
             if is_looked_up:
                 look.put(_picked(Table(batch.table), list(rows)).data, batch.each_s)
                 continue
             try:
-                look.look(each[-1], [source.inside[row] for pair in pairs for row in pair.ours])
+                names = [source.inside[row] for pair in pairs for row in pair.ours]
+                look.look(entry_fds[-1], names)
             except StatBlockError as failed:
                 places.update(failed.errors)
         places |= self._different(total)
@@ -254,14 +255,15 @@ class QuickCheck:
             self._note_recent(len(recent), total)
         else:
             sides = (source.fds, here), (target.fds, there)
-            for number, (fds, some) in enumerate(sides):
-                opened = [fds[place] for place in some]
+            for number, (fds, own_places) in enumerate(sides):
+                opened = [fds[place] for place in own_places]
                 changed |= self._details.have_any(opened, self._compared_devices[number])
             kinds = [source.kinds[row] for pair in pairs for row in pair.ours]
-            rest = [n for n in range(total) if kinds[n] != FOLDER[0] and n not in places]
-            links = [place for place in rest if kinds[place] == LINK[0]]
+            undecided = [n for n in range(total) if kinds[n] != FOLDER[0] and n not in places]
+            links = [place for place in undecided if kinds[place] == LINK[0]]
             names = [source.inside[row] for pair in pairs for row in pair.ours]
-            places |= self._details.differ(names, (each[0], each[1]), self._looks, rest, set(links))
+            both = entry_fds[0], entry_fds[1]
+            places |= self._details.differ(names, both, self._looks, undecided, set(links))
         if places:
             ends = list(accumulate(sizes))
             changed.update(bisect_right(ends, place) for place in places)

@@ -147,8 +147,8 @@ class MirrorVisitor(CopyVisitor):
     def _tell_doubtful(self, paths: list[bytes]) -> None:
         """Defer extraneous entries of a changed directory to the end of the copy."""
         for at in range(0, len(paths), _PATHS_TOGETHER):
-            some = paths[at : at + _PATHS_TOGETHER]
-            require(self._context).note([packed(0, some, doubtful=True)])
+            batch = paths[at : at + _PATHS_TOGETHER]
+            require(self._context).note([packed(0, batch, doubtful=True)])
 
     def _tell_surplus(self, context: Context[Any]) -> None:
         if self._lister is not None:
@@ -195,14 +195,14 @@ class MirrorVisitor(CopyVisitor):
         """Compare directories; return the ones that the walk may enter next."""
         found = self._subtrees.compare(above.path, names, fds, hastens=context.has_idle_workers())
         above.pending += found.later
-        done = len(names) - len(found.rest) - len(found.later)
+        done = len(names) - len(found.to_walk) - len(found.later)
         below, counters = found.directories - done, self._counters
         counters.skipped += found.entries
         counters.done_at_once(done, found.entries + below, above.weight)
         counters.scans_due += below
         counters.scans_done += below
         counters.directories += below
-        return found.rest
+        return found.to_walk
 
     def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
         if self._judge is not None:
@@ -399,8 +399,8 @@ class MirrorVisitor(CopyVisitor):
         if len(names):
             self._admit(where, fds[1])
         if self._beside is not None:
-            for some in (names.files, names.links, names.specials):
-                some[:] = self._without(where, some, fds)
+            for kind_names in (names.files, names.links, names.specials):
+                kind_names[:] = self._without(where, kind_names, fds)
         if self._judge is not None:
             self._judged(where, names, fds, context)
         elif len(names):
@@ -439,8 +439,8 @@ class MirrorVisitor(CopyVisitor):
                 require(self._judge).say(path, *judged, context)
             super().names(where, one, fds, context)
             if one.files and time.monotonic() > until_s and number < len(single):
-                rest = [each.files[0] for each in single[number:]]
-                context.spawn(list(handed_back(where, rest)))
+                remaining = [one.files[0] for one in single[number:]]
+                context.spawn(list(handed_back(where, remaining)))
                 break
 
     def _left(
@@ -449,11 +449,11 @@ class MirrorVisitor(CopyVisitor):
         """Return the names that may differ; the others are counted."""
         left: list[bytes] = []
         for at in range(0, len(names), CAPACITY):
-            some = names[at : at + CAPACITY]
-            rest = self._quick.left(some, fds, among)
-            done = len(some) - len(rest)
+            batch = names[at : at + CAPACITY]
+            changed = self._quick.left(batch, fds, among)
+            done = len(batch) - len(changed)
             self._counters.skipped += done
             self._counters.sized += done
             self._counters.weight += where.weight * done
-            left += rest
+            left += changed
         return left
