@@ -132,7 +132,7 @@ class Parser(argparse.ArgumentParser):
                 return f"{_name_of(action)}: invalid value {value!a}: must not be negative"
         return ""
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
             shown = str(value).encode("utf-8", "backslashreplace").decode()
             choices = ", ".join(map(str, action.choices))

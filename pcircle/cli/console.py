@@ -209,11 +209,11 @@ class Console(Observer[R]):
         """Return whether a failure is counted and logged, but not printed."""
         return False
 
-    def remark(self, notice: Any) -> Iterable[str]:
+    def remark(self, notice: object) -> Iterable[str]:
         """Return lines to print for a notice; for a failure, in addition to its message."""
         return ()
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         said: list[str] = []
         failed: list[str] = []
         planned: list[bytes] = []

@@ -12,7 +12,7 @@ import os
 import select
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -24,6 +24,8 @@ from pcircle.transport.launch import launched
 from pcircle.walk.globs import Rule, read_rule, read_rules
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
     from pcircle.cli.options import CommonOptions
     from pcircle.fs.lists import Lists
     from pcircle.walk.roots import Root
@@ -74,7 +76,7 @@ class _Waited(io.RawIOBase):
     def fileno(self) -> int:
         return self._raw.fileno()
 
-    def readinto(self, buffer: Any, /) -> int:
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
         waiting = select.poll()
         waiting.register(self.fileno(), select.POLLIN)
         while not waiting.poll(_LISTEN_MS):

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -33,7 +33,7 @@ class ToolProgram(Program):
     """
 
     reads_only: ClassVar[bool] = False
-    plan_type: ClassVar[Any]
+    plan_type: ClassVar[type[msgspec.Struct]]
 
     def __init__(self) -> None:
         self.close: Callable[[], None] = _nothing
@@ -118,7 +118,7 @@ def called(
     run: Callable[[O], int],
     kind: Callable[..., O],
     paths: Sequence[str | bytes],
-    choices: Mapping[str, Any],
+    choices: Mapping[str, object],
 ) -> int:
     """Run a tool from a program, with options of this `kind`, and return the exit code.
 

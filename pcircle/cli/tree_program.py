@@ -47,7 +47,7 @@ from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
 from pcircle.jobs.failures import FailedEntry, LogFile, line_of
 from pcircle.jobs.tree_task import TreePlan, TreeTask, resolve
-from pcircle.runtime import Observer, Outcome, Task
+from pcircle.runtime import Observer, Outcome
 from pcircle.transport.launch import launched
 from pcircle.walk.roots import Root
 
@@ -118,7 +118,7 @@ class TreeConsole(Console[dict[int, int]]):
         """Return the bytes that a notice adds to standard output."""
         return b""
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         super().notice(source, values)
         if text := b"".join(filter(None, map(self.text, values))):
             self.tell_found(text)
@@ -261,8 +261,9 @@ class TreeProgram(ToolProgram):
         """
         if self.options.op_timeout_s is not None:
             raise UsageError("op_timeout is for the command, which ends with its process")
-        more: dict[str, Any] = {"silent": True, "quiet": True, "progress": "never"}
-        self.options = msgspec.structs.replace(self.options, **more)
+        self.options = msgspec.structs.replace(
+            self.options, silent=True, quiet=True, progress="never"
+        )
         self.again = True
         code = self.run()
         if self.report is None and self._refusal:
@@ -304,7 +305,7 @@ class TreeProgram(ToolProgram):
         self.begin(roots)
         return msgspec.msgpack.encode(msgspec.structs.replace(plan, **self.opened()))
 
-    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+    def task(self, plan: bytes, rank: int, size: int) -> TreeTask:
         decided = msgspec.msgpack.decode(plan, type=self.plan_type)
         task = self.task_type(decided, rank, self._lists if rank == 0 else None)
         task.line_of = None if self.options.error_log is None else line_of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from collections.abc import Iterable
+from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -67,6 +68,16 @@ class SizedWalkCounts(WalkCounts, Protocol):
     bytes_done: int
 
 
+class _ReadableRow(SizedWalkCounts, Protocol):
+    """Counters that `Counting.of` makes from a row."""
+
+    @classmethod
+    def of(cls: type[S], row: Iterable[int]) -> S: ...
+
+
+S = TypeVar("S")
+
+
 class DerivedCounts:
     """Figures that are computed from the counters."""
 
@@ -108,9 +119,9 @@ class DerivedCounts:
         self.weight += weight * directories
 
     @classmethod
-    def figures(cls, counts: tuple[int, ...]) -> dict[str, int]:
+    def figures(cls: type[_ReadableRow], counts: tuple[int, ...]) -> dict[str, int]:
         """Return the figures of a rank with these counts, for a summary of many ranks."""
-        total: Any = cls.of(counts)  # type: ignore[attr-defined]  # of `CounterSet`
+        total = cls.of(counts)
         return {"entries": total.completed, "bytes": total.bytes_done}
 
     def known(self: SizedWalkCounts, weight: float) -> WorkCounts:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import xxhash
 
@@ -112,7 +112,7 @@ class PlanFile:
                     os.truncate(self._path, status.st_size)
             raise
 
-    def _try(self, call: Any, *arguments: Any) -> None:
+    def _try(self, call: Callable[..., None], *arguments: bytes) -> None:
         if self.is_broken:
             raise StoppedEarly(f"the {self._what} '{self._shown}' is not complete")
         try:

@@ -21,10 +21,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pcircle.core.errors import StoppedEarly
 from pcircle.ops.checkpoint.shared_board import SharedBoard
+
+if TYPE_CHECKING:
+    import ctypes
 
 # Delay within which an idle rank learns that it is sealed.
 GATHER_S = 0.025
@@ -109,7 +112,7 @@ class FileSystemSync:
             self._lock = threading.Lock()
         else:
             self._file_systems, self._lock = first._file_systems, first._lock
-        self._libc: Any = None
+        self._libc: ctypes.CDLL | None = None
 
     @property
     def epoch(self) -> int:

@@ -20,6 +20,7 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.core.writing import write_all
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     Array: TypeAlias = NDArray[Any]
@@ -171,7 +172,7 @@ class _SortedPart:
             self._at += size
         return len(self.piece) > 0
 
-    def take(self, last: Any) -> Array:
+    def take(self, last: np.uint64 | None) -> Array:
         """Remove and return the hashes up to `last`, or the whole piece if `last` is None."""
         end = len(self.piece) if last is None else self.piece.searchsorted(last, "right")
         taken, self.piece = self.piece[:end], self.piece[end:]

@@ -12,7 +12,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pcircle.fs.attributes.acls import ACCESS, DEFAULT, GROUP, USER, entries_of
 from pcircle.fs.attributes.lustre import is_lustre, read_layout, wanted
@@ -35,7 +34,7 @@ _UNSUPPORTED_ERRORS = frozenset((errno.EOPNOTSUPP, errno.ENOSYS))
 _OPEN_FIELDS = FLAGS | STRIPE | HOLES
 _PATH_FIELDS = XATTR | ACL
 
-Values = Sequence[tuple[str, Any]]
+Values = Sequence[tuple[str, bytes]]
 Lists = Callable[[str, bytes, int], bytes]
 
 
@@ -156,21 +155,22 @@ class DetailComparer:
         )
         if lists and not listing:
             values += read_attributes(path, xattr=False, lists=lists, follow=follow)
-        found: list[tuple[str, Any]] = []
+        found: list[tuple[str, bytes]] = []
         for name, value in sorted(values):
             found.append((name, self._entries(value) if name in (ACCESS, DEFAULT) else value))
         return found
 
-    def _entries(self, access: bytes) -> object:
+    def _entries(self, access: bytes) -> bytes:
         """Return a list in comparable form: with names of users and groups if names matter."""
         users = self._users
         if users is None:
             return access
         named = {USER: users.user, GROUP: users.group}
-        return sorted(
+        entries = sorted(
             (tag, rights, named[tag](number) if tag in named else "")
             for tag, rights, number in entries_of(access)
         )
+        return repr(entries).encode()
 
     def _layout(self, fd: int, status: Status) -> bytes | None:
         """Return a file's layout without objects, targets and generations, which are its own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final, Protocol
 
 from pcircle.core.buffers import aligned
 from pcircle.core.errors import UsageError
@@ -120,10 +120,17 @@ def _find_function(section: ManifestSection | None) -> FindEntry:
     return {entry.name: entry for entry in section}.get
 
 
+class ByteCounters(Protocol):
+    """Counters of the bytes to read, and of the bytes that were read."""
+
+    bytes_found: int
+    bytes_done: int
+
+
 class DigestComparer:
     """Compares entries of a tree with the digests of a manifest; not thread-safe."""
 
-    def __init__(self, algorithm: Algorithm, counters: Any) -> None:
+    def __init__(self, algorithm: Algorithm, counters: ByteCounters) -> None:
         self._algorithm = algorithm
         self._counters = counters
         self._hasher = BlockHasher(algorithm)

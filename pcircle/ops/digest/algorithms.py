@@ -8,11 +8,14 @@ modules are imported on first use because most runs need none of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from pcircle.core.errors import StoppedEarly
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 DEFAULT = "xxh128"
 _HASHLIB = ("sha256", "sha512", "blake2b")
@@ -28,7 +31,7 @@ hasher.digest()
 class Hasher(Protocol):
     """A digest in progress."""
 
-    def update(self, data: Any, /) -> Any:
+    def update(self, data: ReadableBuffer, /) -> object:
         """Add `data` to the input."""
 
     def digest(self) -> bytes:
@@ -41,7 +44,7 @@ class Algorithm(msgspec.Struct, frozen=True):
     name: str
     size: int
     new: Callable[[], Hasher]
-    digest: Callable[[Any], bytes]
+    digest: Callable[[ReadableBuffer], bytes]
 
 
 def algorithm_names() -> tuple[str, ...]:

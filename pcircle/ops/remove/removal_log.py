@@ -18,11 +18,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pcircle.fs.directories import HOLDER
 from pcircle.ops.remove.plan import WHOLE
 from pcircle.walk.roots import Root
+
+if TYPE_CHECKING:
+    from pcircle.jobs.tree_task import TreeCounters
 
 COUNTED = ("files", "directories", "links", "special")
 _FIELDS = dict(zip("fdls", COUNTED, strict=True))
@@ -135,7 +138,9 @@ class ThreadLog:
         self._memory, self._base = memory, at
         self._next = 0
 
-    def write(self, counts: Any, kind: str, root: int, path: bytes, names: Sequence[bytes]) -> None:
+    def write(
+        self, counts: TreeCounters, kind: str, root: int, path: bytes, names: Sequence[bytes]
+    ) -> None:
         """Log the names in a directory that are removed next, with the counts so far."""
         text = path + b"\0".join(names)
         if self._base < 0:

@@ -9,7 +9,8 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+
+import msgspec
 
 from pcircle.cli.arguments import OptionalValue, add_stop
 from pcircle.core.errors import UsageError
@@ -37,8 +38,7 @@ def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
             wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
     if not wanted.isdisjoint(_TOGETHER):
         wanted.update(_TOGETHER)
-    attributes: dict[str, Any] = dict.fromkeys(wanted, True)
-    return Keep(**attributes)
+    return msgspec.structs.replace(Keep(), **dict.fromkeys(wanted, True))
 
 
 def checkpoint_options_of(args: argparse.Namespace) -> CheckpointOptions:
@@ -68,7 +68,7 @@ def checkpoint_options_of(args: argparse.Namespace) -> CheckpointOptions:
     )
 
 
-def limit_of(option: str, text: str | None, parse: Any) -> float | None:
+def limit_of(option: str, text: str | None, parse: Callable[[str], float]) -> float | None:
     """Return the rate of an option, or None. UsageError."""
     if text is None:
         return None

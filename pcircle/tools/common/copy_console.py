@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -98,7 +98,7 @@ class CopyConsole(base.Console[Done]):
     def refused(self, failure: Failure) -> Failure:
         return with_path(failure, self._roots)
 
-    def remark(self, notice: Any) -> Iterable[str]:
+    def remark(self, notice: object) -> Iterable[str]:
         if isinstance(notice, Failure):
             self._differs = self._differs or notice.doing == VERIFYING
             if self._signatures is not None:

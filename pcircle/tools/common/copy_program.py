@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -49,6 +49,7 @@ from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_console import CopyConsole
 from pcircle.tools.common.copy_report import described
 from pcircle.walk.attributes import Attributes
+from pcircle.walk.globs import Rule
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -98,6 +99,9 @@ class CopyOptions(CommonOptions, frozen=True, kw_only=True):
     words: tuple[str, ...] = ()
 
 
+O = TypeVar("O", bound=CopyOptions)  # noqa: E741 - options
+
+
 class CopyProgram(ToolProgram):
     """The program of a copy. Other tools that copy subclass it."""
 
@@ -130,8 +134,8 @@ class CopyProgram(ToolProgram):
         self._size = 1
         self._exact = False  # whether the target is the copy itself, not its parent directory
 
-    def restart_options(self) -> CopyOptions | None:
-        """Return the options with which the job continues without lost ranks, or None.
+    def restart_options(self) -> dict[str, object] | None:
+        """Return the options that change if the job continues without lost ranks, or None.
 
         The other ranks restart from the checkpoint. The state of the lost ranks is not needed,
         because a checkpoint can be resumed even if all ranks were killed at any moment
@@ -144,9 +148,12 @@ class CopyProgram(ToolProgram):
             self._options.checkpoint, resume=loss.resumes, restart=False
         )
         # The copy may have created DST, which must not change the interpretation of DST.
-        how = {"into": not self._exact, "exact": self._exact}
-        jobs = self._size - len(loss.ranks)
-        return msgspec.structs.replace(self._options, jobs=jobs, checkpoint=checkpoint, **how)
+        return {
+            "jobs": self._size - len(loss.ranks),
+            "checkpoint": checkpoint,
+            "into": not self._exact,
+            "exact": self._exact,
+        }
 
     def follow(self, former: CopyProgram) -> None:
         """Continue a program that has lost ranks, with its logs and time limit. StoppedEarly."""
@@ -211,7 +218,7 @@ class CopyProgram(ToolProgram):
         return self._finished(self._decide(nodes, roots, rules, here))
 
     def _decide(
-        self, nodes: Sequence[int], roots: tuple[Root, ...], rules: Any, here: bytes
+        self, nodes: Sequence[int], roots: tuple[Root, ...], rules: tuple[Rule, ...], here: bytes
     ) -> Plan:
         """Return the plan without its checkpoint. UsageError."""
         options = self._options
@@ -442,9 +449,7 @@ def _of_retry(wanted: Attributes) -> Attributes:
     return msgspec.structs.replace(wanted, newer=None, older=None)
 
 
-def run_copy(
-    options: CopyOptions, make_program: Callable[[Any, int], CopyProgram] = CopyProgram
-) -> int:
+def run_copy(options: O, make_program: Callable[[O, int], CopyProgram] = CopyProgram) -> int:
     """Run a copy and return the exit code; `make_program` takes the options and the umask."""
     if options.reflink == "always" and options.sparse != "auto":
         raise UsageError("--reflink=always requires --sparse=auto")
@@ -478,15 +483,15 @@ def run_copy(
         os.umask(umask)
 
 
-def _run(options: CopyOptions, make_program: Callable[[Any, int], CopyProgram], umask: int) -> int:
+def _run(options: O, make_program: Callable[[O, int], CopyProgram], umask: int) -> int:
     """Run the copy, and restart it with fewer ranks while ranks are lost; return the exit code."""
     program = make_program(options, umask)
     while True:
         code = run_tool(program, options)
-        restart_options = program.restart_options()
-        if restart_options is None:
+        changed = program.restart_options()
+        if changed is None:
             return program.ended(code)
-        options, former = restart_options, program
+        former, options = program, msgspec.structs.replace(options, **changed)
         program = make_program(options, umask)
         program.follow(former)
 

@@ -16,8 +16,10 @@ import msgspec
 
 from pcircle.cli.change_program import ChangeProgram
 from pcircle.core.errors import StoppedEarly
-from pcircle.core.guards import require
-from pcircle.ops.remove.plan import RemovalPlan
+from pcircle.core.guards import require, require_type
+from pcircle.jobs.tree_task import TreeTask
+from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
+from pcircle.ops.remove.remover import RemoveTask
 from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:
@@ -58,8 +60,8 @@ class RestartableRemoval(ChangeProgram):
 
         self._previous_log, self._log = self._log, RemovalLog(ranks)
 
-    def task(self, plan: bytes, rank: int, size: int) -> Any:
-        task: Any = super().task(plan, rank, size)
+    def task(self, plan: bytes, rank: int, size: int) -> TreeTask:
+        task = require_type(RemoveTask, super().task(plan, rank, size))
         task.removal_log = self._log if self.outlives() else None
         return task
 
@@ -81,7 +83,7 @@ class RestartableRemoval(ChangeProgram):
         ]
         return msgspec.msgpack.encode(msgspec.structs.replace(decided, gone=tuple(gone)))
 
-    def with_former(self, total: Any) -> Any:
+    def with_former(self, total: RemovalCounters) -> RemovalCounters:
         """Add the counts of the runs that lost ranks to the counts of the last run."""
         for name, count in self._previous_counts.items():
             setattr(total, name, getattr(total, name) + count)

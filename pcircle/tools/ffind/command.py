@@ -14,7 +14,7 @@ from pcircle.cli.filters import now_ns
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.jobs.failures import LogFile, open_log
-from pcircle.runtime import Task
+from pcircle.jobs.tree_task import TreeTask
 from pcircle.tools.ffind.applying import ApplyProgram
 from pcircle.tools.ffind.console import FindConsole
 from pcircle.tools.ffind.eval.compiling import needs_status
@@ -132,7 +132,7 @@ class FindProgram(ChangeProgram):
         around = () if name is None else _around(os.path.realpath(os.fsencode(name)))
         return super().opened() | {"around_plan": around}
 
-    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+    def task(self, plan: bytes, rank: int, size: int) -> TreeTask:
         task = self.first_task = super().task(plan, rank, size)
         return task
 

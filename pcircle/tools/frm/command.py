@@ -48,7 +48,7 @@ class RemoveConsole(ChangeConsole):
             parts.append("{} of names, {} freed".format(*sizes))
         return ", ".join(parts)
 
-    def total(self, outcome: Outcome[dict[int, int]]) -> Any:
+    def total(self, outcome: Outcome[dict[int, int]]) -> RemovalCounters:
         """Return the counters of all ranks, including entries removed before ranks were lost."""
         return self._program.with_former(super().total(outcome))
 
