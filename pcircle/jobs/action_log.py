@@ -15,14 +15,13 @@ import os
 import time
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle.core.names import show
 from pcircle.fs.path_list_slice import COMMENT
-from pcircle.runtime import Context
+from pcircle.jobs.failures import NoticeSink
 
 _VERSION = 1
 _FEW_BYTES = 1 << 15  # of lines in a notice
@@ -202,7 +201,7 @@ class ActionLog:
         """Return whether the item should end, because the limit on records was reached."""
         return len(self._outputs) >= _MANY or len(self._planned) >= _MANY
 
-    def tell(self, context: Context[Any]) -> None:
+    def tell(self, context: NoticeSink) -> None:
         """Send all records to rank 0, at the end of an item."""
         if self._outputs:
             outputs, self._outputs = self._outputs, []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -19,10 +19,17 @@ from pcircle.core.units import plural
 from pcircle.fs.directories import device_and_inode, inode_alone
 from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
 from pcircle.jobs.failures import Failure
-from pcircle.jobs.tree_task import TreeCounters, TreePlan, TreeTask, WalkPhase
+from pcircle.jobs.tree_task import (
+    ItemState,
+    TreeCounters,
+    TreeItem,
+    TreePlan,
+    TreeTask,
+    WalkPhase,
+)
 from pcircle.runtime import Context, PartedTask
 from pcircle.threads.throttle import BURST_S, Throttle
-from pcircle.walk.items import Accesses, Batch, Portion, Tree
+from pcircle.walk.items import Accesses
 from pcircle.walk.roots import Root
 from pcircle.walk.walker import Walker
 
@@ -74,9 +81,10 @@ class ChangeCounters(TreeCounters):
     kept: int
 
 
-class ChangeTask(
-    TreeTask, PartedTask[Tree | Batch | Portion | WalkPhase | Accesses, dict[int, int]]
-):
+ChangeItem: TypeAlias = TreeItem | WalkPhase | Accesses
+
+
+class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):
     """The part of one rank, or of one thread. `acts` records actions, if requested.
 
     With `max_delete` the job walks twice: the first walk has a visitor that only counts, and
@@ -86,6 +94,7 @@ class ChangeTask(
     notice_type = Failure | ActionLines
     counters_type = ChangeCounters
     plan: ChangePlan
+    first: ChangeTask | None
     actions_type: ClassVar[type[ActionLog]] = ActionLog
     acts: ActionLog | None = None
     tool: str
@@ -117,7 +126,7 @@ class ChangeTask(
         if self._throttle is not None:
             self._throttle.take(count, stop)
 
-    def removed(self, counters: Any) -> int:
+    def removed(self, counters: ChangeCounters) -> int:
         """Return the number of entries to remove, by the counters of the first walk."""
         return int(counters.completed)
 
@@ -147,11 +156,11 @@ class ChangeTask(
     def seed(self) -> Iterable[Any]:
         return super().seed() if self.plan.max_delete is None else [WalkPhase()]
 
-    def walker_of(self, item: Tree | Batch | Portion) -> Walker[int]:
+    def walker_of(self, item: TreeItem) -> Walker[int]:
         if item.root < len(self.plan.roots):
             return self._walker
         if self._counting is None:
-            self._counted: Any = self.counters_type()
+            self._counted = self.counters_type()
             self._reported_counts = 0, 0
             self._counting = self.walker(self.visitor_type(self, self._counted))
         return self._counting
@@ -171,7 +180,7 @@ class ChangeTask(
         self._send_access_times(item, context)
         return self._with_counts(own)
 
-    def _send_access_times(self, item: Any, context: Context[Any]) -> None:
+    def _send_access_times(self, item: TreeItem, context: Context[Accesses]) -> None:
         """Send an item's new access times to all other ranks; the first walk waits for this."""
         if self.access_times is None or item.root < len(self.plan.roots):
             return
@@ -183,16 +192,20 @@ class ChangeTask(
 
     def join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
         if isinstance(item, WalkPhase):
-            return self._enough(own, merged, context)
+            return self._end_walk(own, merged, context)
         slots = {slot: part for slot, part in merged.items() if slot >= 0}
         counts = {slot: part for slot, part in merged.items() if slot < 0}
         if isinstance(own, list) and own[0].own is not None:
             counts = self.merge(counts, own[0].own)
-        joined = self._with_counts(super().join(item, own, slots, context))
+        joined = self.merge(super().join(item, own, slots, context), counts)
+        if new_counts := self._take_new_counts():
+            joined = self.merge(joined, new_counts)
         self._send_access_times(item, context)  # then it is joined again
-        return self.merge(joined, counts)
+        return joined
 
-    def _enough(self, own: Any, merged: Any, context: Context[Any]) -> Any:
+    def _end_walk(
+        self, own: dict[int, int] | None, merged: dict[int, int], context: Context[TreeItem]
+    ) -> dict[int, int] | None:
         """End a walk; after the first walk begin the second. StoppedEarly."""
         if own is None:
             return merged
@@ -204,15 +217,20 @@ class ChangeTask(
         context.spawn(list(self.begun(self.counters)))
         return None
 
-    def _with_counts(self, own: Any) -> Any:
+    def _with_counts(self, own: ItemState) -> ItemState:
         """Add the counts of the first walk to an item's result, or to the state of its join."""
-        if self._counting is None or own is None:
+        if own is None or not (counts := self._take_new_counts()):
             return own
-        now = self.removed(self._counted), self._counted.found + self._counted.left_out
-        removed, found = now[0] - self._reported_counts[0], now[1] - self._reported_counts[1]
-        self._reported_counts = now
-        counts = {_REMOVED: removed, _FOUND: found}
         if isinstance(own, list):
             own[0].own = counts
             return own
-        return self.merge(own, counts) if removed or found else own
+        return self.merge(own, counts)
+
+    def _take_new_counts(self) -> dict[int, int]:
+        """Return the counts of the first walk since the last call, as results of slots."""
+        if self._counting is None:
+            return {}
+        now = self.removed(self._counted), self._counted.found + self._counted.left_out
+        removed, found = now[0] - self._reported_counts[0], now[1] - self._reported_counts[1]
+        self._reported_counts = now
+        return {_REMOVED: removed, _FOUND: found} if removed or found else {}

@@ -17,8 +17,8 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -27,7 +27,6 @@ from pcircle.core.names import show
 from pcircle.core.writing import write_all
 from pcircle.fs.entry_errors import errno_and_reason, error_name, kind_of
 from pcircle.fs.safe_open import writing
-from pcircle.runtime import Context
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
@@ -35,6 +34,12 @@ if TYPE_CHECKING:
 
 _PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _TOGETHER_BYTES = 4096
+
+
+class NoticeSink(Protocol):
+    """The part of a `Context` that sends notices to rank 0."""
+
+    def note(self, notices: Sequence[object]) -> None: ...
 
 
 class LogFile:
@@ -158,7 +163,7 @@ class RecallNotice(msgspec.Struct, frozen=True, array_like=True, tag="recalled")
 
 
 def tell_recalls(
-    recalls: Recalls, shown: Callable[[int, bytes], bytes], context: Context[Any]
+    recalls: Recalls, shown: Callable[[int, bytes], bytes], context: NoticeSink
 ) -> None:
     """Report the first recalled file with the current item; `shown` returns its path."""
     recalls.tell = lambda root, path: context.note([RecallNotice(shown(root, path))])
@@ -188,7 +193,7 @@ class FailureReporter(ABC):
         path: bytes,
         doing: str | None,
         error: OSError,
-        context: Context[Any],
+        context: NoticeSink,
         *,
         sized: bool = False,
     ) -> None:
@@ -201,7 +206,7 @@ class FailureReporter(ABC):
             self._failing.sized += 1
         self.tell(self.failure(root, path, doing, error), context)
 
-    def tell(self, failure: Failure, context: Context[Any]) -> None:
+    def tell(self, failure: Failure, context: NoticeSink) -> None:
         """Report a failure that was counted before."""
         context.note([failure])
 

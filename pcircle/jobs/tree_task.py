@@ -12,7 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeAlias
 
 import msgspec
 
@@ -50,6 +50,11 @@ _POLITE_THREADS = 16  # which take turns
 
 class WalkPhase(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     """The item that stands for a whole walk, whose join begins another walk."""
+
+
+TreeItem: TypeAlias = Tree | Batch | Portion
+ItemState: TypeAlias = "dict[int, int] | list[Open[int]] | None"
+"""The result of an item, the directories that its join completes, or None if it was posted."""
 
 
 class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +135,7 @@ class Entry(msgspec.Struct, frozen=True):
             raise
 
 
-class TreeTask(WalkTask[Tree | Batch | Portion | WalkPhase, dict[int, int]]):
+class TreeTask(WalkTask[TreeItem, dict[int, int]]):
     """The part of one rank, or of one worker thread, in a job over trees.
 
     Tools override some methods, which are called on the worker thread. An OSError that leaves a
@@ -141,20 +146,21 @@ class TreeTask(WalkTask[Tree | Batch | Portion | WalkPhase, dict[int, int]]):
     doing: ClassVar[str] = "read"
     visitor_type: ClassVar[type[EntryVisitor]]
     plan: TreePlan
+    first: TreeTask | None
 
     def begin(self) -> None:
         """Create the state of a part."""
 
-    def file(self, entry: Entry, context: Context[Any]) -> None:
+    def file(self, entry: Entry, context: Context[TreeItem]) -> None:
         """Process a regular file."""
 
-    def link(self, entry: Entry, context: Context[Any]) -> None:
+    def link(self, entry: Entry, context: Context[TreeItem]) -> None:
         """Process a symbolic link."""
 
-    def special(self, entry: Entry, context: Context[Any]) -> None:
+    def special(self, entry: Entry, context: Context[TreeItem]) -> None:
         """Process a device, FIFO or socket."""
 
-    def directory(self, opened: Open[int], context: Context[Any]) -> None:
+    def directory(self, opened: Open[int], context: Context[TreeItem]) -> None:
         """Process a directory, after all entries in it."""
 
     def reach(self, *, is_first: bool) -> Directories:
@@ -171,7 +177,7 @@ class TreeTask(WalkTask[Tree | Batch | Portion | WalkPhase, dict[int, int]]):
     ) -> None:
         super().__init__(rank, lists, plan.threads)
         self.plan = plan
-        self.first: Any = first  # the part of the rank's first thread; None for that part
+        self.first = first  # the part of the rank's first thread; None for that part
         self.counters = self.counters_type()
         self.turns: TurnTaking | None = None
         if plan.polite is not None:
@@ -208,7 +214,7 @@ class TreeTask(WalkTask[Tree | Batch | Portion | WalkPhase, dict[int, int]]):
         only = None if self.lists is None else [part.listed for part in self.lists.parts]
         return seeds(self.plan.roots, counters, only)
 
-    def process(self, item: Any, context: Context[Any]) -> Any:
+    def process(self, item: TreeItem, context: Context[TreeItem]) -> ItemState:
         walked = self.walked(item, context)
         return walked if walked is None or isinstance(walked, list) else {item.slot: walked}
 
@@ -216,7 +222,7 @@ class TreeTask(WalkTask[Tree | Batch | Portion | WalkPhase, dict[int, int]]):
         return {slot: a.get(slot, 0) + b.get(slot, 0) for slot in (*a, *b)}
 
     def join(
-        self, item: Any, own: Any, merged: dict[int, int], context: Context[Any]
+        self, item: TreeItem, own: ItemState, merged: dict[int, int], context: Context[TreeItem]
     ) -> dict[int, int]:
         if isinstance(own, list):
             walker = self.walker_of(require_type(Tree, item))
@@ -234,8 +240,8 @@ class EntryVisitor(Visitor[int]):
 
     def __init__(self, task: TreeTask, counters: TreeCounters | None = None) -> None:
         """`counters` belong to a walk other than the task's main walk."""
-        self.task: Any = task
-        self.counters: Any = task.counters if counters is None else counters
+        self.task = task
+        self.counters = task.counters if counters is None else counters
 
     # ---- directories -----------------------------------------------------------
 
@@ -245,7 +251,7 @@ class EntryVisitor(Visitor[int]):
         opened.place = DirectoryIdentity(source.identity)
         return None
 
-    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+    def leave(self, opened: Open[int], context: Context[TreeItem]) -> int:
         try:
             self.task.directory(opened, context)
         except OSError as error:
@@ -254,7 +260,7 @@ class EntryVisitor(Visitor[int]):
             self.counters.directories += 1
         return 0
 
-    def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
         if opened.place is None:  # it was not opened
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -290,7 +296,12 @@ class EntryVisitor(Visitor[int]):
                 break
 
     def _look(
-        self, look: Any, where: Where, name: bytes, directory_fd: int, context: ItemContext[int]
+        self,
+        look: Callable[[Entry, Context[TreeItem]], None],
+        where: Where,
+        name: bytes,
+        directory_fd: int,
+        context: ItemContext[int],
     ) -> bool:
         """Process an entry, and return whether it succeeded."""
         counters = self.counters
@@ -305,12 +316,14 @@ class EntryVisitor(Visitor[int]):
             counters.sized += 1
         return True
 
-    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+    def unreached(
+        self, where: Where, name: bytes, error: OSError, context: Context[TreeItem]
+    ) -> None:
         self.counters.sized += 1
         self.fail(where.root, join_path(where.path, name), "reach", error, context)
 
     def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         """Count and report a failed entry."""
         self.counters.failed += 1

@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # only very large jobs have one
 
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
+S = TypeVar("S", contravariant=True)  # items that a context accepts
 
 _NAMELESS = (
     TypeVar,
@@ -86,7 +87,7 @@ class EngineChannel(Protocol):
         """Return whether another worker waits for work that this rank could give."""
 
 
-class Context(Generic[I]):
+class Context(Generic[S]):
     """The interface of an item to its job while it is processed; used on the worker thread.
 
     `spawn` and `note` may be called any number of times. Early calls are better: spawned items can
@@ -102,13 +103,13 @@ class Context(Generic[I]):
         self.has_idle_workers = line.has_idle_workers
         self.line = line
 
-    def spawn(self, items: Sequence[I]) -> None:
+    def spawn(self, items: Sequence[S]) -> None:
         """Create child items of this item. `spawned` counts them."""
         if items:
             self.spawned += len(items)
             self.line.spawn(self.ticket, items)
 
-    def post(self, rank: int, items: Sequence[I]) -> None:
+    def post(self, rank: int, items: Sequence[S]) -> None:
         """Create child items that only `rank` can process; keep them short."""
         if items:
             self.spawned += len(items)
@@ -122,7 +123,7 @@ class Context(Generic[I]):
         self.spawned += 1
         self.line.hold(self.ticket, epoch)
 
-    def resume(self, ticket: int, items: Sequence[I], value: Any, epoch: int = 0) -> None:
+    def resume(self, ticket: int, items: Sequence[S], value: Any, epoch: int = 0) -> None:
         """End one hold of an item of this rank, with new `items` and a result.
 
         May be called on any thread and at any time; `epoch` must be that of the hold.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pcircle.core.encoding import text_of
 from pcircle.core.guards import require
@@ -34,9 +34,9 @@ from pcircle.fs.scan import (
     rewound,
 )
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
-from pcircle.jobs.change_task import ChangeTask
+from pcircle.jobs.change_task import ChangeItem, ChangeTask
 from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
-from pcircle.jobs.tree_task import EntryVisitor, TreeCounters
+from pcircle.jobs.tree_task import EntryVisitor, ItemState, TreeCounters, TreeItem
 from pcircle.ops.remove.plan import WHOLE, RemovalCounters, RemovalPlan
 from pcircle.ops.remove.trash import move_to_run
 from pcircle.runtime import Context
@@ -48,6 +48,7 @@ from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 
 if TYPE_CHECKING:
+    from pcircle.jobs.access_times import AccessTimes
     from pcircle.ops.remove.removal_log import RemovalLog, ThreadLog
 
 _NAMES_PER_CHECK = 256  # names between two checks whether the job stops
@@ -64,16 +65,17 @@ _OTHER = "it is no longer what was planned"
 class _DirectoryState:
     """A directory's status when it was opened, and whether it contained any selected entry.
 
-    `wanted` means that the filters select the directory, `updated` that reading it may change its
-    access time. If the directory stays, its `obstacle` is restored.
+    `wanted` means that the filters select the directory. If reading it may change its access time,
+    `access_times` remembers the time. If the directory stays, its `obstacle` is restored.
     """
 
-    __slots__ = ("held_some", "obstacle", "status", "updated", "wanted")
+    __slots__ = ("access_times", "held_some", "obstacle", "status", "wanted")
 
     def __init__(self, status: os.stat_result, *, wanted: bool) -> None:
         self.status = status
         self.wanted = wanted
-        self.held_some = self.updated = False
+        self.held_some = False
+        self.access_times: AccessTimes | None = None
         self.obstacle: Obstacle | None = None
 
     def held(self, blocks: Iterable[Block]) -> Iterator[Block]:
@@ -85,6 +87,9 @@ class _DirectoryState:
 
 class Remover(EntryVisitor):
     """The visitor of a removal."""
+
+    task: RemoveTask
+    counters: RemovalCounters
 
     def __init__(self, task: RemoveTask, counters: RemovalCounters | None = None) -> None:
         """With `counters`, only count what would be removed."""
@@ -139,8 +144,8 @@ class Remover(EntryVisitor):
         opened.entered = plan.recursive or plan.listed
         opened.own = self._seen(opened, source)
         times = self.task.access_times
-        if times is not None:
-            opened.own.updated = times.is_updated_by(source.fd)
+        if times is not None and times.is_updated_by(source.fd):
+            opened.own.access_times = times
         if plan.restores:
             opened.own.obstacle = self.task.access.obstacle(source.fd, status)
         if plan.applies:
@@ -198,13 +203,14 @@ class Remover(EntryVisitor):
             return False
         return not seen.wanted
 
-    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+    def leave(self, opened: Open[int], context: Context[TreeItem]) -> int:
         counters, path = self.counters, opened.path
+        state: _DirectoryState = opened.own
         counters.left_out += opened.left_out
-        if opened.own.updated and not opened.own.held_some:
-            self.task.access_times.remember(opened.own.status)
+        if state.access_times is not None and not state.held_some:
+            state.access_times.remember(state.status)
         stays = opened.part or opened.left_out or not self._goes(opened)
-        stays = stays or self._stays_empty(opened, opened.own)
+        stays = stays or self._stays_empty(opened, state)
         doing = "remove directory"
         try:
             stays = stays or self._busy(opened, context)
@@ -226,10 +232,10 @@ class Remover(EntryVisitor):
                 restore(opened, self.task.directories)
             return 1
         counters.directories += 1
-        self._tell(opened.root, path, "d", context, opened.own.status)
+        self._tell(opened.root, path, "d", context, state.status)
         return 0
 
-    def _busy(self, opened: Open[int], context: Context[Any]) -> bool:
+    def _busy(self, opened: Open[int], context: Context[TreeItem]) -> bool:
         """Remove a directory; return whether something in it stays. OSError.
 
         Entries created since it was listed are removed too, a limited number of times.
@@ -286,7 +292,9 @@ class Remover(EntryVisitor):
             self._access.admit(fd)
             self._access.change(remove, name, fd)
 
-    def _sweep(self, root: int, path: bytes, fd: int, levels: int, context: Any) -> bool:
+    def _sweep(
+        self, root: int, path: bytes, fd: int, levels: int, context: Context[TreeItem]
+    ) -> bool:
         """Remove the current contents of a directory; return whether there were any."""
         where: Open[int] = Open(root, path, 0, None, 0)
         counters, held_some = self.counters, False
@@ -338,7 +346,7 @@ class Remover(EntryVisitor):
                         raise
                     os.utime(lease.fd, ns=times)
 
-    def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
         """Remove a directory that cannot be listed if it is empty, which a dry run assumes."""
         if opened.place is None:
             self.counters.scans_done += 1
@@ -392,7 +400,7 @@ class Remover(EntryVisitor):
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: Context[TreeItem]
     ) -> None:
         """Remove names of a directory; the filters also apply to a PATH that is not a directory."""
         counters, fd = self.counters, fds[0]
@@ -419,7 +427,7 @@ class Remover(EntryVisitor):
             return None
         return known[number] if self._plan.one_node else (0, known[number][1])
 
-    def _is_held(self, where: Where, names: Names, fd: int, context: Context[Any]) -> bool:
+    def _is_held(self, where: Where, names: Names, fd: int, context: Context[TreeItem]) -> bool:
         """Return whether a PATH is still in the parent directory in which rank 0 found it."""
         known = self._holder(where.root)
         if known is None or known == self.task.identify(os.fstat(fd)):
@@ -429,7 +437,7 @@ class Remover(EntryVisitor):
             self.fail(where.root, name, self.task.doing, error, context)
         return False
 
-    def _move(self, where: Where, names: Names, fd: int, context: Context[Any]) -> None:
+    def _move(self, where: Where, names: Names, fd: int, context: Context[TreeItem]) -> None:
         """Move a PATH to the trash."""
         plan, counters = self._plan, self.counters
         for name in names.all():
@@ -456,7 +464,7 @@ class Remover(EntryVisitor):
         return Names(encoded(block.files), encoded(block.links), encoded(block.specials))
 
     def _remove(
-        self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
+        self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[TreeItem]
     ) -> None:
         """Remove names of a directory, and count the names that this call removed."""
         for at in range(0, len(names), _NAMES_PER_CHECK):
@@ -468,7 +476,7 @@ class Remover(EntryVisitor):
             setattr(self.counters, field, getattr(self.counters, field) + gone)
 
     def _remove_some(
-        self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
+        self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[TreeItem]
     ) -> int:
         self.task.due(len(names), context.is_stopping)
         self._intend(kind, where.root, where.path, names)
@@ -538,7 +546,7 @@ class Remover(EntryVisitor):
         root: int,
         path: bytes,
         kind: str,
-        context: Context[Any],
+        context: Context[TreeItem],
         status: os.stat_result | None = None,
     ) -> None:
         acts = self._acts
@@ -557,7 +565,7 @@ class Remover(EntryVisitor):
             self._acts.vanished(self._action, root, path, kind)
 
     def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         """Report a failure, or only count it in a counting pass; the removal reports it later."""
         if self._counts:
@@ -568,7 +576,9 @@ class Remover(EntryVisitor):
                 path = b"" if self._plan.roots[root].name else path
                 self._acts.failed(self._action, root, path, error.errno)
 
-    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+    def unreached(
+        self, where: Where, name: bytes, error: OSError, context: Context[TreeItem]
+    ) -> None:
         if error.errno == errno.ENOENT:
             self.counters.sized += 1
             self.counters.vanished += 1
@@ -581,7 +591,7 @@ class Remover(EntryVisitor):
         stays, self._stays = self._stays, 0
         return stays
 
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         if self._acts is not None:
             self._acts.tell(context)
 
@@ -639,6 +649,7 @@ class RemoveTask(ChangeTask):
     doing = "remove"
     counters_type, visitor_type = RemovalCounters, Remover
     plan: RemovalPlan
+    first: RemoveTask | None
     removal_log: RemovalLog | None = None  # set if the job can restart after the loss of a rank
 
     def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
@@ -657,7 +668,7 @@ class RemoveTask(ChangeTask):
         acts = plan.restores or not plan.dry
         return WriteAccess(plan.force_modes and acts, plan.lifts_flags and acts)
 
-    def abandon(self, item: Any, own: Any) -> None:
+    def abandon(self, item: ChangeItem, own: ItemState) -> None:
         if isinstance(own, list):
             restore_all(own, self.directories)
 

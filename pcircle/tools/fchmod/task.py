@@ -23,6 +23,7 @@ class ModeTask(ChangeTask):
     notice_type = Failure | ActionLines | Denied | Unmapped
     counters_type, visitor_type = Counters, Changer
     plan: ModePlan
+    first: ModeTask | None
     unlock: Callable[[int], bool]
 
     def begin(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from pcircle.core.errors import StoppedEarly, UsageError
-from pcircle.core.guards import require
+from pcircle.core.guards import require, require_type
 from pcircle.core.names import show
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import StatusRow
@@ -355,7 +355,9 @@ class Searcher(Evaluator):
     def _names(self, where: _Where, columns: Columns) -> None:
         if self._max is not None and depth_of(where.path) + 1 > self._max:
             return
-        self.task.stats.section = self.task.ahead.section = self._entry.section = columns
+        require_type(_KnownColumns, self.task.stats).section = columns
+        require_type(_KnownRows, self.task.ahead).section = columns
+        self._entry.section = columns
         counters, count = self.counters, len(columns.names)
         counters.found += count
         counters.sized += count

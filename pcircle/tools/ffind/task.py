@@ -139,6 +139,7 @@ class FindTask(
     notice_type = Failure | ActionLines | Found | Records | Links
     counters_type, visitor_type = Counters, Finder
     plan: FindPlan
+    first: FindTask | None
 
     def begin(self) -> None:
         super().begin()

@@ -473,6 +473,7 @@ class ListTask(TreeTask):
     notice_type = Failure | ActionLines | Records
     counters_type, visitor_type = Counters, ListVisitor
     plan: ListPlan
+    first: ListTask | None
 
     def begin(self) -> None:
         plan, first = self.plan, self.first

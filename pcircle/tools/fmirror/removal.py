@@ -34,7 +34,7 @@ from pcircle.jobs.action_log import ActionLines, ActionLog
 from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.failures import Failure, LogFile
 from pcircle.jobs.plan_file import LoadedPlan, parted
-from pcircle.jobs.tree_task import resolve
+from pcircle.jobs.tree_task import TreeItem, resolve
 from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
@@ -45,7 +45,7 @@ from pcircle.tools.fmirror.work.extraneous import DELETING, Surplus, deletion_li
 from pcircle.tools.fmirror.work.rename_pairs import Paths
 from pcircle.walk.filter import choosing
 from pcircle.walk.globs import Rule
-from pcircle.walk.open_directory import ItemContext, Open
+from pcircle.walk.open_directory import Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
 
@@ -129,6 +129,8 @@ class _Returned:
 class Deleter(Remover):
     """Removes the entries that renames have left, also in a dry run."""
 
+    counters: DeletionCounters
+
     def __init__(self, task: RemoveTask, counters: RemovalCounters | None = None) -> None:
         super().__init__(task, counters)
         plan = require_type(DeletionPlan, task.plan)
@@ -162,7 +164,7 @@ class Deleter(Remover):
         return 1
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
+        self, where: Where, names: Names, fds: tuple[int, int], context: Context[TreeItem]
     ) -> None:
         """Remove names, except names that the source has again."""
         if self._absence is not None:

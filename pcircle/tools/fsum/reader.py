@@ -12,7 +12,6 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from typing import Any
 
 from pcircle.core.buffers import aligned
 from pcircle.fs import native
@@ -21,10 +20,9 @@ from pcircle.fs.entry_errors import Changed, tried, trying
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
 from pcircle.fs.stats import within_limit
-from pcircle.jobs.failures import Failure, FailureReporter, failure_of
+from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink, failure_of
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
-from pcircle.runtime import Context
 from pcircle.tools.fsum.plan import BLOCK_BYTES, Chunk, Counters, Plan
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -272,7 +270,7 @@ class Reader(FailureReporter):
 
     # ---- failures --------------------------------------------------------------
 
-    def tell(self, failure: Failure, context: Context[Any]) -> None:
+    def tell(self, failure: Failure, context: NoticeSink) -> None:
         """Report a failed entry, which gets no digest."""
         super().tell(failure, context)
         self.sign_failed(failure.root, failure.entry)

@@ -16,7 +16,7 @@ import msgspec
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.entry_errors import errno_and_reason, kind_of, tried, trying
-from pcircle.jobs.failures import Failure, FailureReporter
+from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.previous_records import PreviousRecords
 from pcircle.ops.checkpoint.recorder import Recorder
@@ -32,7 +32,6 @@ from pcircle.ops.copy.tree.previous_run import Earlier
 from pcircle.ops.copy.tree.selection import siblings_of
 from pcircle.ops.copy.tree.source_target import Sides
 from pcircle.ops.copy.tree.waiting import ItemLimits, Waiting, limits_of
-from pcircle.runtime import Context
 from pcircle.walk.items import DirectoryIdentity
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class CopyAccounts(FailureReporter):
         self._plan = plan
         self._acting = acting
 
-    def tell(self, failure: Failure, context: Context[Any]) -> None:
+    def tell(self, failure: Failure, context: NoticeSink) -> None:
         if self._acting is not None:
             self._acting.failed(failure)
         super().tell(failure, context)

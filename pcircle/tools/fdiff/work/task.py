@@ -45,6 +45,7 @@ class DiffTask(
     notice_type = Failure | RecallNotice | ActionLines | Linked | Alone | Matched
     counters_type, visitor_type = Counters, DiffVisitor
     plan: DiffPlan
+    first: DiffTask | None
     doing = "compare"
 
     def begin(self) -> None:
@@ -54,7 +55,7 @@ class DiffTask(
         helped = division.helped_of(number)
         self.stats = Stats(helped), Stats(helped)
         first = None if self.first is None else self.first.telling.actions
-        self.telling = Telling(self.plan, self.counters, self.rank, first)
+        self.telling: Telling = Telling(self.plan, self.counters, self.rank, first)
         identify = device_and_inode if self.plan.one_node else inode_alone
         roots = self.plan.roots[ONLY_B:]
         is_first = self.first is None

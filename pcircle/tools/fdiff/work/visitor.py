@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import Lease, device_and_inode, inode_alone
@@ -35,6 +35,11 @@ from pcircle.walk.items import DirectoryIdentity, unpack
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
+if TYPE_CHECKING:
+    from pcircle.tools.fdiff.plan import Counters
+    from pcircle.tools.fdiff.work.task import DiffTask
+
+
 _NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -48,6 +53,9 @@ class Lacking(OSError):
 
 class DiffVisitor(EntryVisitor):
     """The visitor of one worker thread."""
+
+    task: DiffTask
+    counters: Counters
 
     batch_names: ClassVar[int] = 2 * CAPACITY
 

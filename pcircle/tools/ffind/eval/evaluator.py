@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcircle.core.guards import require
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
@@ -18,6 +18,11 @@ from pcircle.tools.ffind.language.nodes import Node, walk
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 
+if TYPE_CHECKING:
+    from pcircle.tools.ffind.plan import Counters
+    from pcircle.tools.ffind.task import FindTask
+
+
 _FIRST = 8  # names
 _UNSEEN = 16  # blocks between two measurements of how many names pass the columns
 _SOME = 32  # names between two readings of the clock
@@ -26,6 +31,9 @@ _PRUNE = Node("prune")
 
 class Evaluator(EntryVisitor):
     """Evaluates names and entries of a walk or an index."""
+
+    task: FindTask
+    counters: Counters
 
     def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
         """Compile the expression; with `counters`, only count entries that would be removed."""
