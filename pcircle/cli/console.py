@@ -18,7 +18,7 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -114,10 +114,16 @@ _PERIOD_S = 0.2
 
 
 class JobCounters(Protocol):
-    """The counters of a job: entries found, completed and failed."""
+    """The counters of a job: entries found, completed and failed, and their bytes."""
+
+    names: ClassVar[tuple[str, ...]]
 
     @property
     def found(self) -> int: ...
+    @property
+    def completed(self) -> int: ...
+    @property
+    def bytes_done(self) -> int: ...
     @property
     def settled(self) -> int: ...
     @property
@@ -197,7 +203,7 @@ class Console(Observer[R]):
     def counted(self, counts: tuple[int, ...]) -> JobCounters:
         """Return the counts of a progress round by name."""
 
-    def bytes_shown(self, now: Any) -> int | None:
+    def bytes_shown(self, now: JobCounters) -> int | None:
         """Return the bytes to show in a job whose bytes are not work; None in other jobs."""
         return None
 
@@ -359,7 +365,7 @@ class Console(Observer[R]):
                     log.close()
                 except OSError as error:
                     self._fail_log(what, error)
-        counted: list[Any] = [self.counted(counts) for counts in outcome.counts]
+        counted = [self.counted(counts) for counts in outcome.counts]
         for name, what in (("offline", "left out"), ("recalled", "read")):
             # Not every tool reads files.
             count = sum(getattr(counters, name, 0) for counters in counted)
@@ -380,7 +386,7 @@ class Console(Observer[R]):
             reasons.append(f"not heard from at the end: rank {names} and its subtree")
         return code, reasons
 
-    def _note_account(self, counted: Sequence[Any]) -> None:
+    def _note_account(self, counted: Sequence[JobCounters]) -> None:
         """Record the totals, if the command is logged."""
         accounts = ACCOUNTS.get()
         if accounts is not None:
@@ -395,7 +401,7 @@ class Console(Observer[R]):
 
     def shares(self, outcome: Outcome[R]) -> tuple[RankShare, ...]:
         """Return the statistics of each rank."""
-        counts: list[Any] = [self.counted(report.counts) for report in outcome.reports]
+        counts = [self.counted(report.counts) for report in outcome.reports]
         return tuple(
             rank_share(report, counters.completed, counters.bytes_done)
             for report, counters in zip(outcome.reports, counts, strict=True)
@@ -420,7 +426,7 @@ class Console(Observer[R]):
     def fields(
         self,
         kind: type[msgspec.Struct],
-        total: Any,
+        total: JobCounters,
         outcome: Outcome[R],
         *,
         earlier: tuple[int, int] = (0, 0),

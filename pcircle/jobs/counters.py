@@ -156,6 +156,12 @@ class EntryCounters(DerivedCounts, CounterSet):
     offline: int
 
 
-def reported(report: type[msgspec.Struct], total: CounterSet) -> dict[str, int]:
+class NamedCounters(Protocol):
+    """Counters with a tuple of their names."""
+
+    names: ClassVar[tuple[str, ...]]
+
+
+def reported(report: type[msgspec.Struct], total: NamedCounters) -> dict[str, int]:
     """Return the values of all fields of a report type that are counters."""
     return {name: getattr(total, name) for name in report.__struct_fields__ if name in total.names}

@@ -61,8 +61,8 @@ class Console(base.Console[Done]):
                 self._fail_log(f"list, {kind}", error)
         return super().end(outcome)
 
-    def bytes_shown(self, now: Totals) -> int:
-        return now.bytes
+    def bytes_shown(self, now: base.JobCounters) -> int:
+        return now.bytes_done
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         if self._plan.index is None:

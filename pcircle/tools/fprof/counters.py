@@ -38,6 +38,11 @@ class Totals(EntryCounters):
         return self.failed + self.unreadable
 
     @property
+    def bytes_done(self) -> int:
+        """Return the bytes of the entries, for the console."""
+        return self.bytes
+
+    @property
     def idle_us(self) -> int:
         """Return the time in which the workers of this rank waited for work."""
         return max(0, self.elapsed_us - self.work_us)
