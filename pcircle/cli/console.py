@@ -31,7 +31,7 @@ from pcircle.cli.pace import Pace
 from pcircle.cli.report import (
     ACCOUNTS,
     FAILURES_KEPT,
-    FigureDistribution,
+    FigureStatistics,
     RankShare,
     RankSummary,
     by_kind,
@@ -503,7 +503,7 @@ def _rank_summary(summary: Summary) -> RankSummary:
         def shown(value: float, is_time: bool = is_time) -> float:
             return round(value / 1e6, 3) if is_time else value
 
-        figures[name.removesuffix("_us") + "_s" if is_time else name] = FigureDistribution(
+        figures[name.removesuffix("_us") + "_s" if is_time else name] = FigureStatistics(
             sum=shown(spread.total),
             mean=round(shown(spread.total) / summary.ranks, 3),
             min=shown(spread.least),

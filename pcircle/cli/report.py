@@ -64,7 +64,7 @@ class RankShare(msgspec.Struct, frozen=True):
     work_per_s: dict[str, dict[str, float]] = {}
 
 
-class FigureDistribution(msgspec.Struct, frozen=True):
+class FigureStatistics(msgspec.Struct, frozen=True):
     """The distribution of a figure over all ranks.
 
     `bins` are pairs of a lower edge and a number of ranks. Quantiles are exact to the width of a
@@ -87,7 +87,7 @@ class RankSummary(msgspec.Struct, frozen=True):
     """Statistics of many ranks: figures by name, with times in seconds."""
 
     ranks: int
-    figures: dict[str, FigureDistribution]
+    figures: dict[str, FigureStatistics]
 
 
 class ReadReport(ToolReport, frozen=True, kw_only=True):
