@@ -10,7 +10,7 @@ import pytest
 
 from pcircle.tools.fmirror.work import subtrees
 from pcircle.tools.fmirror.work.subtrees import Subtrees
-from pcircle.tools.fmirror.work.unchanged import Equal
+from pcircle.tools.fmirror.work.unchanged import EqualDirectory
 
 Tree = dict[bytes, Any]
 """Directories by name; one without an entry of its own has three files."""
@@ -43,17 +43,17 @@ class Stub:
 
     def directories(
         self, names: list[bytes], fds: tuple[Any, Any], max_parents: int
-    ) -> tuple[int, dict[int, Equal]]:
+    ) -> tuple[int, dict[int, EqualDirectory]]:
         holders = [fds[0]] * len(names) if isinstance(fds[0], int) else fds[0]
         equal = {}
         for place, (holder, name) in enumerate(zip(holders, names, strict=True)):
             self.tried.append(name)
             below = self._at[holder][name]
             if below and max_parents:
-                equal[place] = Equal(3, list(below), self._opened(below))
+                equal[place] = EqualDirectory(3, list(below), self._opened(below))
                 max_parents -= 1
             elif below is not None and not below:
-                equal[place] = Equal(3)
+                equal[place] = EqualDirectory(3)
             if below and not max_parents:
                 return place + 1, equal
         return len(names), equal

@@ -22,12 +22,12 @@ from pcircle.jobs.failures import FailedEntry, Failure, encode
 from pcircle.jobs.plan_file import tail
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.tools.common.copy_program import run_copy
-from pcircle.tools.fmirror import planning, snapshots
+from pcircle.tools.fmirror import plan_file, snapshots
 from pcircle.tools.fmirror.options import MirrorOptions, options_of
-from pcircle.tools.fmirror.plan import Upkeep, kept_words
-from pcircle.tools.fmirror.program import ApplyProgram, ClearProgram, MirrorProgram
-from pcircle.tools.fmirror.removal import Found, Removal, moved
-from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, Removed
+from pcircle.tools.fmirror.plan import UpdatePolicy, kept_words
+from pcircle.tools.fmirror.program import ClearProgram, MirrorApplyProgram, MirrorProgram
+from pcircle.tools.fmirror.removal import DeletionProgram, ExtraneousPaths, moved
+from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, RemovalResult
 from pcircle.tools.fmirror.state import proof, state
 from pcircle.tools.fmirror.state.lock import Lock
 from pcircle.tools.fmirror.work.absence import Absence, source_of
@@ -35,8 +35,8 @@ from pcircle.tools.fmirror.work.extraneous import packed
 from pcircle.transport.launch import launched
 
 if TYPE_CHECKING:
-    from pcircle.tools.fmirror.state.manifests import Survey
-    from pcircle.tools.fmirror.work.rename_pairs import Moved
+    from pcircle.tools.fmirror.state.manifests import ManifestSurvey
+    from pcircle.tools.fmirror.work.rename_pairs import RenameResult
 
 
 def mirror_typed(args: argparse.Namespace) -> int:
@@ -65,17 +65,17 @@ def _carried_out(
     program: list[MirrorProgram] = []
 
     def made(options: Any, umask: int) -> MirrorProgram:
-        kind = MirrorProgram if options.apply is None else ApplyProgram
+        kind = MirrorProgram if options.apply is None else MirrorApplyProgram
         program.append(kind(options, umask, lock, args))
         program[0].survey = survey
         return program[0]
 
-    survey: Survey | None = None
+    survey: ManifestSurvey | None = None
     code, moved = _moved(args, options, lock)
     if not code and options.since_manifest is not None:
-        from pcircle.tools.fmirror.state.manifests import Survey  # few runs have one
+        from pcircle.tools.fmirror.state.manifests import ManifestSurvey  # few runs have one
 
-        survey = Survey(args, options, lock)
+        survey = ManifestSurvey(args, options, lock)
         ending.callback(survey.close_all)
         code = run_tool(survey, options)
         code = 0 if code == EntriesFailed.exit_code else code  # the copy reports them again
@@ -120,9 +120,9 @@ def _carried_out(
 
 def _removals(
     args: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
-) -> Removed:
+) -> RemovalResult:
     """Return what was removed during the copy, or remove extraneous entries now."""
-    during = _removed_during(copied, code) if options.deleting.during else Removed(code)
+    during = _removed_during(copied, code) if options.deleting.during else RemovalResult(code)
     removes = options.deleting.wanted or options.apply is not None
     if not removes or code not in (0, EntriesFailed.exit_code):
         return during
@@ -153,9 +153,9 @@ def _recheck(
     alone = (launched().size or 1) == 1
     if alone and (doubtful is None or not doubtful.count):
         return 0, ()
-    from pcircle.tools.fmirror.recheck import Recheck  # few runs do
+    from pcircle.tools.fmirror.recheck import RecheckProgram  # few runs do
 
-    recheck = Recheck(
+    recheck = RecheckProgram(
         args,
         options.sources[0],
         doubtful,
@@ -194,7 +194,7 @@ def _clear(options: MirrorOptions, lock: Lock, code: int) -> tuple[int, int]:
     more = {"dry": True, "itemize": False, "sign": None, "verify": False, "clearing": True}
     untold: dict[str, Any] = dict.fromkeys(("json", "error_log", "json_lines", "list_out"))
     # Files of equal size are compared byte by byte, and times if they are kept.
-    how = {"upkeep": Upkeep("size"), "checkpoint": CheckpointOptions(never=True)}
+    how = {"upkeep": UpdatePolicy("size"), "checkpoint": CheckpointOptions(never=True)}
     code = worst((code, run_copy(msgspec.structs.replace(options, **more, **untold, **how), made)))
     console = program[0].console
     return code, console.cleared if isinstance(console, ClearConsole) else 0
@@ -202,11 +202,11 @@ def _clear(options: MirrorOptions, lock: Lock, code: int) -> tuple[int, int]:
 
 def _moved(
     args: argparse.Namespace, options: MirrorOptions, lock: Lock
-) -> tuple[int, Moved | None]:
+) -> tuple[int, RenameResult | None]:
     """Rename moved files, if requested; return 0, or the exit code that ends the run."""
     if not options.moved:
         return 0, None
-    from pcircle.tools.fmirror.moving import move  # few runs do
+    from pcircle.tools.fmirror.renames import move  # few runs do
 
     return move(args, options, partial(_looked, lock))
 
@@ -215,7 +215,7 @@ def _counted(
     args: argparse.Namespace, options: MirrorOptions, lock: Lock
 ) -> tuple[int, MirrorOptions]:
     """Count removals, see `counted`."""
-    from pcircle.tools.fmirror.counting import counted  # few runs do
+    from pcircle.tools.fmirror.deletion_count import counted  # few runs do
 
     return counted(args, options, partial(_looked, lock))
 
@@ -259,7 +259,7 @@ def _remember_moving(options: MirrorOptions, copied: MirrorProgram, began_ns: in
         known = copied.known
         if known is None:
             sides = copied.identity, state.identity_of(options.kept_at)
-            known = state.State(encode(options.sources[0]), *sides, frozenset(), began_ns, 0)
+            known = state.MirrorState(encode(options.sources[0]), *sides, frozenset(), began_ns, 0)
         copied.known = known._replace(touched_ns=now_ns, moved_ns=now_ns)
         state.write(place, copied.known)
     except OSError as error:
@@ -313,7 +313,9 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
             compared |= {state.READ}
         mounts = state.mounts_of(options.sources[0])
         given = state.digest_of(options.keep.given)
-        run = state.State(source, *sides, compared, began_ns, entries, mounts=mounts, given=given)
+        run = state.MirrorState(
+            source, *sides, compared, began_ns, entries, mounts=mounts, given=given
+        )
         full_ns = began_ns if is_whole else 0
         if copied.is_part:
             full_ns = 0 if copied.known is None else copied.known.full_ns
@@ -339,24 +341,24 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
 
 def _remove(
     args: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
-) -> Removed:
+) -> RemovalResult:
     """Run the second job: remove extraneous entries, unless something forbids it."""
     console = copied.console
     withheld = "" if console is None else console.withheld(ignore=options.ignore_errors)
     if console is not None and withheld and console.found.count:
         withheld_entries = plural(console.found.count, "entry", "entries")
         copied.complain(f"{withheld_entries} of the target not removed: {withheld}")
-    found = None if console is None else Found() if withheld else console.found
+    found = None if console is None else ExtraneousPaths() if withheld else console.found
     if withheld:
         code = worst((code, EntriesFailed.exit_code))
     if found is not None and not found.count and (launched().size or 1) == 1:
-        return Removed(code, withheld=withheld)
+        return RemovalResult(code, withheld=withheld)
     backup = options.deleting.backup
     entries = 0 if console is None else _entries(copied)
     applied = copied.applied
     if applied is not None:
         entries = applied.tail.found
-    removal = Removal(
+    removal = DeletionProgram(
         args,
         options.target,
         found,
@@ -366,14 +368,14 @@ def _remove(
         rules=() if console is None else console.rules,
         renamed=options.renamed.old,
         plan=copied.planned,
-        applied=None if applied is None else partial(planning.removals, applied),
+        applied=None if applied is None else partial(plan_file.removals, applied),
         decision=copied.decision,
         known=copied.sides[1].known,
         flags=options.keep.flags,
     )
     code = worst((code, run_tool(removal, options)))
     if console is None:
-        return Removed(code)
+        return RemovalResult(code)
     report = removal.report
     removed = 0 if report is None else sum(report.counts[name] for name in _REMOVED)
     if report is not None and report.counts["moving"]:
@@ -389,11 +391,11 @@ def _remove(
         if report is not None and not options.quiet:
             copied.complain(f"{plural(removed, 'entry', 'entries')} moved to the backup")
     failures = [*(() if report is None else report.failures), *kept_back]
-    return Removed(code, removed, withheld, failures, removal.entries_planned, kept_back)
+    return RemovalResult(code, removed, withheld, failures, removal.entries_planned, kept_back)
 
 
 def _back_up(
-    options: MirrorOptions, copied: MirrorProgram, found: Found
+    options: MirrorOptions, copied: MirrorProgram, found: ExtraneousPaths
 ) -> tuple[list[Failure], int]:
     """Move extraneous entries to the backup; return the results of `moved`."""
     absence = Absence(source_of(require(copied.decision)))
@@ -412,13 +414,13 @@ def _back_up(
         absence.close()
 
 
-def _removed_during(copied: MirrorProgram, code: int) -> Removed:
+def _removed_during(copied: MirrorProgram, code: int) -> RemovalResult:
     """Return what was removed during the copy."""
     console = copied.console
     withheld = "" if console is None else console.withheld(ignore=False)
     if console is not None and withheld:
         copied.complain(f"{withheld}: nothing of these was removed from the target")
-    return Removed(code, 0 if console is None else console.removed, withheld)
+    return RemovalResult(code, 0 if console is None else console.removed, withheld)
 
 
 def _keep_snapshots(
@@ -447,12 +449,12 @@ def _keep_snapshots(
         return code
     found = None
     if console is not None:
-        found = Found()
+        found = ExtraneousPaths()
         for name in old:
             found.add(packed(0, [name]))
     args = argparse.Namespace(**vars(args) | {"max_delete": None})
     directory, flags = snapshot.directory, options.keep.flags
-    removal = Removal(args, directory, found, 0, dry=options.dry, keeps=False, flags=flags)
+    removal = DeletionProgram(args, directory, found, 0, dry=options.dry, keeps=False, flags=flags)
     removal.verb = "of old snapshots " + removal.verb
     code = worst((code, run_tool(removal, options)))
     if found is not None:

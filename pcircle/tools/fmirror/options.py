@@ -19,11 +19,11 @@ from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tools.common.copy_arguments import checkpoint_options_of, keep_of, limit_of
 from pcircle.tools.common.copy_program import CopyOptions
-from pcircle.tools.fmirror import planning, snapshots
+from pcircle.tools.fmirror import plan_file, snapshots
 from pcircle.tools.fmirror.ownership_options import owning
-from pcircle.tools.fmirror.plan import Deleting, Look, Upkeep
+from pcircle.tools.fmirror.plan import DeletionPolicy, Look, UpdatePolicy
 from pcircle.tools.fmirror.snapshots import Snapshot
-from pcircle.tools.fmirror.work.rename_pairs import Renamed
+from pcircle.tools.fmirror.work.rename_pairs import RenamedPaths
 from pcircle.walk.attributes import ANY
 
 # Options of a job before the mirror. It prints nothing; the mirror writes the output files.
@@ -39,8 +39,8 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
     the source by a job that is `clearing`.
     """
 
-    upkeep: Upkeep
-    deleting: Deleting
+    upkeep: UpdatePolicy
+    deleting: DeletionPolicy
     ignore_errors: bool = False
     allow_empty: bool = False
     allow_foreign: bool = False
@@ -56,7 +56,7 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
     itemize: bool = False
     moved: bool = False
     looks: Literal["", "moves", "surplus"] = ""
-    renamed: Renamed = Renamed()
+    renamed: RenamedPaths = RenamedPaths()
     clears: Literal["", "files", "all"] = ""
     clearing: bool = False
     link_dest: tuple[bytes, ...] = ()
@@ -80,7 +80,7 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
 
 def options_of(args: argparse.Namespace) -> MirrorOptions:
     """Return the options of a command line. UsageError."""
-    planning.refuse(args)
+    plan_file.refuse(args)
     if args.apply is not None:  # rank 0 reads the operands from the plan
         args = argparse.Namespace(**vars(args) | {"operands": [".", "."]})
     return made_of(args)
@@ -192,7 +192,7 @@ def _keep(args: argparse.Namespace) -> Keep:
     return owning(args, keep)
 
 
-def _upkeep(args: argparse.Namespace) -> Upkeep:
+def _upkeep(args: argparse.Namespace) -> UpdatePolicy:
     look: Look = "time"
     if args.checksum:
         look = "content"
@@ -204,12 +204,12 @@ def _upkeep(args: argparse.Namespace) -> Upkeep:
     window_ns = None if window is None else int(interval_s("--modify-window", window) * 10**9)
     stays, exist = args.ignore_existing, args.existing
     more = args.ctime, args.prune_empty_dirs
-    return Upkeep(look, window_ns, args.update, stays, exist, *more)
+    return UpdatePolicy(look, window_ns, args.update, stays, exist, *more)
 
 
-def _deleting(args: argparse.Namespace) -> Deleting:
+def _deleting(args: argparse.Namespace) -> DeletionPolicy:
     backup = None if args.backup_dir is None else os.path.abspath(os.fsencode(args.backup_dir))
-    return Deleting(
+    return DeletionPolicy(
         args.delete is not None or args.snapshot is not None,
         args.delete_excluded,
         tuple(map(os.fsencode, args.protect or ())),

@@ -14,7 +14,7 @@ Look: TypeAlias = Literal["time", "size", "content", "none"]
 """The evidence of equal content: size and time, size alone, all bytes, none."""
 
 
-class Upkeep(msgspec.Struct, frozen=True, array_like=True):
+class UpdatePolicy(msgspec.Struct, frozen=True, array_like=True):
     """How existing entries are updated.
 
     `look` selects the evidence of equal content; times are equal if they are at most `window_ns`
@@ -33,7 +33,7 @@ class Upkeep(msgspec.Struct, frozen=True, array_like=True):
     prunes: bool = False
 
 
-class Deleting(msgspec.Struct, frozen=True, array_like=True):
+class DeletionPolicy(msgspec.Struct, frozen=True, array_like=True):
     """Treatment of extraneous entries; unless `wanted`, they stay.
 
     With `excluded` this includes entries that rules exclude. Names that `protected` rules match
@@ -56,15 +56,15 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     as the last complete run ensured (`pcircle.tools.fmirror.state.state`). This holds for entries
     on the `devices` of the roots. `itemize` prints a line for each change. Files that would be
     `renamed` by now do not count as missing; see
-    `pcircle.tools.fmirror.work.rename_pairs.Paths`.
+    `pcircle.tools.fmirror.work.rename_pairs.PathHashes`.
 
     A missing entry that is up to date in a `link_dest` tree is linked; one that is up to date in a
     `compare_dest` tree is left out. Content is taken from `copy_dest` and `reflink_dest` trees that
     have it. All trees are absolute paths. The run began at `began_ns`.
     """
 
-    upkeep: Upkeep = Upkeep()
-    deleting: Deleting = Deleting()
+    upkeep: UpdatePolicy = UpdatePolicy()
+    deleting: DeletionPolicy = DeletionPolicy()
     quiet_ns: tuple[int, int] | None = None
     devices: tuple[int, int] = (0, 0)
     itemize: bool = False

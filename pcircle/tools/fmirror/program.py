@@ -22,11 +22,11 @@ from pcircle.jobs.plan_file import LoadedPlan
 from pcircle.ops.copy.tree.plan import DIRECTORY, Plan, Root
 from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_program import CopyProgram
-from pcircle.tools.fmirror import planning, snapshots
+from pcircle.tools.fmirror import plan_file, snapshots
 from pcircle.tools.fmirror.options import MirrorOptions, made_of
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.refusals import (
-    Side,
+    HeldDirectory,
     has_entries,
     held,
     make_backup,
@@ -37,20 +37,25 @@ from pcircle.tools.fmirror.refusals import (
     refuse_without_clones,
     warn_of_slash,
 )
-from pcircle.tools.fmirror.removal import Found
+from pcircle.tools.fmirror.removal import ExtraneousPaths
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
 from pcircle.tools.fmirror.state import changes, proof, state
 from pcircle.tools.fmirror.state.changes import named
 from pcircle.tools.fmirror.state.lock import Lock
-from pcircle.tools.fmirror.work.applying import ApplyTask, JournaledApply
-from pcircle.tools.fmirror.work.extraneous import Finder, Meant, kept_rules, packed
+from pcircle.tools.fmirror.work.apply import JournaledMirrorApply, MirrorApplyTask
+from pcircle.tools.fmirror.work.extraneous import (
+    ExtraneousFinder,
+    UnfilteredDecisions,
+    kept_rules,
+    packed,
+)
 from pcircle.tools.fmirror.work.listing import clock_ns
-from pcircle.tools.fmirror.work.rename_pairs import Paths
+from pcircle.tools.fmirror.work.rename_pairs import PathHashes
 from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.tree.dry_run import DryTask
-    from pcircle.tools.fmirror.state.manifests import Survey
+    from pcircle.tools.fmirror.state.manifests import ManifestSurvey
 
 
 class MirrorProgram(CopyProgram):
@@ -76,12 +81,12 @@ class MirrorProgram(CopyProgram):
         self.args = args
         self.applied: LoadedPlan | None = None  # the plan that --apply carries out
         self.console: MirrorConsole | None = None  # on rank 0, like the following fields
-        self.sides = Side(b""), Side(b"")
+        self.sides = HeldDirectory(b""), HeldDirectory(b"")
         self.decision: MirrorPlan | None = None  # on rank 0
         self.identity: state.Identity | None = None
         # Set on all ranks. Before that nothing was compared, and nothing may be removed.
         self.has_begun = False
-        self.known: state.State | None = None
+        self.known: state.MirrorState | None = None
         self.session = state.Session()
         self.has_mark = False  # the target has the mark of the last run
         self.devices = 0, 0  # of A and B
@@ -89,9 +94,9 @@ class MirrorProgram(CopyProgram):
         self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again = options.deleting.wanted or options.apply is not None
         self.again = self.again or options.new_manifest is not None or bool(options.clears)
-        self.survey: Survey | None = None  # finished, if there is a manifest
+        self.survey: ManifestSurvey | None = None  # finished, if there is a manifest
         self.is_named = False  # only entries on the user's list are compared
-        self._gone = Found()  # listed entries that A lacks
+        self._gone = ExtraneousPaths()  # listed entries that A lacks
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for ranks that are fresh interpreters, without that of rank 0."""
@@ -165,7 +170,7 @@ class MirrorProgram(CopyProgram):
         refuse_inside(source, target)
         for option, path in ("--plan", options.plan), ("--new-manifest", options.new_manifest):
             if path is not None:
-                planning.refuse_within(option, path, source, target)
+                plan_file.refuse_within(option, path, source, target)
         reference_trees = options.link_dest + options.compare_dest + options.copy_dest
         for other in (*reference_trees, *options.reflink_dest):
             refuse_other(other, source, target)
@@ -206,17 +211,20 @@ class MirrorProgram(CopyProgram):
         self.changes = changes.found(source, target, before[1], number, self._finder())
         return sort([(0, self.changes.records)])
 
-    def _finder(self) -> Finder | None:
+    def _finder(self) -> ExtraneousFinder | None:
         """Return the finder of extraneous entries on rank 0; None if nothing is removed."""
         deleting = self._mirror.deleting
-        return Finder(Meant(deleting)) if deleting.wanted else None
+        return ExtraneousFinder(UnfilteredDecisions(deleting)) if deleting.wanted else None
 
     def _decide(
         self, nodes: Sequence[int], roots: tuple[Root, ...], rules: Any, here: bytes
     ) -> Plan:
         options = self._mirror
         if options.deleting.wanted:
-            keeping_rules, written = kept_rules(Meant(options.deleting, rules)), options.written
+            keeping_rules, written = (
+                kept_rules(UnfilteredDecisions(options.deleting, rules)),
+                options.written,
+            )
             if options.state_dir is not None:
                 place = os.fsdecode(state.place_of(options.kept_at, options.state_dir))
                 written = (*written, ("--state-dir", place))
@@ -273,7 +281,7 @@ class MirrorProgram(CopyProgram):
             from pcircle.jobs.plan_output import PlanFile  # few runs have one
 
             self.planned = PlanFile(options.plan, "--plan", "plan")
-            self.planned.append(planning.begun(require(self.args), *self._sides()))
+            self.planned.append(plan_file.begun(require(self.args), *self._sides()))
 
     def _sides(self) -> tuple[list[bytes], list[str]]:
         """Return A and B, and their identities."""
@@ -290,9 +298,11 @@ class MirrorProgram(CopyProgram):
 
     def dry_type(self) -> type[DryTask]:
         if self._mirror.looks == "moves":
-            from pcircle.tools.fmirror.work.moving import LookTask  # few runs look for moves
+            from pcircle.tools.fmirror.work.renames import (
+                MissingFilesTask,  # few runs look for moves
+            )
 
-            return LookTask
+            return MissingFilesTask
         from pcircle.tools.fmirror.work.dry import DryMirrorTask  # few runs are dry
 
         return DryMirrorTask
@@ -352,7 +362,7 @@ class MirrorProgram(CopyProgram):
         console.look, console.itemizes = decided.upkeep.look, decided.itemize
         console.keeps_times = decided.keep.timestamps
         console.plans, console.applies = decided.acts.plan, self.applied is not None
-        console.renamed = Paths(self._mirror.renamed.old)
+        console.renamed = PathHashes(self._mirror.renamed.old)
         self._touch()
         if self.changes is not None and self.changes.surplus:
             console.found.add(packed(0, self.changes.surplus))
@@ -374,13 +384,13 @@ class MirrorProgram(CopyProgram):
             self.complain(f"cannot write the state '{show(place)}': {error.strerror}")
 
 
-class ApplyProgram(MirrorProgram):
+class MirrorApplyProgram(MirrorProgram):
     """The first job of a mirror by a plan, with the plan's options."""
 
-    task_type, journaled_type = ApplyTask, JournaledApply
+    task_type, journaled_type = MirrorApplyTask, JournaledMirrorApply
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        self.applied, self.args = planning.planned(require(self.args))
+        self.applied, self.args = plan_file.planned(require(self.args))
         self._options = self._mirror = made_of(self.args)
         return super().prepare(nodes)
 
@@ -388,7 +398,7 @@ class ApplyProgram(MirrorProgram):
         """Return what to copy, and the directories with removals."""
         self._examine(roots)
         applied = require(self.applied)
-        planning.refuse_others(applied, *self._sides())
+        plan_file.refuse_others(applied, *self._sides())
         return applied.lists.of(0)
 
     def dry_type(self) -> type[DryTask]:

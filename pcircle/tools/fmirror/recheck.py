@@ -27,7 +27,7 @@ from pcircle.jobs.failures import Failure, failure_of, line_of
 from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.removal import PLAIN, Found, append_log
+from pcircle.tools.fmirror.removal import PLAIN, ExtraneousPaths, append_log
 from pcircle.tools.fmirror.work.extraneous import MOVING, moved_away
 from pcircle.tools.fmirror.work.listing import (
     UNSTEADY_NS,
@@ -93,7 +93,7 @@ class RecheckTask(TreeTask):
 class RecheckConsole(TreeConsole):
     """Compares change times on rank 0, and reports the entries that stay in B."""
 
-    _program: Recheck
+    _program: RecheckProgram
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         reports = []
@@ -116,7 +116,7 @@ class RecheckConsole(TreeConsole):
         return code
 
 
-class Recheck(TreeProgram):
+class RecheckProgram(TreeProgram):
     """The recheck job; on rank 0, `is_steady` means that `doubtful` entries may be removed.
 
     `times` are the change times of directories when they were listed. Without `walks` they prove
@@ -131,7 +131,7 @@ class Recheck(TreeProgram):
         self,
         args: argparse.Namespace,
         source: bytes,
-        doubtful: Found | None,
+        doubtful: ExtraneousPaths | None,
         times: KnownTimes | None,
         *,
         decision: MirrorPlan | None,

@@ -17,7 +17,7 @@ from pcircle.fs.safe_open import directory, make_directory
 from pcircle.walk.globs import Rule, leave_out
 
 
-class Side(msgspec.Struct, frozen=True):
+class HeldDirectory(msgspec.Struct, frozen=True):
     """An open directory: a path that leads to exactly this one, and its device and inode.
 
     If it cannot be opened, they are the given path, and None.
@@ -28,16 +28,16 @@ class Side(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def held(path: bytes) -> Iterator[Side]:
+def held(path: bytes) -> Iterator[HeldDirectory]:
     """Hold a directory open, so that checks concern the directory that will be walked."""
     try:
         fd = _opened(path)
     except OSError:
-        yield Side(path)
+        yield HeldDirectory(path)
         return
     try:
         status, at = os.fstat(fd), b"/proc/self/fd/%d" % fd
-        yield Side(at if os.path.lexists(at) else path, (status.st_dev, status.st_ino))
+        yield HeldDirectory(at if os.path.lexists(at) else path, (status.st_dev, status.st_ino))
     finally:
         os.close(fd)
 

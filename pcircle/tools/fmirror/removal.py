@@ -39,10 +39,10 @@ from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work.absence import Absence, Present, Source, source_of
-from pcircle.tools.fmirror.work.backup import Backup, Way, going
+from pcircle.tools.fmirror.work.absence import Absence, MirrorSource, PresentNames, source_of
+from pcircle.tools.fmirror.work.backup import Backup, TargetAccess, going
 from pcircle.tools.fmirror.work.extraneous import DELETING, Surplus, deletion_line, packed
-from pcircle.tools.fmirror.work.rename_pairs import Paths
+from pcircle.tools.fmirror.work.rename_pairs import PathHashes
 from pcircle.walk.filter import choosing
 from pcircle.walk.globs import Rule
 from pcircle.walk.open_directory import Open
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pcircle.jobs.plan_output import PlanFile
 
 
-class Found:
+class ExtraneousPaths:
     """The extraneous paths of a run, on rank 0, in an unnamed file."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Found:
             self.replaced[surplus.paths.rstrip(b"\0")] = surplus.was
         self.count += surplus.paths.count(b"\0")
 
-    def add_all(self, other: Found) -> None:
+    def add_all(self, other: ExtraneousPaths) -> None:
         """Add all paths of another object. StoppedEarly without space."""
         for path in other.paths():
             self.add(packed(0, [path]))
@@ -91,7 +91,7 @@ class Found:
             discard(self._stream)
 
 
-class Deletions(ActionLog):
+class DeletionLog(ActionLog):
     """Reports deletions in the form of rsync."""
 
     def done(
@@ -103,13 +103,13 @@ class Deletions(ActionLog):
 
 
 class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
-    """Files that would be `renamed` by now are not removed, see `Paths`.
+    """Files that would be `renamed` by now are not removed, see `PathHashes`.
 
     Entries that the `source` has are not removed, if it is given.
     """
 
     renamed: memoryview = memoryview(b"")
-    source: Source | None = None
+    source: MirrorSource | None = None
 
 
 class DeletionCounters(RemovalCounters):
@@ -134,7 +134,7 @@ class Deleter(Remover):
     def __init__(self, task: RemoveTask, counters: RemovalCounters | None = None) -> None:
         super().__init__(task, counters)
         plan = require_type(DeletionPlan, task.plan)
-        self._renamed = Paths(plan.renamed)
+        self._renamed = PathHashes(plan.renamed)
         self._absence: Absence | None = None
         if plan.source is not None:
             self._absence = Absence(plan.source, task.identify)
@@ -192,7 +192,7 @@ class Deleter(Remover):
             for names_of_kind in (names.files, names.links, names.specials):
                 names_of_kind[:] = [name for name in names_of_kind if bare[name] not in gone]
 
-    def _count_kept(self, found: Present) -> None:
+    def _count_kept(self, found: PresentNames) -> None:
         counters, count = self.counters, len(found.names)
         counters.kept += count
         counters.moving += count * found.moving
@@ -210,21 +210,21 @@ class Deleter(Remover):
             yield block
 
 
-class Task(RemoveTask):
+class DeletionTask(RemoveTask):
     """The removals of one rank or thread."""
 
     tool = "fmirror"
     visitor_type = Deleter
     plan: DeletionPlan
     counters_type = DeletionCounters
-    actions_type = Deletions
+    actions_type = DeletionLog
 
 
-class Console(ChangeConsole):
+class DeletionConsole(ChangeConsole):
     """Reports the deletions; the copy reports the result."""
 
     account = "removed"
-    _program: Removal
+    _program: DeletionProgram
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         """Report entries of replaced directories with their former paths."""
@@ -277,7 +277,7 @@ def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
     return b"".join(lines)
 
 
-class Removal(ChangeProgram):
+class DeletionProgram(ChangeProgram):
     """The removal job: `found` has the extraneous paths, `entries` counts the source's entries.
 
     With `keeps` the job only counts and reports, and all paths are moved to the backup afterwards.
@@ -289,13 +289,13 @@ class Removal(ChangeProgram):
     """
 
     name, said = "fmirror", "removed"
-    plan_type, task_type, console_type = DeletionPlan, Task, Console
+    plan_type, task_type, console_type = DeletionPlan, DeletionTask, DeletionConsole
 
     def __init__(
         self,
         args: argparse.Namespace,
         target: bytes,
-        found: Found | None,
+        found: ExtraneousPaths | None,
         entries: int,
         *,
         dry: bool,
@@ -471,7 +471,7 @@ def moved(
             return failed, -1
         for path in paths:
             with Admissions(access) as admissions:
-                way = Way(top, admissions)
+                way = TargetAccess(top, admissions)
                 try:
                     for inner in [path] if choose is None else going(path, way, choose):
                         if _is_absent(inner, way, absence):
@@ -487,7 +487,7 @@ def moved(
     return failed, stay
 
 
-def _entries_of(path: bytes, way: Way) -> int:
+def _entries_of(path: bytes, way: TargetAccess) -> int:
     """Return the number of entries at a path and below."""
     found, waiting = 0, [path]
     while waiting:
@@ -504,7 +504,7 @@ def _entries_of(path: bytes, way: Way) -> int:
     return found
 
 
-def _is_absent(path: bytes, way: Way, absence: Absence) -> bool:
+def _is_absent(path: bytes, way: TargetAccess, absence: Absence) -> bool:
     """Return whether the source lacks an entry of the target. OSError."""
     fd = way.open(os.path.dirname(path))
     try:

@@ -16,11 +16,16 @@ from pcircle.runtime import Outcome
 from pcircle.tools.common.copy_console import CopyConsole
 from pcircle.tools.common.copy_report import CopyReport, summary
 from pcircle.tools.fmirror.plan import Look
-from pcircle.tools.fmirror.removal import Found
+from pcircle.tools.fmirror.removal import ExtraneousPaths
 from pcircle.tools.fmirror.work.extraneous import Surplus
-from pcircle.tools.fmirror.work.itemize import Groups, Linked, count
+from pcircle.tools.fmirror.work.itemize import LinkedNameGroups, LinkedRecords, count
 from pcircle.tools.fmirror.work.listing import KnownTimes, ListingTimes
-from pcircle.tools.fmirror.work.rename_pairs import Alone, Candidates, Moved, Paths
+from pcircle.tools.fmirror.work.rename_pairs import (
+    MissingFiles,
+    PathHashes,
+    RenameCandidates,
+    RenameResult,
+)
 from pcircle.walk.globs import Rule
 
 _UNREAD = ("open directory", "read directory", "reach")
@@ -50,7 +55,7 @@ class MirrorReport(CopyReport, frozen=True, kw_only=True):
     not_removed: tuple[FailedEntry, ...] = ()
 
 
-class Removed(NamedTuple):
+class RemovalResult(NamedTuple):
     """The result of the removals: exit code, entries, and the reason if they were withheld.
 
     `planned` counts entries added to a plan, `not_moved` failures to move entries to the backup,
@@ -69,11 +74,11 @@ class MirrorConsole(CopyConsole):
     """Reports the copy, and keeps extraneous paths."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        self.found = Found()
-        self.doubtful = Found()  # extraneous unless they moved within the source
+        self.found = ExtraneousPaths()
+        self.doubtful = ExtraneousPaths()  # extraneous unless they moved within the source
         self.times = KnownTimes()
         self.rules: tuple[Rule, ...] = ()  # entries that they exclude stay
-        self._groups = Groups()
+        self._groups = LinkedNameGroups()
         self.look: Look = "time"
         self.keeps_times = True
         self.itemizes = self.plans = False
@@ -83,8 +88,8 @@ class MirrorConsole(CopyConsole):
         self.unread = 0
         self.report: MirrorReport | None = None
         self._moved = 0, 0
-        self.candidates = Candidates()
-        self.renamed = Paths(b"")  # a dry run's paths that are not extraneous after renames
+        self.candidates = RenameCandidates()
+        self.renamed = PathHashes(b"")  # a dry run's paths that are not extraneous after renames
         self.entries = self.removed = self._touched = self._linked = self._nearby = 0
         self._surplus = 0  # entries removed during the copy
         self._has_changed = True
@@ -103,9 +108,9 @@ class MirrorConsole(CopyConsole):
                 (self.doubtful if value.doubtful else self.found).add(value)
             elif isinstance(value, ListingTimes):
                 self.times.add(value)
-            elif isinstance(value, Linked):
+            elif isinstance(value, LinkedRecords):
                 self._groups.add(value)
-            elif isinstance(value, Alone):
+            elif isinstance(value, MissingFiles):
                 self.candidates.add_all(value)
             else:
                 self.unread += isinstance(value, Failure) and value.doing in _UNREAD
@@ -167,7 +172,7 @@ class MirrorConsole(CopyConsole):
         """Defer the document to the end of all jobs."""
         self.report = self.made(report)
 
-    def tell(self, code: int, removed: Removed, cleared: int = 0) -> int:
+    def tell(self, code: int, removed: RemovalResult, cleared: int = 0) -> int:
         """Write the result at the end of all jobs; return the exit code."""
         if self.report is None:
             return code
@@ -194,7 +199,7 @@ class MirrorConsole(CopyConsole):
         report = self.report
         return self._has_changed or report is None or bool(report.removed or report.moved)
 
-    def tell_moved(self, moved: Moved, json_lines: str | None, list_out: str | None) -> int:
+    def tell_moved(self, moved: RenameResult, json_lines: str | None, list_out: str | None) -> int:
         """Report files that were renamed before the copy; return an exit code."""
         self._moved = moved.files, moved.size
         if moved.files and not self.quiet:

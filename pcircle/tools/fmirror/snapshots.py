@@ -33,7 +33,7 @@ _RULE = re.compile(r"(\d+)([hdwmy]?)", re.ASCII)
 _PERIODS = {"h": "%Y%m%d%H", "d": "%Y%m%d", "w": "%G%V", "m": "%Y%m", "y": "%Y"}
 
 
-class Rule(msgspec.Struct, frozen=True):
+class RetentionRule(msgspec.Struct, frozen=True):
     """A rule that keeps the newest snapshot of each of the last `count` periods; "" keeps each."""
 
     count: int
@@ -45,7 +45,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     directory: bytes
     name: bytes
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RetentionRule, ...] = ()
 
     @property
     def unfinished(self) -> bytes:
@@ -70,7 +70,7 @@ def wanted(name: str, keep: str | None, directory: bytes) -> Snapshot:
     return Snapshot(directory, known, () if keep is None else rules_of(keep))
 
 
-def rules_of(text: str) -> tuple[Rule, ...]:
+def rules_of(text: str) -> tuple[RetentionRule, ...]:
     """Return the rules of `--keep`, such as `7d,4w,12m`. UsageError."""
     rules = []
     for word in text.split(","):
@@ -78,7 +78,7 @@ def rules_of(text: str) -> tuple[Rule, ...]:
         if match is None or not int(match[1]):
             hint = "expected numbers of hours, days, weeks, months or years, as in 7d,4w,12m"
             raise UsageError(f"--keep: '{word}': {hint}")
-        rules.append(Rule(int(match[1]), match[2]))
+        rules.append(RetentionRule(int(match[1]), match[2]))
     return tuple(rules)
 
 
@@ -94,7 +94,7 @@ def date_of(name: bytes) -> datetime | None:
         return None
 
 
-def expired(names: Iterable[bytes], rules: tuple[Rule, ...], made: bytes) -> list[bytes]:
+def expired(names: Iterable[bytes], rules: tuple[RetentionRule, ...], made: bytes) -> list[bytes]:
     """Return the snapshots that no rule keeps, oldest first; never `made`, nor other names."""
     if not rules:
         return []

@@ -34,7 +34,7 @@ from pcircle.fs.attributes.mounts import mounts_below
 from pcircle.fs.directories import Directories, bases, capacity_of, open_below, working_directory
 from pcircle.fs.lists import record_of
 from pcircle.fs.sorting import Sorter
-from pcircle.tools.fmirror.work.extraneous import Finder, Surplus, packed
+from pcircle.tools.fmirror.work.extraneous import ExtraneousFinder, Surplus, packed
 
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
 
@@ -42,7 +42,7 @@ _NO_SUCH = (FileNotFoundError, NotADirectoryError)
 def named(
     records: Iterable[bytes],
     sides: tuple[bytes, bytes],
-    finder: Finder | None,
+    finder: ExtraneousFinder | None,
     gone: Callable[[Surplus], None],
     known: Sequence[tuple[int, int] | None] = (),
 ) -> Iterator[bytes]:
@@ -78,7 +78,7 @@ def named(
 def _missing(
     records: Iterable[bytes],
     directories: Directories,
-    finder: Finder | None,
+    finder: ExtraneousFinder | None,
     gone: Callable[[Surplus], None],
 ) -> Iterator[bytes]:
     """Yield directories that have lost listed entries, and report what to remove."""
@@ -124,7 +124,7 @@ def _is_there(path: bytes, directories: Directories) -> bool:
     return True
 
 
-def _surplus(above: bytes, directories: Directories, finder: Finder) -> set[bytes]:
+def _surplus(above: bytes, directories: Directories, finder: ExtraneousFinder) -> set[bytes]:
     """Return the names that the target's directory has and the source's lacks. OSError."""
     lease = directories.lease
     with lease(0, above, readable=True) as source, lease(1, above, readable=True) as target:
@@ -172,7 +172,11 @@ def unfit(path: bytes, known: tuple[str, int] | None) -> str:
 
 
 def found(
-    source: bytes, target: bytes, generation: int, number: int | None, finder: Finder | None
+    source: bytes,
+    target: bytes,
+    generation: int,
+    number: int | None,
+    finder: ExtraneousFinder | None,
 ) -> Changes:
     """Return the changes in a source since a generation. OSError.
 
@@ -247,7 +251,9 @@ def _other_names(top_fd: int, path: bytes) -> Iterator[bytes]:
             os.close(fd)
 
 
-def _directory(path: bytes, tops: tuple[int, int], changes: Changes, finder: Finder | None) -> None:
+def _directory(
+    path: bytes, tops: tuple[int, int], changes: Changes, finder: ExtraneousFinder | None
+) -> None:
     """Compare the names of a directory with the target's, if it exists there."""
     changes.records.append(record_of(path or b".", whole=False))
     fds = [open_below(tops[0], path)]

@@ -30,10 +30,10 @@ from pcircle.runtime import Outcome
 from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.plan import compared
 from pcircle.tools.fmirror.refusals import refuse_inside
-from pcircle.tools.fmirror.removal import Found
+from pcircle.tools.fmirror.removal import ExtraneousPaths
 from pcircle.tools.fmirror.state import proof, state
 from pcircle.tools.fmirror.state.lock import Lock
-from pcircle.tools.fmirror.state.survey import SurveyPlan, SurveyTask, Told
+from pcircle.tools.fmirror.state.survey import SurveyPlan, SurveyRecords, SurveyTask
 from pcircle.tools.fmirror.work.extraneous import Surplus
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
@@ -42,14 +42,14 @@ QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress"
 UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
 
 
-class SurveyConsole(TreeConsole):
+class ManifestSurveyConsole(TreeConsole):
     """Collects the selected entries on rank 0."""
 
-    _program: Survey
+    _program: ManifestSurvey
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         for value in values:
-            if isinstance(value, Told):
+            if isinstance(value, SurveyRecords):
                 self._program.add(value)
             elif isinstance(value, Surplus):
                 self._program.found.add(value)
@@ -59,7 +59,7 @@ class SurveyConsole(TreeConsole):
         return super().conclude(outcome)
 
 
-class Survey(TreeProgram):
+class ManifestSurvey(TreeProgram):
     """The survey job. Its results are on rank 0: `lists`, `found` and the number of `entries`.
 
     `used` means that the manifest selects entries; otherwise everything is compared. `is_first`
@@ -68,7 +68,7 @@ class Survey(TreeProgram):
 
     name = "fmirror"
     again = True
-    plan_type, task_type, console_type = SurveyPlan, SurveyTask, SurveyConsole
+    plan_type, task_type, console_type = SurveyPlan, SurveyTask, ManifestSurveyConsole
 
     def __init__(self, args: argparse.Namespace, options: MirrorOptions, lock: Lock) -> None:
         args = argparse.Namespace(**vars(args) | UNTOLD)
@@ -78,14 +78,14 @@ class Survey(TreeProgram):
         self.limit = limit_of(options.stop)
         self.used = self.is_first = False
         self.entries = 0
-        self.found = Found()
+        self.found = ExtraneousPaths()
         self._records = tempfile.TemporaryFile(prefix="pcircle-list-")  # noqa: SIM115
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for ranks that are fresh interpreters, without that of rank 0."""
         return {**vars(self), "found": None, "_records": None, "_lock": None}
 
-    def add(self, notice: Told) -> None:
+    def add(self, notice: SurveyRecords) -> None:
         """Add selected entries. StoppedEarly without space."""
         try:
             self._records.write(b"".join(record + b"/" for record in notice.records))
@@ -157,7 +157,7 @@ class Survey(TreeProgram):
             "--allow-foreign"
         )
 
-    def _unfit(self, known: state.State | None, path: bytes) -> tuple[str, int]:
+    def _unfit(self, known: state.MirrorState | None, path: bytes) -> tuple[str, int]:
         """Return why the manifest cannot stand for the target, or an empty text.
 
         The second value is a time: source entries with older change times are unchanged.

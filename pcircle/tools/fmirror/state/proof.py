@@ -16,7 +16,7 @@ from pcircle.fs.attributes.mounts import mounts_below
 from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.plan import kept_words
 from pcircle.tools.fmirror.state import state
-from pcircle.tools.fmirror.state.state import Identity, Left, State
+from pcircle.tools.fmirror.state.state import Identity, MirrorState, SubvolumeState
 from pcircle.walk.attributes import ANY
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -35,7 +35,7 @@ def is_whole(options: MirrorOptions) -> bool:
     return not (part or options.compare_dest)
 
 
-def other_target(options: MirrorOptions, known: State) -> str:
+def other_target(options: MirrorOptions, known: MirrorState) -> str:
     """Return why the target is not in the state of the last complete run, or an empty text."""
     target = options.target
     if state.identity_if_readable(target) != known.target:
@@ -49,7 +49,7 @@ def other_target(options: MirrorOptions, known: State) -> str:
     return ""
 
 
-def overdue(options: MirrorOptions, known: State) -> str:
+def overdue(options: MirrorOptions, known: MirrorState) -> str:
     """Return why everything must be compared again, or an empty text."""
     if options.full_every_s is None:
         return ""
@@ -59,7 +59,7 @@ def overdue(options: MirrorOptions, known: State) -> str:
 
 
 def quiet_ns(
-    options: MirrorOptions, known: State, identity: Identity | None
+    options: MirrorOptions, known: MirrorState, identity: Identity | None
 ) -> tuple[int, int] | None:
     """Return the times before which nothing has changed, on both sides.
 
@@ -79,7 +79,9 @@ def quiet_ns(
     return ours_ns, state.quiet_since(known, there.filesystem)
 
 
-def source_quiet_ns(options: MirrorOptions, known: State, identity: Identity | None) -> int | None:
+def source_quiet_ns(
+    options: MirrorOptions, known: MirrorState, identity: Identity | None
+) -> int | None:
     """Return the source's part of `quiet_ns`."""
     wanted = frozenset(kept_words(options.keep))
     wanted |= {state.READ} if options.upkeep.ctime else set()
@@ -105,7 +107,7 @@ def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:
     return (now.origin, now.generation), now.uuid
 
 
-def number_of_last(source: bytes, known: State) -> int | None:
+def number_of_last(source: bytes, known: MirrorState) -> int | None:
     """Return the number of the last run's snapshot, if it exists unchanged."""
     if known.snapshot is None:
         return None
@@ -118,7 +120,7 @@ def number_of_last(source: bytes, known: State) -> int | None:
         os.close(fd)
 
 
-def left_of(target: bytes) -> Left | None:
+def left_of(target: bytes) -> SubvolumeState | None:
     """Return the state of a target with everything written to it; None if unknown."""
     try:
         fd = os.open(target, _FLAGS)
@@ -131,7 +133,7 @@ def left_of(target: bytes) -> Left | None:
             os.close(fd)
     except OSError:
         return None
-    return None if now is None or now.read_only else Left(now.uuid, *now.changed)
+    return None if now is None or now.read_only else SubvolumeState(now.uuid, *now.changed)
 
 
 def _has_subvolumes(target: bytes) -> bool:
@@ -146,7 +148,7 @@ def _has_subvolumes(target: bytes) -> bool:
         return True
 
 
-def unproven(options: MirrorOptions, known: State, number: int | None) -> str:
+def unproven(options: MirrorOptions, known: MirrorState, number: int | None) -> str:
     """Return why a change may have been missed, or an empty text."""
     if options.upkeep.look in ("content", "none"):
         return "all files are to be compared, or copied"

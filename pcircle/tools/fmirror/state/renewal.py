@@ -33,7 +33,7 @@ from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.ops.digest.manifest_update import ManifestUpdate
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.options import MirrorOptions
-from pcircle.tools.fmirror.state.manifests import QUIET, UNTOLD, Survey
+from pcircle.tools.fmirror.state.manifests import QUIET, UNTOLD, ManifestSurvey
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import ItemContext, Open
@@ -50,7 +50,7 @@ class RenewalPlan(TreePlan, frozen=True, kw_only=True):
     algorithm: str
 
 
-class Fresh(msgspec.Struct, frozen=True, array_like=True, tag="n"):
+class RenewedEntries(msgspec.Struct, frozen=True, array_like=True, tag="n"):
     """Directories with their times, and entries of directories, in their present state."""
 
     directories: tuple[tuple[bytes, int, int], ...]
@@ -79,7 +79,7 @@ class RenewalVisitor(EntryVisitor):
         directories, self._directories = self._directories, []
         entries, self._entries = self._entries, []
         if directories or entries:
-            context.note([Fresh(tuple(directories), tuple(entries))])
+            context.note([RenewedEntries(tuple(directories), tuple(entries))])
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         status = source.opened.status
@@ -132,7 +132,7 @@ class RenewalVisitor(EntryVisitor):
 class RenewalTask(TreeTask):
     """The renewal of one rank or thread."""
 
-    notice_type = Failure | Fresh
+    notice_type = Failure | RenewedEntries
     visitor_type = RenewalVisitor
 
     def walker(self, visitor: EntryVisitor) -> Any:
@@ -153,7 +153,7 @@ class RenewalConsole(TreeConsole):
     def notice(self, source: int, values: Sequence[Any]) -> None:
         renewal = require(self._program.renewal)
         for value in values:
-            if isinstance(value, Fresh):
+            if isinstance(value, RenewedEntries):
                 for directory in value.directories:
                     renewal.add_directory(*directory)
                 for above, entry in value.entries:
@@ -167,7 +167,7 @@ class RenewalProgram(TreeProgram):
     plan_type, task_type, console_type = RenewalPlan, RenewalTask, RenewalConsole
 
     def __init__(
-        self, args: argparse.Namespace, options: MirrorOptions, survey: Survey | None
+        self, args: argparse.Namespace, options: MirrorOptions, survey: ManifestSurvey | None
     ) -> None:
         args = argparse.Namespace(**vars(args) | UNTOLD | {"filters": None})
         super().__init__(args, [options.target])
@@ -202,7 +202,7 @@ class RenewalProgram(TreeProgram):
 def renew(
     args: argparse.Namespace,
     options: MirrorOptions,
-    survey: Survey,
+    survey: ManifestSurvey,
     code: int,
     complain: Callable[[str], None],
 ) -> int:

@@ -88,7 +88,7 @@ class Session(NamedTuple):
         return self.words != "-" and self.words == last.words and self >= last
 
 
-class Left(NamedTuple):
+class SubvolumeState(NamedTuple):
     """A subvolume of btrfs, and the last change of one of its inodes."""
 
     uuid: str
@@ -96,7 +96,7 @@ class Left(NamedTuple):
     changed_ns: int
 
 
-class State(NamedTuple):
+class MirrorState(NamedTuple):
     """The last complete run."""
 
     source: str
@@ -108,7 +108,7 @@ class State(NamedTuple):
     subvolume: tuple[str, int] | None = None
     mounts: frozenset[str] = frozenset()
     snapshot: str | None = None
-    left: Left | None = None
+    left: SubvolumeState | None = None
     alike: bool = False
     given: str = "-"
     full_ns: int = 0
@@ -168,12 +168,12 @@ def give_mark(target: bytes) -> int:
     return after_ns if after_ns != before.st_ctime_ns else 0
 
 
-def has_mark(target: bytes, known: State) -> bool:
+def has_mark(target: bytes, known: MirrorState) -> bool:
     """Return whether a target has the change time that the last run gave it. OSError."""
     return known.mark_ns != 0 and os.stat(target).st_ctime_ns == known.mark_ns
 
 
-def is_new(target: bytes, known: State) -> bool:
+def is_new(target: bytes, known: MirrorState) -> bool:
     """Return whether a target was created after the last run; then the state is not about it.
 
     Only a local file system sets birth times by the clock that the state uses.
@@ -198,7 +198,7 @@ def place_of(target: bytes, directory: bytes | None) -> bytes:
     return os.path.join(os.path.dirname(real) if directory is None else directory, name)
 
 
-def read(path: bytes) -> State | None:
+def read(path: bytes) -> MirrorState | None:
     """Return the recorded state, if it can be trusted."""
     try:
         with trusted_place(path) as place:
@@ -222,14 +222,14 @@ def read(path: bytes) -> State | None:
         mounts = frozenset(line[6:] for line in lines if line.startswith("mount "))
         snapshot = None if words["snapshot"] == "-" else words["snapshot"]
         uuid, *numbers = words["left"].split(" ")
-        left = None if uuid == "-" else Left(uuid, *map(int, numbers))
+        left = None if uuid == "-" else SubvolumeState(uuid, *map(int, numbers))
         more = snapshot, left, words["names"] == "alike", words["given"]
         entries = int(words["entries"])
         times.append(_read_time(words.get("moved", "0.0")))
         number, _, mounted = words["session"].partition(" ")
         began_ns, *latest_ns = times
         full_ns, touched_ns, moved_ns = latest_ns
-        return State(
+        return MirrorState(
             *known,
             began_ns,
             entries,
@@ -246,7 +246,7 @@ def read(path: bytes) -> State | None:
         return None
 
 
-def write(path: bytes, run: State) -> None:
+def write(path: bytes, run: MirrorState) -> None:
     """Record a complete run. OSError."""
     lines = (
         _FIRST,
@@ -300,7 +300,7 @@ def digest_of(given: Given | None) -> str:
     return "names" if given.by_name else f"{xxhash.xxh3_64_intdigest(msgpack.encode(given)):016x}"
 
 
-def is_given_alike(state: State, given: Given | None) -> bool:
+def is_given_alike(state: MirrorState, given: Given | None) -> bool:
     """Return whether the last complete run has certainly given the same owners and modes."""
     return (given is None or not given.by_name) and state.given == digest_of(given)
 
@@ -310,7 +310,7 @@ def mounts_of(source: bytes) -> frozenset[str]:
     return frozenset(map(encode, mounts_below(source)))
 
 
-def quiet_since(state: State, filesystem: str) -> int:
+def quiet_since(state: MirrorState, filesystem: str) -> int:
     """Return the time before which an unchanged entry was last changed, in nanoseconds.
 
     A local file system takes change times from this machine's clock, perhaps rounded to two

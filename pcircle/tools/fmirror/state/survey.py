@@ -29,8 +29,8 @@ from pcircle.ops.compare.manifests import DigestComparer, ManifestReader, entry_
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.runtime import Context
-from pcircle.tools.fmirror.plan import Deleting
-from pcircle.tools.fmirror.work.extraneous import KINDS, Finder, Surplus, packed
+from pcircle.tools.fmirror.plan import DeletionPolicy
+from pcircle.tools.fmirror.work.extraneous import KINDS, ExtraneousFinder, Surplus, packed
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
@@ -58,13 +58,13 @@ class SurveyPlan(TreePlan, frozen=True, kw_only=True):
     links: bool
     quiet_ns: int
     device: int
-    deleting: Deleting
+    deleting: DeletionPolicy
     token: bytes = b""
     journal: JournalPlan | None = None
     began_ns: int | None = None
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+class SurveyRecords(msgspec.Struct, frozen=True, array_like=True, tag="t"):
     """List records of entries that may have changed."""
 
     records: tuple[bytes, ...]
@@ -81,7 +81,7 @@ class SurveyVisitor(EntryVisitor):
         self._plan = plan
         self._stats = Stats(task.helped)
         self._comparer = StatusComparer(plan.fields, plan.window_ns)
-        self._finder = Finder(plan) if plan.deleting.wanted else None
+        self._finder = ExtraneousFinder(plan) if plan.deleting.wanted else None
         top = bases([(plan.target, b"")], plan.directory)
         self._targets = Directories(top, capacity_of(is_first=task.first is None))
         self._records: list[bytes] = []
@@ -118,7 +118,7 @@ class SurveyVisitor(EntryVisitor):
     def _tell(self, context: Context[Any]) -> None:
         records, self._records = self._records, []
         if records:
-            context.note([Told(tuple(records))])
+            context.note([SurveyRecords(tuple(records))])
 
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
@@ -238,7 +238,7 @@ def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]
 class SurveyTask(TreeTask):
     """The survey of one rank or thread."""
 
-    notice_type = Failure | Told | Surplus
+    notice_type = Failure | SurveyRecords | Surplus
     visitor_type = SurveyVisitor
     plan: SurveyPlan
 

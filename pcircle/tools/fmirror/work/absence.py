@@ -28,7 +28,7 @@ _FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-class Source(msgspec.Struct, frozen=True, array_like=True):
+class MirrorSource(msgspec.Struct, frozen=True, array_like=True):
     """The source of a mirror, `known` by device and inode, and its scope.
 
     With `excluded`, entries outside the scope count as absent; with `prunes`, so do directories
@@ -44,14 +44,14 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
     prunes: bool
 
 
-def source_of(plan: MirrorPlan) -> Source:
+def source_of(plan: MirrorPlan) -> MirrorSource:
     """Return the source of a mirror."""
     (root,) = plan.roots
     where = root.source_holder, root.source_name, plan.directory, root.source_known
-    return Source(*where, scope_of(plan), plan.deleting.excluded, plan.upkeep.prunes)
+    return MirrorSource(*where, scope_of(plan), plan.deleting.excluded, plan.upkeep.prunes)
 
 
-class Present(msgspec.Struct, frozen=True):
+class PresentNames(msgspec.Struct, frozen=True):
     """Names of a directory that the source has, or may have because the directory is `moving`."""
 
     names: frozenset[bytes]
@@ -63,7 +63,7 @@ class Absence:
 
     def __init__(
         self,
-        source: Source,
+        source: MirrorSource,
         identify: Callable[[os.stat_result], tuple[int, int]] = device_and_inode,
     ) -> None:
         base = bases([(source.holder, source.name)], source.directory, [source.known])
@@ -75,7 +75,7 @@ class Absence:
         """Release the source."""
         self._directories.close()
 
-    def has(self, path: bytes, names: Sequence[bytes], *, directories: bool) -> Present:
+    def has(self, path: bytes, names: Sequence[bytes], *, directories: bool) -> PresentNames:
         """Return which names of a directory the source has. OSError if unknown.
 
         With `directories` all of these names are directories in the target; otherwise none is.
@@ -84,7 +84,7 @@ class Absence:
         for _ in range(_LOOKS):
             fd = self._opened(path)
             if fd < 0:
-                return Present(frozenset(found))
+                return PresentNames(frozenset(found))
             try:
                 changed_ns = os.fstat(fd).st_ctime_ns
                 there = (name for name in names if self._is_there(path, name, fd, directories))
@@ -92,10 +92,10 @@ class Absence:
                     name for name in there if not self._is_left_out(path, name, directories)
                 )
                 if os.fstat(fd).st_ctime_ns == changed_ns:
-                    return Present(frozenset(found))
+                    return PresentNames(frozenset(found))
             finally:
                 os.close(fd)
-        return Present(frozenset(names), moving=True)
+        return PresentNames(frozenset(names), moving=True)
 
     def lacks(self, path: bytes, target_fd: int) -> bool:
         """Return whether the source lacks an entry of an open directory of the target. OSError."""

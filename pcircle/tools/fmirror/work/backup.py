@@ -167,7 +167,7 @@ class Backup:
         finally:
             os.close(fd)
 
-    def move(self, path: bytes, way: Way) -> None:
+    def move(self, path: bytes, way: TargetAccess) -> None:
         """Move a path to the backup; its parent directory keeps its times. OSError."""
         above, name = os.path.split(path)
         fd = way.open(above)
@@ -191,7 +191,7 @@ class Backup:
             os.close(fd)
 
 
-class Way(msgspec.Struct, frozen=True):
+class TargetAccess(msgspec.Struct, frozen=True):
     """Access to paths below an open directory; protections are removed temporarily if necessary."""
 
     top_fd: int
@@ -202,7 +202,7 @@ class Way(msgspec.Struct, frozen=True):
         return self.admissions.open_below(self.top_fd, path)
 
 
-def going(path: bytes, way: Way, choose: Choose) -> list[bytes]:
+def going(path: bytes, way: TargetAccess, choose: Choose) -> list[bytes]:
     """Return the paths to move, each as a whole. OSError.
 
     Entries that `choose` excludes stay, with their parent directories.

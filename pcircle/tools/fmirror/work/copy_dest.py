@@ -17,7 +17,7 @@ from pcircle.fs.data import Mover
 from pcircle.ops.copy.entry.copy_context import refuse_change
 from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work.reference_tree import Others
+from pcircle.tools.fmirror.work.reference_tree import ReferenceTrees
 
 _NO_CLONES = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY)
 
@@ -25,22 +25,22 @@ Same = Callable[[tuple[int, int], tuple[os.stat_result, os.stat_result]], bool]
 Copy = Callable[[int, int, os.stat_result], None]
 
 
-class Near:
+class CopyDest:
     """Copies content for one thread. `same` compares two open files by the evidence of the run."""
 
     def __init__(self, plan: MirrorPlan, same: Same) -> None:
-        self._others = Others((*plan.copy_dest, *plan.reflink_dest))
+        self._references = ReferenceTrees((*plan.copy_dest, *plan.reflink_dest))
         self._first_clone = len(plan.copy_dest)
         self._cloner = Mover("always")
         self._same = same
         self._useless: set[int] = set()  # trees that share no blocks with the target
 
     def __bool__(self) -> bool:
-        return bool(self._others)
+        return bool(self._references)
 
     def close(self) -> None:
         """Release the directories."""
-        self._others.close()
+        self._references.close()
 
     def has(self, where: tuple[int, bytes], name: bytes, fd: int, status: os.stat_result) -> bool:
         """Return whether another tree has the content of an open file of the source."""
@@ -88,7 +88,7 @@ class Near:
         """Return the first tree with the content: its number, the open file, and its status."""
         if not source.st_size:
             return None
-        for number, directory_fd in self._others.at(*where):
+        for number, directory_fd in self._references.at(*where):
             if number in self._useless:
                 continue
             with suppress(OSError):  # then the tree lacks the content

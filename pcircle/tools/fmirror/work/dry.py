@@ -26,17 +26,17 @@ from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.extraneous import (
-    Finder,
+    ExtraneousFinder,
     Surplus,
     existing,
     filled,
     packed,
 )
-from pcircle.tools.fmirror.work.itemize import Judge, Linked, count
-from pcircle.tools.fmirror.work.link_dest import Beside
+from pcircle.tools.fmirror.work.itemize import Itemizer, LinkedRecords, count
+from pcircle.tools.fmirror.work.link_dest import LinkDest
 from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
-from pcircle.tools.fmirror.work.overwrite_policy import Keeping
-from pcircle.tools.fmirror.work.rename_pairs import Paths
+from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
+from pcircle.tools.fmirror.work.rename_pairs import PathHashes
 from pcircle.walk.open_directory import Open
 from pcircle.walk.prune_empty import Emptiness
 from pcircle.walk.visitor import Where
@@ -61,14 +61,14 @@ class DryMirrorVisitor(DryVisitor):
     ) -> None:
         super().__init__(plan, counters, sources, targets, limits, acting)
         mirror = require_type(MirrorPlan, plan)
-        self._keeping = Keeping(mirror, counters, self._extras)
-        self._judge = Judge(mirror, self._keeping)
+        self._policy = MirrorOverwritePolicy(mirror, counters, self._extras)
+        self._itemizer = Itemizer(mirror, self._policy)
         self._existing = mirror.upkeep.existing
         self._has_near = bool(mirror.copy_dest or mirror.reflink_dest)
-        self._renamed = Paths(mirror.renamed)
-        self._beside = Beside(mirror, self._keeping, dry=True)
+        self._renamed = PathHashes(mirror.renamed)
+        self._link_dest = LinkDest(mirror, self._policy, dry=True)
         self._emptiness = Emptiness(scope_of(mirror)) if mirror.upkeep.prunes else None
-        self._finder = Finder(mirror, self._emptiness) if mirror.deleting.wanted else None
+        self._finder = ExtraneousFinder(mirror, self._emptiness) if mirror.deleting.wanted else None
         self._lister: Lister | None = None
         if self._finder is not None:
             self._finder.tell_doubtful = self._tell_doubtful
@@ -114,7 +114,7 @@ class DryMirrorVisitor(DryVisitor):
         target_fd = None if lease is None else lease.fd
         sides, context = (source.fd, source.opened.status), require(self._here)
         try:
-            different = self._judge.directory(opened.path, sides, target_fd, context)
+            different = self._itemizer.directory(opened.path, sides, target_fd, context)
             opened.own = _action(lease, different)
             if self._plans:
                 self._plan_directory(opened, source, lease, different)
@@ -134,7 +134,7 @@ class DryMirrorVisitor(DryVisitor):
             return
         with lease, suppress(FileNotFoundError):
             old = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
-            self._keeping.refuse_left(source.opened.status, old)
+            self._policy.refuse_left(source.opened.status, old)
 
     def _differs(self, source: Lease, lease: Lease) -> bool:
         return False  # `enter` compares directories
@@ -203,7 +203,7 @@ class DryMirrorVisitor(DryVisitor):
             self._limits.operations(2)
         try:
             fds = source_fd, target_fd
-            linked = self._beside.has(root, where.path, name, fds)
+            linked = self._link_dest.has(root, where.path, name, fds)
             if linked is not None:
                 self.counters.skipped += 1
                 self.counters.sized += 1
@@ -211,7 +211,7 @@ class DryMirrorVisitor(DryVisitor):
                 if self._plans and linked:
                     self._plan_made(where, name, fds)
                 return
-            source, old, different = self._judge.entry(root, where.path, name, fds)
+            source, old, different = self._itemizer.entry(root, where.path, name, fds)
             if old is None and path in self._renamed:
                 self.counters.skipped += 1
                 self.counters.sized += 1
@@ -221,14 +221,14 @@ class DryMirrorVisitor(DryVisitor):
             if different & fields.CONTENT:
                 self._refuse(name, source_fd, source, old)
                 near = self._is_near(where, name, source_fd, source)
-                self.counters.nearby += near and not self._judge.is_linked(source)
-            is_linked = self._judge.is_linked(source) and not self._judge.is_left(source, old)
+                self.counters.nearby += near and not self._itemizer.is_linked(source)
+            is_linked = self._itemizer.is_linked(source) and not self._itemizer.is_left(source, old)
             if self._plans and (different or is_linked):
                 marks = _marks(source, name, target_fd)
         except OSError as error:
             self._fail(root, path, error, context)
             return
-        self._judge.say(path, source, old, different, context, marks=marks, near=near)
+        self._itemizer.say(path, source, old, different, context, marks=marks, near=near)
         self.counters.sized += 1
         mode, size = source.st_mode, source.st_size if stat.S_ISREG(source.st_mode) else 0
         stays = not different & fields.CONTENT and (old is None or old.st_nlink == 1)
@@ -239,14 +239,14 @@ class DryMirrorVisitor(DryVisitor):
             self._acting.actions.done(action, root, path, letter_of(mode), 0 if stays else size)
         if marks != steps.NONE:
             self._plan_within(root, where.path)
-        if self._judge.is_linked(source):  # rank 0 decides
+        if self._itemizer.is_linked(source):  # rank 0 decides
             self.counters.skipped += 1
         elif not different or stays:
             self.counters.skipped += 1
             self.counters.touched += different != 0
         else:
             count(self.counters, mode, size)
-        if marks != steps.NONE and not self._judge.is_linked(source):
+        if marks != steps.NONE and not self._itemizer.is_linked(source):
             word = steps.TOUCH if stays else steps.COPY
             here, _, there = marks.partition(b";")
             self._plan_step(root, path, steps.Step(here, there, word))
@@ -268,8 +268,8 @@ class DryMirrorVisitor(DryVisitor):
             return False
         fd = os.open(name, SOURCE_FLAGS, dir_fd=source_fd)
         try:
-            self._keeping.enter(where.root, where.path)
-            return self._keeping.has_content(name, fd, source)
+            self._policy.enter(where.root, where.path)
+            return self._policy.has_content(name, fd, source)
         finally:
             os.close(fd)
 
@@ -281,7 +281,7 @@ class DryMirrorVisitor(DryVisitor):
             name, os.R_OK, dir_fd=source_fd, effective_ids=True
         ):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if old is not None and not self._keeping.may_replace(old):
+        if old is not None and not self._policy.may_replace(old):
             with trying("create the copy of"):
                 raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
 
@@ -290,9 +290,9 @@ class DryMirrorVisitor(DryVisitor):
 
     def tell(self, context: Context[Any]) -> None:
         """Send all findings to rank 0, at the end of an item."""
-        self._beside.close()
-        self._keeping.close()
-        self._judge.tell(context)
+        self._link_dest.close()
+        self._policy.close()
+        self._itemizer.tell(context)
 
 
 def _action(lease: Lease | None, different: int) -> str:
@@ -310,7 +310,7 @@ def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
 class DryMirrorTask(DryTask):
     """The work of one rank in a dry run."""
 
-    notice_type = Notice | Surplus | Linked | ListingTimes
+    notice_type = Notice | Surplus | LinkedRecords | ListingTimes
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
@@ -343,7 +343,7 @@ class DryApplyVisitor(DryMirrorVisitor):
                     raise Changed(steps.OTHER)
                 if step is not None and step.word != steps.WITHIN:
                     sides, context = (source.fd, status), require(self._here)
-                    different = self._judge.directory(opened.path, sides, target_fd, context)
+                    different = self._itemizer.directory(opened.path, sides, target_fd, context)
                     opened.own = _action(lease, different)
                     if different and there != step.target:
                         raise Changed(steps.OTHER)
@@ -393,7 +393,7 @@ class DryApplyVisitor(DryMirrorVisitor):
         try:
             with trying(steps.DOING):
                 step = require(steps.read(mark))
-                judged = self._judge.entry(where.root, where.path, name, (source_fd, target_fd))
+                judged = self._itemizer.entry(where.root, where.path, name, (source_fd, target_fd))
                 there = steps.side(name, target_fd)
                 if there.startswith(b"d") and step.target.startswith(b"d"):
                     there = steps.replaced(name, target_fd)

@@ -32,7 +32,7 @@ from pcircle.ops.copy.entry.collisions import folding_key, folds_name
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.ops.remove.tree import TreeRemover
 from pcircle.runtime import Context
-from pcircle.tools.fmirror.plan import Deleting, MirrorPlan
+from pcircle.tools.fmirror.plan import DeletionPolicy, MirrorPlan
 from pcircle.tools.fmirror.work.absence import Absence, source_of
 from pcircle.tools.fmirror.work.listing import ChangeTimes
 from pcircle.walk.filter import choosing
@@ -65,11 +65,11 @@ class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
         return msgspec.structs.replace(left, doubtful=self.doubtful)
 
 
-class Decided(Protocol):
+class DeletionDecisions(Protocol):
     """The decisions of a run, as in its plan."""
 
     @property
-    def deleting(self) -> Deleting: ...
+    def deleting(self) -> DeletionPolicy: ...
     @property
     def rules(self) -> tuple[Rule, ...]: ...
     @property
@@ -80,24 +80,24 @@ class Decided(Protocol):
     def began_ns(self) -> int | None: ...
 
 
-class Meant(msgspec.Struct, frozen=True):
+class UnfilteredDecisions(msgspec.Struct, frozen=True):
     """The decisions of a run without filters."""
 
-    deleting: Deleting
+    deleting: DeletionPolicy
     rules: tuple[Rule, ...] = ()
     token: bytes = b""
     journal: JournalPlan | None = None
     began_ns: int | None = None
 
 
-def kept_rules(plan: Decided) -> tuple[Rule, ...]:
+def kept_rules(plan: DeletionDecisions) -> tuple[Rule, ...]:
     """Return the rules whose matches are not removed from the target."""
     rules = () if plan.deleting.excluded else plan.rules
     protected = (read_rule(text, include=False) for text in plan.deleting.protected)
     return (*(rule for rule in protected if rule is not None), *rules)
 
 
-class Total:
+class NameChecksum:
     """An order-independent sum of digests of names; equal sums mean equal names.
 
     The seed is secret, so users cannot choose names that yield a given sum.
@@ -125,10 +125,10 @@ class Total:
         return not difference
 
 
-class Finder:
+class ExtraneousFinder:
     """Finds extraneous entries, for one thread."""
 
-    def __init__(self, plan: Decided, emptiness: Emptiness | None = None) -> None:
+    def __init__(self, plan: DeletionDecisions, emptiness: Emptiness | None = None) -> None:
         """With `emptiness` empty directories of the source count as missing."""
         self._emptiness = emptiness
         deleting, rules = plan.deleting, kept_rules(plan)
@@ -156,7 +156,7 @@ class Finder:
         They are not searched if `waits` returns true then.
         """
         names: set[str] | None = set()
-        total = Total()
+        total = NameChecksum()
         for block in found:
             if names is not None:
                 names.update(block.files, block.directories, block.links, block.specials)
@@ -272,7 +272,7 @@ def folds(directory_fd: int, block: Block) -> bool:
     return False
 
 
-class Disposal:
+class InlineDeletion:
     """`--delete=during` for one thread: remove extraneous entries in the directory at hand.
 
     This object is the `Listener` of the remover. `begin` sets the item of the job.

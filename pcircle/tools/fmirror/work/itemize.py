@@ -26,7 +26,7 @@ from pcircle.ops.copy.tree.counters import Counters
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps
-from pcircle.tools.fmirror.work.overwrite_policy import Keeping
+from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
 
 _COLUMNS = 11
 _TIME_COLUMN = 4
@@ -37,8 +37,8 @@ _NEW = fields.KIND | fields.CONTENT
 Status = os.stat_result
 
 
-class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """Records of hard-linked names of the source, see `Groups`."""
+class LinkedRecords(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """Records of hard-linked names of the source, see `LinkedNameGroups`."""
 
     records: tuple[bytes, ...]
 
@@ -60,7 +60,7 @@ class LinkedName(msgspec.Struct, frozen=True):
     marks: bytes
 
 
-class Change(msgspec.Struct, frozen=True):
+class LinkedNameChange(msgspec.Struct, frozen=True):
     """The change of a hard-linked name; an empty `line` means that it stays."""
 
     name: LinkedName
@@ -114,12 +114,12 @@ def line_of(
     return f"{shown} {show(path or b'.')}{slash}\n".encode()
 
 
-class Judge:
+class Itemizer:
     """Itemizes changes for one thread."""
 
-    def __init__(self, plan: MirrorPlan, keeping: Keeping) -> None:
+    def __init__(self, plan: MirrorPlan, keeping: MirrorOverwritePolicy) -> None:
         self._plan = plan
-        self._keeping = keeping
+        self._policy = keeping
         wanted = keeping.details.fields | fields.FLAGS * plan.keep.flags
         self._details = DetailComparer(wanted, lists=keeping.details.lists, lenient=True)
         self._said: list[bytes] = []
@@ -136,8 +136,8 @@ class Judge:
             old = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
         except FileNotFoundError:
             return source, None, _NEW
-        self._keeping.enter(root, path)
-        return source, old, self._keeping.differences(source, old, (fds[0], name, fds[1], name))
+        self._policy.enter(root, path)
+        return source, old, self._policy.differences(source, old, (fds[0], name, fds[1], name))
 
     def is_linked(self, source: Status) -> bool:
         """Return whether an entry has several names that will be linked in the target."""
@@ -145,7 +145,7 @@ class Judge:
 
     def is_left(self, source: Status, old: Status | None) -> bool:
         """Return whether an option leaves the target's entry, which is then not linked."""
-        return old is not None and self._keeping.leaves(source, old)
+        return old is not None and self._policy.leaves(source, old)
 
     def say(
         self,
@@ -182,7 +182,7 @@ class Judge:
         different = fields.KIND
         if target_fd is not None:
             old = os.fstat(target_fd)
-            different = self._keeping.status_differences(status, old)
+            different = self._policy.status_differences(status, old)
             different |= self._details.compare_directories((fd, target_fd), status, old)
         self.say(path, status, None, different, context)
         return different
@@ -194,7 +194,7 @@ class Judge:
             context.note([ActionLines(b"", said=b"".join(said))])
         if self._linked:
             linked, self._linked = self._linked, []
-            context.note([Linked(tuple(linked))])
+            context.note([LinkedRecords(tuple(linked))])
 
 
 def _record(
@@ -228,18 +228,18 @@ def count(counters: Counters, mode: int, size: int) -> None:
     counters.bytes_done += size
 
 
-class Groups:
+class LinkedNameGroups:
     """The hard-linked names of a run, on rank 0."""
 
     def __init__(self) -> None:
         self._sorter = Sorter()
 
-    def add(self, linked: Linked) -> None:
+    def add(self, linked: LinkedRecords) -> None:
         """Add names."""
         for record in linked.records:
             self._sorter.add(record)
 
-    def changes(self, look: str, *, keeps_times: bool) -> Iterator[Change]:
+    def changes(self, look: str, *, keeps_times: bool) -> Iterator[LinkedNameChange]:
         """Yield the changes of all names of inodes that change; callable once."""
         for _, group in groupby(self._sorter.sorted(), lambda record: record[:_INODE_DIGITS]):
             names = [_read(record) for record in group]
@@ -256,7 +256,7 @@ class Groups:
                         keeps_times=keeps_times,
                         linked=linked,
                     )
-                yield Change(name, line, linked=linked)
+                yield LinkedNameChange(name, line, linked=linked)
         self._sorter.close()
 
 

@@ -14,28 +14,30 @@ from functools import partial
 
 from pcircle.fs.write_access import WriteAccess
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work.overwrite_policy import Keeping
-from pcircle.tools.fmirror.work.reference_tree import Others
+from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
+from pcircle.tools.fmirror.work.reference_tree import ReferenceTrees
 
 
-class Beside:
+class LinkDest:
     """Links entries for one thread; not with `dry`."""
 
-    def __init__(self, plan: MirrorPlan, keeping: Keeping, *, dry: bool = False) -> None:
+    def __init__(
+        self, plan: MirrorPlan, keeping: MirrorOverwritePolicy, *, dry: bool = False
+    ) -> None:
         self._links = plan.keep.links
         self._access = WriteAccess(flags=plan.keep.flags)
-        self._keeping = keeping
+        self._policy = keeping
         self._dry = dry
-        self._others = Others((*plan.link_dest, *plan.compare_dest))
+        self._references = ReferenceTrees((*plan.link_dest, *plan.compare_dest))
         self._linked = len(plan.link_dest)  # the first ones are linked
 
     def close(self) -> None:
         """Release the directories."""
-        self._others.close()
+        self._references.close()
 
     def has(self, root: int, path: bytes, name: bytes, fds: tuple[int, int]) -> bool | None:
         """Return True if a name was linked, False if left out; None if it must be copied."""
-        if not self._others:
+        if not self._references:
             return None
         with suppress(OSError):  # the copy meets the error again
             if fds[1] >= 0 and _status(name, fds[1]) is not None:
@@ -43,13 +45,13 @@ class Beside:
             source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
             if self._links and source.st_nlink > 1:
                 return None  # the copy handles hard links
-            for number, fd in self._others.at(root, path):
+            for number, fd in self._references.at(root, path):
                 links = number < self._linked
                 there = _status(name, fd)
                 if there is None or stat.S_IFMT(there.st_mode) != stat.S_IFMT(source.st_mode):
                     continue
-                self._keeping.enter(root, path)
-                if self._keeping.differences(source, there, (fds[0], name, fd, name)):
+                self._policy.enter(root, path)
+                if self._policy.differences(source, there, (fds[0], name, fd, name)):
                     continue
                 if not links or self._dry:
                     return links

@@ -55,7 +55,7 @@ def _alone(directory_fd: int) -> Iterator[None]:
             fcntl.flock(directory_fd, fcntl.LOCK_UN)
 
 
-class Apart:
+class DirectoryProbe:
     """Compares directories for one thread. The test files have names that begin with `prefix`."""
 
     def __init__(self, prefix: bytes) -> None:

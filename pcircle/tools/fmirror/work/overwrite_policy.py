@@ -37,7 +37,7 @@ from pcircle.ops.copy.tree.counters import Counters
 from pcircle.tools.fmirror.plan import MirrorPlan, compared
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.backup import Backup
-from pcircle.tools.fmirror.work.copy_dest import Near
+from pcircle.tools.fmirror.work.copy_dest import CopyDest
 
 _NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 _CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV
@@ -54,7 +54,7 @@ def read_from_ns(plan: MirrorPlan) -> int | None:
     return 0 if plan.quiet_ns is None else plan.quiet_ns[0]
 
 
-class Keeping:
+class MirrorOverwritePolicy:
     """The overwrite policy of one thread.
 
     `aside` lists replaced directories that must be removed, with their former paths.
@@ -79,7 +79,7 @@ class Keeping:
         backup = plan.deleting.backup
         self._backup = None if backup is None else Backup(backup)
         self._access = WriteAccess(owner=True, flags=plan.keep.flags)
-        self._near = Near(plan, self._is_same)
+        self._copy_dest = CopyDest(plan, self._is_same)
         self._compared: tuple[tuple[Any, ...], bool] = (), False
         self._root, self._path = 0, b""
         self.aside: list[tuple[int, bytes, bytes]] = []
@@ -91,12 +91,14 @@ class Keeping:
         """Release the directories of the backup."""
         if self._backup is not None:
             self._backup.close()
-        self._near.close()
+        self._copy_dest.close()
 
     # ---- content from elsewhere ------------------------------------------------
 
     def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
-        return bool(self._near) and self._near.has((self._root, self._path), name, fd, source)
+        return bool(self._copy_dest) and self._copy_dest.has(
+            (self._root, self._path), name, fd, source
+        )
 
     def gives_content(
         self,
@@ -105,10 +107,10 @@ class Keeping:
         out: int,
         copy: Callable[[int, int, os.stat_result], None],
     ) -> bool:
-        if not self._near:
+        if not self._copy_dest:
             return False
         where = self._root, self._path
-        given = self._near.fill(where, name, source, out, copy)
+        given = self._copy_dest.fill(where, name, source, out, copy)
         self._counters.nearby += given
         return given
 

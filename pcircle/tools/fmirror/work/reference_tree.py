@@ -10,7 +10,7 @@ from pcircle.fs.directories import open_below
 from pcircle.fs.safe_open import directory
 
 
-class Others:
+class ReferenceTrees:
     """The open directories of reference trees, for one thread."""
 
     def __init__(self, trees: Sequence[bytes]) -> None:

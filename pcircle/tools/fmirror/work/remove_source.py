@@ -29,7 +29,7 @@ from pcircle.ops.copy.tree.items import Item
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.tools.fmirror.work.itemize import count
-from pcircle.tools.fmirror.work.listing import Apart
+from pcircle.tools.fmirror.work.listing import DirectoryProbe
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 
@@ -46,7 +46,7 @@ class ClearVisitor(DryMirrorVisitor):
         self._contents = ContentComparer()
         self._prefix = b".fcp-%b-" % self._plan.token
         self._taken = 0
-        self._apart = Apart(self._prefix)
+        self._probe = DirectoryProbe(self._prefix)
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
         lease = DryVisitor.enter(self, opened, source, holder)
@@ -81,7 +81,7 @@ class ClearVisitor(DryMirrorVisitor):
         with self._sources.lease(*where) as source, self._targets.lease(*where) as target:
             if next(blocks(rewound(source.fd)), Block()):
                 return False
-            self._apart.prove((source.fd, target.fd))
+            self._probe.prove((source.fd, target.fd))
             return True
 
     def _entry(
@@ -106,7 +106,7 @@ class ClearVisitor(DryMirrorVisitor):
 
     def _removed(self, where: Where, name: bytes, fds: tuple[int, int]) -> os.stat_result | None:
         """Remove an entry if its copy is complete; return its status, or None. OSError."""
-        source, old, different = self._judge.entry(where.root, where.path, name, fds)
+        source, old, different = self._itemizer.entry(where.root, where.path, name, fds)
         if old is None or different:
             return None
         _refuse_same(source, old, fds)
@@ -128,7 +128,7 @@ class ClearVisitor(DryMirrorVisitor):
 
     def _remove(self, name: bytes, fds: tuple[int, int], status: os.stat_result) -> None:
         """Remove an unchanged entry. OSError, Changed."""
-        self._apart.prove(fds)
+        self._probe.prove(fds)
         directory_fd = fds[0]
         now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if not _is_same(now, status):

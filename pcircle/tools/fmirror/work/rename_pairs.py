@@ -24,13 +24,13 @@ _PARTS = 1 << 8
 _AT_ONCE = 1 << 20
 
 
-class Alone(msgspec.Struct, frozen=True, array_like=True, tag="z"):
+class MissingFiles(msgspec.Struct, frozen=True, array_like=True, tag="z"):
     """Files that the target lacks: their paths, sizes and modification times."""
 
     files: tuple[tuple[bytes, int, Timestamp], ...]
 
 
-class Pair(msgspec.Struct, frozen=True, array_like=True):
+class RenamePair(msgspec.Struct, frozen=True, array_like=True):
     """A path of the source and an extraneous path, both of files of this size and time."""
 
     new: bytes
@@ -39,10 +39,10 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
     mtime: Timestamp
 
 
-class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+class RenamedPaths(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     """Paths of files that would be renamed: new paths, and present paths.
 
-    Each path takes eight bytes, see `packed`, `ordered` and `Paths`.
+    Each path takes eight bytes, see `packed`, `ordered` and `PathHashes`.
     """
 
     new: bytes = b""
@@ -50,7 +50,7 @@ class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 
 def packed(path: bytes) -> bytes:
-    """Return a path in the form of `Paths`."""
+    """Return a path in the form of `PathHashes`."""
     return xxhash.xxh3_64_intdigest(path).to_bytes(_BYTES, sys.byteorder)
 
 
@@ -71,7 +71,7 @@ def ordered(hashes: bytearray) -> bytes:
     return found.getvalue()
 
 
-class Paths:
+class PathHashes:
     """Millions of paths in eight bytes each, for dry runs; two paths may collide."""
 
     def __init__(self, hashes: bytes | memoryview) -> None:
@@ -87,14 +87,14 @@ class Paths:
         return at < len(self._numbers) and self._numbers[at] == number
 
 
-class Moved(msgspec.Struct, frozen=True):
+class RenameResult(msgspec.Struct, frozen=True):
     """The numbers of renamed files and of their bytes; temporary files with lines for the logs."""
 
     files: int = 0
     size: int = 0
     lines: IO[bytes] | None = None
     paths: IO[bytes] | None = None
-    renamed: Renamed = Renamed()
+    renamed: RenamedPaths = RenamedPaths()
 
     def log(self, json_lines: str | None, list_out: str | None) -> None:
         """Append the lines to the logs of actions, after the copy has closed these. OSError."""
@@ -113,7 +113,7 @@ class Moved(msgspec.Struct, frozen=True):
                 stream.close()
 
 
-class Candidates:
+class RenameCandidates:
     """Files that exist on one side only, on rank 0; names are paired first if they are equal."""
 
     def __init__(self) -> None:
@@ -124,12 +124,12 @@ class Candidates:
         key = b"%020d %021d %b" % (size, mtime_ns, os.path.basename(path).hex().encode())
         self._named.add(side, key, path, b"%d %d" % (size, mtime_ns))
 
-    def add_all(self, alone: Alone) -> None:
+    def add_all(self, alone: MissingFiles) -> None:
         """Add files of the source."""
         for path, size, mtime in alone.files:
             self.add(0, path, size, mtime.ns)
 
-    def pairs(self) -> Iterator[Pair]:
+    def pairs(self) -> Iterator[RenamePair]:
         """Yield all pairs; callable once."""
         unmatched = MoveMatcher()
         try:
@@ -148,6 +148,6 @@ class Candidates:
             self._named.close()
 
 
-def _pair(a: MoveCandidate, b: MoveCandidate) -> Pair:
+def _pair(a: MoveCandidate, b: MoveCandidate) -> RenamePair:
     size, mtime_ns = map(int, a.extra.split(b" "))
-    return Pair(a.path, b.path, size, timestamp(mtime_ns))
+    return RenamePair(a.path, b.path, size, timestamp(mtime_ns))

@@ -24,7 +24,7 @@ Counts = tuple[int, int]
 """The number of directories, and of other entries."""
 
 
-class Compared(NamedTuple):
+class SubtreeComparison(NamedTuple):
     """The result for some subdirectories of one directory.
 
     The walk must enter `to_walk`; `later` were not compared. The others are equal. Their subtrees
@@ -93,7 +93,7 @@ class Subtrees:
 
     def compare(
         self, path: bytes, names: list[bytes], fds: tuple[int, int], *, hastens: bool
-    ) -> Compared:
+    ) -> SubtreeComparison:
         """Compare subdirectories of the directory at `path`, which is open on both sides.
 
         With `hastens` this returns early, because other ranks wait for work.
@@ -133,7 +133,7 @@ class Subtrees:
                 to_walk.append(name)
         if top.found:
             self._known[path] = top.found
-        return Compared(to_walk, later, directories, entries)
+        return SubtreeComparison(to_walk, later, directories, entries)
 
     def _compare(self, holders: list[_Branch], names: list[bytes]) -> None:
         """Compare the first directories, each in its own parent, and put the others back."""

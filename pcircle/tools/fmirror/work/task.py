@@ -6,23 +6,23 @@ from pcircle.ops.copy.tree.items import Notice
 from pcircle.ops.copy.tree.journaled import JournaledCopy
 from pcircle.ops.copy.tree.task import CopyTask
 from pcircle.tools.fmirror.work.extraneous import Surplus
-from pcircle.tools.fmirror.work.itemize import Linked
+from pcircle.tools.fmirror.work.itemize import LinkedRecords
 from pcircle.tools.fmirror.work.listing import ListingTimes
-from pcircle.tools.fmirror.work.overwrite_policy import Keeping
+from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
 from pcircle.tools.fmirror.work.visitor import MirrorVisitor
 
 
 class MirrorTask(CopyTask):
     """The work of one rank."""
 
-    notice_type = Notice | Surplus | Linked | ListingTimes
+    notice_type = Notice | Surplus | LinkedRecords | ListingTimes
     visitor_type = MirrorVisitor
-    keeping = Keeping
+    keeping = MirrorOverwritePolicy
 
 
 class JournaledMirror(JournaledCopy):
     """The work of one rank in a mirror with a checkpoint."""
 
-    notice_type = Notice | Surplus | Linked | ListingTimes
+    notice_type = Notice | Surplus | LinkedRecords | ListingTimes
     visitor_type = MirrorVisitor
-    keeping = Keeping
+    keeping = MirrorOverwritePolicy

@@ -21,7 +21,7 @@ from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, Table
 from pcircle.ops.compare import fields
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.batches import BatchedDetails, Holders
-from pcircle.tools.fmirror.work.overwrite_policy import Keeping, read_from_ns
+from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy, read_from_ns
 
 OF_FILES = fields.ALL & ~fields.TARGET
 _KINDS = ONLY_FILES | 1 << LINK[0]
@@ -40,7 +40,7 @@ class QuickCheck:
     With `is_trusted`, an entry with old change times existed here at the last run.
     """
 
-    def __init__(self, plan: MirrorPlan, keeper: Keeping, helped: int) -> None:
+    def __init__(self, plan: MirrorPlan, keeper: MirrorOverwritePolicy, helped: int) -> None:
         self._keeper = keeper
         self._details = BatchedDetails(keeper.details, flags=plan.keep.flags)
         self._keeps_links = plan.keep.links
@@ -168,7 +168,7 @@ class QuickCheck:
 
     def directories(
         self, names: list[bytes], fds: tuple[Holders, Holders], max_parents: int
-    ) -> tuple[int, dict[int, Equal]]:
+    ) -> tuple[int, dict[int, EqualDirectory]]:
         """Compare at least one directory. Return how many, and the equal directories by place.
 
         The entries of an equal directory are equal as well; its subdirectories are not compared
@@ -270,7 +270,7 @@ class QuickCheck:
         return changed
 
 
-class Equal(msgspec.Struct, frozen=True):
+class EqualDirectory(msgspec.Struct, frozen=True):
     """A directory that is equal on both sides: the number of its entries without directories.
 
     Its `directories` have not been compared; if it has any, `fds` are its open descriptors.
@@ -319,7 +319,7 @@ def _pairs(source: DirectoryBatch, target: DirectoryBatch, *, exact: bool) -> li
 
 def _equal(
     source: DirectoryBatch, target: DirectoryBatch, pair: _Pair, *, opens: bool
-) -> Equal | None:
+) -> EqualDirectory | None:
     """Return a directory that is equal on both sides.
 
     None if it has subdirectories, and cannot or may not (`opens`) stay open for these.
@@ -327,13 +327,13 @@ def _equal(
     begin, end = pair.ours.start, pair.ours.stop
     count = source.kinds.count(FOLDER, begin, end)
     if not count:
-        return Equal(end - begin)
+        return EqualDirectory(end - begin)
     if not opens or min(source.fds[pair.here], target.fds[pair.there]) < 0:
         return None
     kinds, names = source.kinds[begin:end], source.inside[begin:end]
     below = [name for name, kind in zip(names, kinds, strict=True) if kind == FOLDER[0]]
     fds = source.taken(pair.here), target.taken(pair.there)
-    return Equal(end - begin - count, below, fds)
+    return EqualDirectory(end - begin - count, below, fds)
 
 
 def _of_places(fds: Holders, places: Sequence[int]) -> Holders:

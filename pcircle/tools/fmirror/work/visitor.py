@@ -2,7 +2,7 @@
 
 Files of an existing directory are looked up on both sides, many at a time. Files that are up to
 date, usually almost all, never become entries. The remaining files are copied as usual, under the
-policy of `Keeping`.
+policy of `MirrorOverwritePolicy`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.extraneous import (
-    Disposal,
-    Finder,
+    ExtraneousFinder,
+    InlineDeletion,
     Surplus,
     existing,
     filled,
     packed,
 )
-from pcircle.tools.fmirror.work.itemize import Judge
-from pcircle.tools.fmirror.work.link_dest import Beside
+from pcircle.tools.fmirror.work.itemize import Itemizer
+from pcircle.tools.fmirror.work.link_dest import LinkDest
 from pcircle.tools.fmirror.work.listing import Lister
-from pcircle.tools.fmirror.work.overwrite_policy import Keeping
+from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
 from pcircle.tools.fmirror.work.subtrees import Subtrees
 from pcircle.tools.fmirror.work.unchanged import OF_FILES, QuickCheck
 from pcircle.walk.items import DirectoryIdentity, handed_back
@@ -70,34 +70,34 @@ class MirrorVisitor(CopyVisitor):
     def __init__(self, worker: Worker, entries: Entries) -> None:
         super().__init__(worker, entries)
         plan = self._mirror = require_type(MirrorPlan, worker.plan)
-        self._keeper = require_type(Keeping, self._copier.names.keeper)
+        self._keeper = require_type(MirrorOverwritePolicy, self._copier.names.keeper)
         # If the number of threads is given, they process names; none helps with look-ups.
         helped = divide(None).helped_of(worker.number) if threads_of(plan) is None else 1
         self._quick = QuickCheck(plan, self._keeper, helped)
         self._emptiness = Emptiness(scope_of(plan)) if plan.upkeep.prunes else None
-        self._finder = Finder(plan, self._emptiness) if plan.deleting.wanted else None
+        self._finder = ExtraneousFinder(plan, self._emptiness) if plan.deleting.wanted else None
         self._lister: Lister | None = None
         if self._finder is not None:
             self._finder.tell_doubtful = self._tell_doubtful
             self._lister = Lister(plan.began_ns)
         self._surplus: dict[int, list[bytes]] = {}  # of the present item, by root
-        self._disposal = Disposal(plan, worker) if plan.deleting.during else None
+        self._inline_deletion = InlineDeletion(plan, worker) if plan.deleting.during else None
         self._context: Context[Any] | None = None
         # Signatures, logs, and comparisons of contents need every entry.
         looks_on = worker.signer is not None or worker.acting is not None
         upkeep = plan.upkeep
         by_status = upkeep.look in ("time", "size")
         self._skips = by_status and not looks_on and plan.since_ns is None
-        self._judge = Judge(plan, self._keeper) if plan.itemize else None
-        self._beside: Beside | None = None
+        self._itemizer = Itemizer(plan, self._keeper) if plan.itemize else None
+        self._link_dest: LinkDest | None = None
         if plan.link_dest or plan.compare_dest:
-            self._beside = Beside(plan, self._keeper)
-        if self._judge or self._beside or plan.copy_dest or plan.reflink_dest:
+            self._link_dest = LinkDest(plan, self._keeper)
+        if self._itemizer or self._link_dest or plan.copy_dest or plan.reflink_dest:
             self._small = None
         if self._small is not None and self._lister is not None:
             self._small.leaves = self._lister.is_recent
-        looked_at = worker.limits is None and worker.earlier is None and self._beside is None
-        self._checks_together = self._skips and looked_at and self._judge is None
+        looked_at = worker.limits is None and worker.earlier is None and self._link_dest is None
+        self._checks_together = self._skips and looked_at and self._itemizer is None
         self.scan = SCAN if self._checks_together or self._small is not None else None
         self._subtrees = Subtrees(self._quick, is_first=not worker.number)
         self._done = 0  # number of changes counted so far
@@ -116,33 +116,33 @@ class MirrorVisitor(CopyVisitor):
     def _begin(self, context: Context[Any]) -> Any:
         self._context = context
         self._subtrees.forget()
-        if self._disposal is not None:
-            self._disposal.begin(context)
+        if self._inline_deletion is not None:
+            self._inline_deletion.begin(context)
         return super()._begin(context)
 
     def end(self, context: Context[Item], opens: Sequence[Open[Part]]) -> None:
         self._tell_aside(context)
         self._tell_surplus(context)
-        if self._disposal is not None:
-            self._disposal.tell()
-            self._disposal.close()
-        if self._judge is not None:
-            self._judge.tell(context)
-        if self._beside is not None:
-            self._beside.close()
+        if self._inline_deletion is not None:
+            self._inline_deletion.tell()
+            self._inline_deletion.close()
+        if self._itemizer is not None:
+            self._itemizer.tell(context)
+        if self._link_dest is not None:
+            self._link_dest.close()
         self._mark_changed()
         super().end(context, opens)
 
     def _tell_aside(self, context: Context[Any]) -> None:
         """Remove replaced directories now, or report them for removal at the end."""
         aside, self._keeper.aside = self._keeper.aside, []
-        if aside and self._disposal is None:
+        if aside and self._inline_deletion is None:
             context.note([Surplus(root, path + b"\0", was) for root, path, was in aside])
             return
         for root, path, was in aside:
             above = path.rpartition(b"/")[0]
             with suppress(OSError), self._sides.targets.lease(root, above) as lease:
-                require(self._disposal).remove_replaced(root, path, was, lease.fd)
+                require(self._inline_deletion).remove_replaced(root, path, was, lease.fd)
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
         """Defer extraneous entries of a changed directory to the end of the copy."""
@@ -205,11 +205,11 @@ class MirrorVisitor(CopyVisitor):
         return found.to_walk
 
     def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
-        if self._judge is not None:
+        if self._itemizer is not None:
             target_fd, status = None if lease is None else lease.fd, source.opened.status
             with suppress(OSError):  # the copy meets it again
                 context = require(self._context)
-                self._judge.directory(opened.path, (source.fd, status), target_fd, context)
+                self._itemizer.directory(opened.path, (source.fd, status), target_fd, context)
 
     def _make_in(
         self,
@@ -297,8 +297,8 @@ class MirrorVisitor(CopyVisitor):
             fds = source.fd, require(leases[1]).fd
 
             def tell(paths: list[bytes]) -> None:
-                if self._disposal is not None:
-                    self._disposal.remove(opened.root, paths, fds[1])
+                if self._inline_deletion is not None:
+                    self._inline_deletion.remove(opened.root, paths, fds[1])
                     return
                 self._surplus.setdefault(opened.root, []).extend(paths)
                 if len(paths) > _PATHS_TOGETHER:
@@ -313,7 +313,7 @@ class MirrorVisitor(CopyVisitor):
 
     def _waits(self, opened: Open[Part]) -> bool:
         """Return whether removals in a directory wait for items of other ranks."""
-        if self._disposal is None or not opened.waits:
+        if self._inline_deletion is None or not opened.waits:
             return False
         opened.own = replace(opened.own, due=True)
         return True
@@ -338,7 +338,7 @@ class MirrorVisitor(CopyVisitor):
         ):
             fds = source.fd, rewound(target.fd)
             for paths in require(self._finder).surplus(None, fds, path):
-                require(self._disposal).remove(root, paths, target.fd)
+                require(self._inline_deletion).remove(root, paths, target.fd)
 
     def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
         """Return None if extraneous entries of an earlier run must be found again."""
@@ -398,19 +398,19 @@ class MirrorVisitor(CopyVisitor):
             names.links = self._left(where, names.links, fds, fields.ALL)
         if len(names):
             self._admit(where, fds[1])
-        if self._beside is not None:
+        if self._link_dest is not None:
             for kind_names in (names.files, names.links, names.specials):
                 kind_names[:] = self._without(where, kind_names, fds)
-        if self._judge is not None:
-            self._judged(where, names, fds, context)
+        if self._itemizer is not None:
+            self._itemize_names(where, names, fds, context)
         elif len(names):
             super().names(where, names, fds, context)
-        if self._disposal is not None:  # before the times of this directory are set
+        if self._inline_deletion is not None:  # before the times of this directory are set
             self._tell_aside(context)
 
     def _without(self, where: Where, names: list[bytes], fds: tuple[int, int]) -> list[bytes]:
         """Return the names that were neither linked to another tree nor left out."""
-        left, beside, counters = [], require(self._beside), self._counters
+        left, beside, counters = [], require(self._link_dest), self._counters
         for name in names:
             linked = beside.has(where.root, where.path, name, fds)
             if linked is None:
@@ -423,7 +423,7 @@ class MirrorVisitor(CopyVisitor):
         counters.weight += where.weight * done
         return left
 
-    def _judged(
+    def _itemize_names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
     ) -> None:
         """Itemize names before they are copied; names handed back are reported later."""
@@ -435,8 +435,8 @@ class MirrorVisitor(CopyVisitor):
             (name,) = one.files or one.links or one.specials
             with suppress(OSError):  # the copy meets it again
                 path = join_path(where.path, name)
-                judged = require(self._judge).entry(where.root, where.path, name, fds)
-                require(self._judge).say(path, *judged, context)
+                judged = require(self._itemizer).entry(where.root, where.path, name, fds)
+                require(self._itemizer).say(path, *judged, context)
             super().names(where, one, fds, context)
             if one.files and time.monotonic() > until_s and number < len(single):
                 remaining = [one.files[0] for one in single[number:]]

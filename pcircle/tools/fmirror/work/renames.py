@@ -34,9 +34,9 @@ from pcircle.threads.throttle import BURST_S, Throttle
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.tools.fmirror.work.extraneous import Surplus
-from pcircle.tools.fmirror.work.itemize import Linked
+from pcircle.tools.fmirror.work.itemize import LinkedRecords
 from pcircle.tools.fmirror.work.listing import ListingTimes
-from pcircle.tools.fmirror.work.rename_pairs import Alone, Pair, Renamed, packed
+from pcircle.tools.fmirror.work.rename_pairs import MissingFiles, RenamedPaths, RenamePair, packed
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Names, Where
 
@@ -46,7 +46,7 @@ MOVING = "*moving     "
 _OPERATIONS = 8  # for each pair
 
 
-class LookVisitor(DryMirrorVisitor):
+class MissingFilesVisitor(DryMirrorVisitor):
     """Finds entries that exist on one side only, without comparisons."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -93,7 +93,7 @@ class LookVisitor(DryMirrorVisitor):
         """Send all findings to rank 0, at the end of an item."""
         alone, self._alone = self._alone, []
         for at in range(0, len(alone), _TOGETHER):
-            context.note([Alone(tuple(alone[at : at + _TOGETHER]))])
+            context.note([MissingFiles(tuple(alone[at : at + _TOGETHER]))])
         super().tell(context)
 
 
@@ -106,14 +106,14 @@ def _missing(look: Stats, fd: int, names: list[bytes]) -> list[bytes]:
     return []
 
 
-class LookTask(DryMirrorTask):
+class MissingFilesTask(DryMirrorTask):
     """The work of one rank in the search for moved files."""
 
-    notice_type = Notice | Surplus | Linked | ListingTimes | Alone
+    notice_type = Notice | Surplus | LinkedRecords | ListingTimes | MissingFiles
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
-        return LookVisitor
+        return MissingFilesVisitor
 
 
 class MovePlan(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ class MovePlan(msgspec.Struct, frozen=True):
     operations_per_s: float | None = None
 
 
-def item_of(pairs: tuple[Pair, ...]) -> bytes:
+def item_of(pairs: tuple[RenamePair, ...]) -> bytes:
     """Return pairs as a compressed item, because all items start in the memory of rank 0."""
     return compress(msgspec.msgpack.encode(pairs), 1)
 
@@ -142,7 +142,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
     """The renames of one rank. Rank 0 has the `items`; results are files and bytes."""
 
     structured = False
-    notice_type = ActionLines | Renamed
+    notice_type = ActionLines | RenamedPaths
 
     def __init__(self, plan: MovePlan, rank: int, items: Iterable[bytes]) -> None:
         self._items = items
@@ -176,7 +176,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         self._stop = context.is_stopping
         files = size = 0
         renamed = []
-        for pair in msgspec.msgpack.decode(decompress(item), type=tuple[Pair, ...]):
+        for pair in msgspec.msgpack.decode(decompress(item), type=tuple[RenamePair, ...]):
             if context.stopping:
                 break
             if self._done is not None:
@@ -194,10 +194,10 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         self._actions.tell(context)
         if self._dry and renamed:
             new = b"".join(packed(pair.new) for pair in renamed)
-            context.note([Renamed(new, b"".join(packed(pair.old) for pair in renamed))])
+            context.note([RenamedPaths(new, b"".join(packed(pair.old) for pair in renamed))])
         return files, size
 
-    def _move(self, pair: Pair) -> bool:
+    def _move(self, pair: RenamePair) -> bool:
         """Rename the target's file if it equals the source's; return whether it does. OSError."""
         above, name = os.path.split(pair.new)
         old_above, old_name = os.path.split(pair.old)
@@ -230,7 +230,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         return True
 
     def _is_one(
-        self, pair: Pair, fds: Fds, statuses: tuple[os.stat_result, os.stat_result]
+        self, pair: RenamePair, fds: Fds, statuses: tuple[os.stat_result, os.stat_result]
     ) -> bool:
         """Return whether two open files are as found, have one name, and equal bytes."""
         known = pair.size, pair.mtime.ns

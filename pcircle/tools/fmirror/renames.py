@@ -27,16 +27,22 @@ from pcircle.jobs.failures import decode
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.runtime import Observer, Outcome, Task
 from pcircle.tools.fmirror.options import QUIET, UNTOLD, MirrorOptions
-from pcircle.tools.fmirror.removal import Console, Found, Removal
+from pcircle.tools.fmirror.removal import DeletionConsole, DeletionProgram, ExtraneousPaths
 from pcircle.tools.fmirror.report import MirrorConsole
-from pcircle.tools.fmirror.work.moving import MovePlan, MoveTask, item_of
-from pcircle.tools.fmirror.work.rename_pairs import Candidates, Moved, Pair, Renamed, ordered
+from pcircle.tools.fmirror.work.rename_pairs import (
+    RenameCandidates,
+    RenamedPaths,
+    RenamePair,
+    RenameResult,
+    ordered,
+)
+from pcircle.tools.fmirror.work.renames import MovePlan, MoveTask, item_of
 
 _PAIRS_TOGETHER = 64
 _LINE = msgspec.json.Decoder(tuple[int, str, str])
 
 
-class SurveyConsole(Console):
+class ExtraneousFilesConsole(DeletionConsole):
     """Collects the files that would be removed."""
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
@@ -50,13 +56,17 @@ class SurveyConsole(Console):
                         survey.candidates.add(1, decode(path), size, mtime_ns)
 
 
-class Survey(Removal):
+class ExtraneousFilesProgram(DeletionProgram):
     """The second job: collect the files that would be removed, with size and time."""
 
-    console_type = SurveyConsole
+    console_type = ExtraneousFilesConsole
 
     def __init__(
-        self, args: argparse.Namespace, target: bytes, console: MirrorConsole | None, found: Found
+        self,
+        args: argparse.Namespace,
+        target: bytes,
+        console: MirrorConsole | None,
+        found: ExtraneousPaths,
     ) -> None:
         args = argparse.Namespace(
             **vars(args) | UNTOLD | {"max_delete": None, "verbose": 0, "itemize": False}
@@ -64,7 +74,7 @@ class Survey(Removal):
         rules = () if console is None else console.rules
         super().__init__(args, target, found, 0, dry=True, keeps=False, rules=rules)
         self.options = msgspec.structs.replace(self.options, **QUIET)
-        self.candidates = Candidates() if console is None else console.candidates
+        self.candidates = RenameCandidates() if console is None else console.candidates
         self.again = True
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,7 +87,7 @@ class Survey(Removal):
         """Ignore a refusal, which the mirror will report."""
 
 
-class _Listener(Observer[tuple[int, int]]):
+class _MoveObserver(Observer[tuple[int, int]]):
     """Rank 0's observer while files are renamed."""
 
     def __init__(self, options: MirrorOptions, lines: IO[bytes], paths: IO[bytes]) -> None:
@@ -89,7 +99,7 @@ class _Listener(Observer[tuple[int, int]]):
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         for value in values:
-            if isinstance(value, Renamed):
+            if isinstance(value, RenamedPaths):
                 self._new += value.new
                 self._old += value.old
                 continue
@@ -98,9 +108,9 @@ class _Listener(Observer[tuple[int, int]]):
             if self._said:
                 self._results.text([value.said])
 
-    def renamed(self) -> Renamed:
+    def renamed(self) -> RenamedPaths:
         """Return the paths that a dry run would rename; callable once."""
-        return Renamed(ordered(self._new), ordered(self._old))
+        return RenamedPaths(ordered(self._new), ordered(self._old))
 
     def conclude(self, outcome: Outcome[tuple[int, int]]) -> int:
         self.result = outcome.result or (0, 0)
@@ -113,12 +123,12 @@ class MoveProgram(ToolProgram):
     name = "fmirror"
     again = True
 
-    def __init__(self, options: MirrorOptions, pairs: Iterable[Pair]) -> None:
+    def __init__(self, options: MirrorOptions, pairs: Iterable[RenamePair]) -> None:
         super().__init__()
         self._options = options
         self._pairs = pairs
         self._streams = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
-        self.listener = _Listener(options, *self._streams)
+        self.listener = _MoveObserver(options, *self._streams)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_pairs": (), "_streams": (), "listener": None}
@@ -143,12 +153,12 @@ class MoveProgram(ToolProgram):
     def observer(self, plan: bytes) -> Observer[Any]:
         return self.listener
 
-    def moved(self) -> Moved:
+    def moved(self) -> RenameResult:
         """Return the renamed files, on rank 0."""
-        return Moved(*self.listener.result, *self._streams, self.listener.renamed())
+        return RenameResult(*self.listener.result, *self._streams, self.listener.renamed())
 
 
-def _items(pairs: Iterable[Pair]) -> Iterator[bytes]:
+def _items(pairs: Iterable[RenamePair]) -> Iterator[bytes]:
     remaining = iter(pairs)
     while batch := tuple(islice(remaining, _PAIRS_TOGETHER)):
         yield item_of(batch)
@@ -158,7 +168,7 @@ def move(
     args: argparse.Namespace,
     options: MirrorOptions,
     looked: Callable[[MirrorOptions], tuple[int, MirrorConsole | None]],
-) -> tuple[int, Moved]:
+) -> tuple[int, RenameResult]:
     """Rename moved files; return 0, or the exit code that ends the run, and the result.
 
     `looked` runs the first job with its options; it returns its exit code and, on rank 0, its
@@ -172,16 +182,16 @@ def move(
     )
     with nullcontext() if console is None else closing(console):
         if code == UsageError.exit_code:
-            return 0, Moved()  # the mirror reports it
+            return 0, RenameResult()  # the mirror reports it
         if code not in (0, EntriesFailed.exit_code):
-            return code, Moved()
-        found = Found()
+            return code, RenameResult()
+        found = ExtraneousPaths()
         if console is not None and not console.withheld(ignore=options.ignore_errors):
             found = console.found
-        survey = Survey(args, options.target, console, found)
+        survey = ExtraneousFilesProgram(args, options.target, console, found)
         code = run_tool(survey, options)
     if code not in (0, EntriesFailed.exit_code):
-        return code, Moved()
+        return code, RenameResult()
     renaming = MoveProgram(options, survey.candidates.pairs())
     code = run_tool(renaming, options)
     return code, renaming.moved()

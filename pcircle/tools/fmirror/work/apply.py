@@ -213,7 +213,7 @@ class ApplyVisitor(MirrorVisitor):
                 self._keeper.aside.append((where.root, *paths))
 
 
-class ApplyTask(MirrorTask):
+class MirrorApplyTask(MirrorTask):
     """The work of one rank."""
 
     visitor_type = ApplyVisitor
@@ -223,7 +223,7 @@ class ApplyTask(MirrorTask):
         require_type(ApplyVisitor, self._visitor).lists = self._lists
 
 
-class JournaledApply(JournaledMirror):
+class JournaledMirrorApply(JournaledMirror):
     """The work of one rank, with a checkpoint."""
 
     visitor_type = ApplyVisitor

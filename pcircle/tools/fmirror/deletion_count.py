@@ -18,8 +18,8 @@ from pcircle.cli.program import run_tool
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.tools.fmirror.options import QUIET, UNTOLD, MirrorOptions
-from pcircle.tools.fmirror.plan import Deleting
-from pcircle.tools.fmirror.removal import Found, Removal
+from pcircle.tools.fmirror.plan import DeletionPolicy
+from pcircle.tools.fmirror.removal import DeletionProgram, ExtraneousPaths
 from pcircle.tools.fmirror.report import MirrorConsole
 
 
@@ -41,18 +41,20 @@ def counted(
         if code == UsageError.exit_code:
             return 0, options  # the mirror reports it
         if code in (0, EntriesFailed.exit_code):
-            found, entries = (Found(), 0) if console is None else (console.found, console.entries)
+            found, entries = (
+                (ExtraneousPaths(), 0) if console is None else (console.found, console.entries)
+            )
             if console is not None:
                 found.add_all(console.doubtful)
             untold = argparse.Namespace(
                 **vars(args) | UNTOLD | {"verbose": 0, "itemize": False, "quiet": True}
             )
             rules = () if console is None else console.rules
-            removal = Removal(
+            removal = DeletionProgram(
                 untold, options.target, found, entries, dry=True, keeps=False, rules=rules
             )
             removal.again = True
             code = run_tool(removal, options)
     if code in (0, EntriesFailed.exit_code):  # the copy reports failures again
         return 0, options
-    return code, msgspec.structs.replace(options, deleting=Deleting())
+    return code, msgspec.structs.replace(options, deleting=DeletionPolicy())
