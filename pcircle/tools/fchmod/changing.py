@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pcircle.core.errors import StoppedEarly
 from pcircle.fs.directories import join_path as joined
@@ -29,10 +29,6 @@ from pcircle.tools.fchmod.state.state import State, apply, mark_of, read_mark, s
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
-
-if TYPE_CHECKING:
-    from pcircle.tools.fchmod.task import ModeTask
-
 
 _TOGETHER = 256  # lines in a notice
 
@@ -68,7 +64,7 @@ _OTHER = "it is no longer what was planned"
 class Changing(EntryVisitor):
     """The part of the visitor that changes entries."""
 
-    task: ModeTask
+    task: Any  # ModeTask, which imports this module
     counters: Counters
 
     def __init__(self, task: Any, counters: Counters | None = None) -> None:

@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import Lease, device_and_inode, inode_alone
@@ -25,7 +25,7 @@ from pcircle.ops.compare.fields import KIND
 from pcircle.ops.compare.sides import error_side, set_error_side, with_side
 from pcircle.ops.compare.statuses import StatusComparer, UserNames
 from pcircle.runtime import Context
-from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, Ask, DiffPlan, Extras
+from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, Ask, Counters, DiffPlan, Extras
 from pcircle.tools.fdiff.telling import Telling
 from pcircle.tools.fdiff.work.one_sided import KINDS, Lone
 from pcircle.tools.fdiff.work.pairs import Pairs
@@ -34,11 +34,6 @@ from pcircle.walk.filter import choosing
 from pcircle.walk.items import DirectoryIdentity, unpack
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
-
-if TYPE_CHECKING:
-    from pcircle.tools.fdiff.plan import Counters
-    from pcircle.tools.fdiff.work.task import DiffTask
-
 
 _NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -54,7 +49,7 @@ class Lacking(OSError):
 class DiffVisitor(EntryVisitor):
     """The visitor of one worker thread."""
 
-    task: DiffTask
+    task: Any  # DiffTask, which imports this module
     counters: Counters
 
     batch_names: ClassVar[int] = 2 * CAPACITY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pcircle.core.guards import require
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
@@ -15,13 +15,9 @@ from pcircle.tools.ffind.eval.bulk import In
 from pcircle.tools.ffind.eval.compiling import Compiled, compiled, function
 from pcircle.tools.ffind.eval.entry import CountedEntry, Entry, Quit, Test
 from pcircle.tools.ffind.language.nodes import Node, walk
+from pcircle.tools.ffind.plan import Counters
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
-
-if TYPE_CHECKING:
-    from pcircle.tools.ffind.plan import Counters
-    from pcircle.tools.ffind.task import FindTask
-
 
 _FIRST = 8  # names
 _UNSEEN = 16  # blocks between two measurements of how many names pass the columns
@@ -32,7 +28,7 @@ _PRUNE = Node("prune")
 class Evaluator(EntryVisitor):
     """Evaluates names and entries of a walk or an index."""
 
-    task: FindTask
+    task: Any  # FindTask, which imports this module
     counters: Counters
 
     def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
