@@ -81,7 +81,7 @@ class AttributeCopier:
         self._inherited = False
         self._closes = keep.mode and keep.ownership and keep.given is None
         self.closed = False
-        """Whether new entries are inaccessible to other users until the directory is complete."""
+        """True while new entries are inaccessible to other users: their directory is incomplete."""
         self._owner: tuple[int, int] | None = None  # owner of the directory and of new files in it
         self._target_fd = -1
         self._listing: dict[int, bool] = {}  # by device: listxattr includes access control lists
@@ -115,8 +115,8 @@ class AttributeCopier:
         """Prevent a new directory from passing on access control lists to its entries.
 
         The source's default list is set when the directory is complete. Return whether the
-        directory inherited lists; `bare` means that its parent, which nobody else can change yet,
-        has none.
+        directory inherited lists. `bare` means that its parent has none, and that no other user can
+        change the parent yet.
         """
         if bare or not (self._keep.acl and hands_down(target_fd)):
             return False

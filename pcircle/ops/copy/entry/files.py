@@ -226,9 +226,9 @@ class Copier:
     ) -> tuple[int, RemainingFiles]:
         """Copy regular files of one directory until `stop` or `time_is_up`.
 
-        Return the number of files that were tried, and those that were not copied. Files that are
-        not plain, including all errors, are handled by `file`, which reports what went wrong.
-        NoSpace as in `file`.
+        Return the number of files that were tried, and the files among them that were not copied.
+        Files that are not plain, including all errors, are handled by `file`, which reports what
+        went wrong. NoSpace as in `file`.
         """
         self.context.is_stopping = stop
         remaining = RemainingFiles([], [], [])

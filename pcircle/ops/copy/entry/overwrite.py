@@ -45,12 +45,12 @@ class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def decides(self) -> bool:
-        """Whether an existing entry may be left."""
+        """True if an existing entry may be left."""
         return self.stays or self.newer or self.same or self.kept
 
     @property
     def beside(self) -> bool:
-        """Whether new files are also written under a temporary name first.
+        """True if new files are also written under a temporary name first.
 
         A file truncated by an interruption would otherwise never be replaced.
         """
@@ -58,7 +58,7 @@ class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def plain(self) -> bool:
-        """Whether a file whose name is free is written directly under its name."""
+        """True if a file whose name is free is written directly under its name."""
         return not (self.beside or self.sync or self.near)
 
 

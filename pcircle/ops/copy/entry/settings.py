@@ -89,7 +89,7 @@ class Striping(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def gives(self) -> bool:
-        """Whether files are given layouts."""
+        """True if files are given layouts."""
         return self.keep or bool(self.layout)
 
 

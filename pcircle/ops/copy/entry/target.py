@@ -44,9 +44,9 @@ _PROBE_BYTES = 1 << 16
 class TemporaryNames:
     """Temporary names: unique in a job, and short enough for any directory.
 
-    `precision` has measurements of timestamps with files of such names, `collisions` the known
-    collisions, `keeper` the overwrite policy, if any. `expected` is the state that the current name
-    must have, in the policy's format, before it is replaced.
+    `precision` measures timestamps with temporary files, `collisions` has the known collisions, and
+    `keeper` is the overwrite policy, if any. `expected` is the state that the current name must
+    have, in the policy's format, before it is replaced.
     """
 
     def __init__(self, settings: CopySettings, rank: int, siblings: Siblings = no_siblings) -> None:
@@ -424,7 +424,7 @@ def _refuse(old: os.stat_result, names: TemporaryNames, *, special_too: bool) ->
 def settle(
     creation: TargetFile, source: os.stat_result, settings: CopySettings
 ) -> list[AttributeLoss]:
-    """Set the file's attributes: the preserved ones of the source, otherwise those of `old`.
+    """Set the file's attributes from the source where preserved, otherwise from `old`.
 
     Return what could not be preserved. `Copier` sets inode flags later.
     """

@@ -32,7 +32,7 @@ def letter_of(mode: int) -> str:
 
 
 class Acting(Observer):
-    """The action log of one thread. `at` sets the directory of the following entries."""
+    """The action log of one thread; `at` sets the directory of the following entries."""
 
     def __init__(
         self,

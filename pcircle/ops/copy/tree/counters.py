@@ -1,8 +1,8 @@
 """The counters of a copy: of a rank, and of all ranks.
 
 `Takings` computes the work of a thread since the last call, for the result of an item or of a
-directory. Counters run for the whole job; a directory's record in the checkpoint needs its own
-share, and its signature needs the entries that were added. Without either nothing is computed.
+directory. Counters run for the whole job, but a directory's checkpoint record needs its own share,
+and its signature the entries that were added. Without checkpoint and signature nothing is computed.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 class Takings:
-    """The counter differences of one worker. `counted` means that counts are needed."""
+    """The counter differences of one worker; `counted` means that counts are needed."""
 
     def __init__(self, counters: Counters, signer: Signer | None, *, counted: bool) -> None:
         self._signer = signer
         self._before: Counts = ()
         self._counted = counted
         self.now: Callable[[], Counts] = counters.counts if counted else tuple
-        """The counts so far, if they are wanted."""
+        """Return the counts so far; empty if they are not needed."""
 
     def begin(self) -> Counts:
-        """Start an item without leftovers of the last one; return the counts so far."""
+        """Start an item, discarding leftovers of the last one; return the counts so far."""
         self._before = self.now()
         if self._signer is not None:
             self._signer.clear()
         return self._before
 
     def signed(self) -> Part:
-        """Return the entries since the last call; `NOTHING` without any."""
+        """Return the signed entries since the last call; `NOTHING` if there are none."""
         return NOTHING if self._signer is None else self._signer.attach_to(NOTHING)
 
     def take(self) -> Part:
-        """Return the work since the last call; `NOTHING` without any."""
+        """Return the work since the last call; `NOTHING` if there is none."""
         part = NOTHING
         if self._counted:
             now = self.now()
@@ -54,7 +54,7 @@ class Takings:
         return part if self._signer is None else self._signer.attach_to(part)
 
     def portable(self, part: Part) -> Part:
-        """Return a part for another rank."""
+        """Return a part in a form that another rank can use."""
         return part if self._signer is None else self._signer.make_portable(part)
 
     def merge(self, a: Part, b: Part) -> Part:
@@ -78,16 +78,16 @@ def has_failed(part: Part) -> bool:
 
 
 class Counted(CopyCounts):
-    """The counters of entries, which are recorded with them.
+    """The counters of entries, which the checkpoint records with the entries.
 
     `found` counts entries of the source, each of which is later counted exactly once as files,
     directories, links, special, skipped, special_skipped or failed. `scans_due` counts directories
     found, `scans_done` directories read. `special_skipped` counts special files left out without
     -a; `touched` counts skipped entries whose attributes were updated; `linked` counts links to
     entries of another tree, and `nearby` files whose content came from another tree. `removed`
-    counts entries that only the target had, and `surplus` the paths among them that were removed
-    where they were found, without what is below these. `directories_created` counts new
-    directories, `directories_touched` existing ones whose attributes were updated.
+    counts extraneous entries that were removed from the target. `surplus` counts only the topmost
+    of these, not the entries below them. `directories_created` counts new directories,
+    `directories_touched` existing ones whose attributes were updated.
     """
 
     found: int
@@ -129,7 +129,7 @@ class Counters(DerivedCounts, Counted):
         return self.completed + self.skipped + self.special_skipped + self.failed
 
     def known(self, weight: float) -> WorkCounts:
-        """Return the known work, except what took this run no time."""
+        """Return the known work, with the share of an earlier run, which took this run no time."""
         known = super().known(weight)
         return replace(
             known,
@@ -140,7 +140,7 @@ class Counters(DerivedCounts, Counted):
         )
 
     def resume(self, counts: Mapping[str, int]) -> None:
-        """Add counts of an earlier run, for entries that were not found yet."""
+        """Add counts of an earlier run, for entries that this run has not found yet."""
         done = totals(counts)
         for name in Counted.names:
             setattr(self, name, getattr(self, name) + getattr(done, name))
@@ -151,7 +151,7 @@ class Counters(DerivedCounts, Counted):
 FOUND, SIZED, FAILED, DIRECTORIES = map(
     Counted.names.index, ("found", "sized", "failed", "directories")
 )
-"""The places of these counters in a row."""
+"""The indices of these counters in a row."""
 
 
 def totals(counts: tuple[int, ...] | Mapping[str, int]) -> Counters:

@@ -34,7 +34,7 @@ def resolve(
     """Return the roots of a copy.
 
     With `into` the target must be a directory (`-t`); with `exact` the target is the copy itself
-    (`-T`); with `follow` a source that is a symbolic link stands for its target; with `force` a
+    (`-T`). With `follow` a source that is a symbolic link stands for its target; with `force` a
     link that leads to itself is replaced by a file (`-f`). UsageError for anything that cp would
     refuse, or that would destroy data.
     """
@@ -50,7 +50,7 @@ def resolve(
         _refuse_same_names(roots)
     else:
         if not (force or existing) and stat.S_ISREG(statuses[0].st_mode):
-            _status(target, follow=True)  # which refuses a link that leads to itself
+            _status(target, follow=True)  # UsageError for a link that leads to itself
         roots = [_becoming(sources[0], statuses[0], target, existing)]
     for root, status in zip(roots, statuses, strict=True):
         _refuse_self(root, status)
@@ -156,7 +156,7 @@ def _becoming(
                 f"with directory '{show(source)}'"
             )
     else:
-        # A link takes the place of a link, wherever that leads.
+        # A link replaces a link, wherever the old one leads.
         at_name = _status(target, follow=False)
         links = stat.S_ISLNK(status.st_mode) and at_name and stat.S_ISLNK(at_name.st_mode)
         _refuse_kind(source, target, at_name if links else existing)
@@ -167,7 +167,7 @@ def _becoming(
 
 
 def _uncreatable(target: bytes, holder: bytes) -> UsageError:
-    """Return the error that names the first directory that the path of a target lacks."""
+    """Return the error that names the first missing directory on the path of a target."""
     at = holder
     while above := os.path.dirname(at.rstrip(b"/")):
         if _status(above, follow=True) is not None:
@@ -213,7 +213,7 @@ def _refuse_self(root: Root, status: os.stat_result) -> None:
     if root.kind != DIRECTORY:
         mine = {_identity(status), _identity(_status_or_none(root.source_shown))}
         theirs = {_identity(_status(at_target, follow=False))}
-        if root.kind != LINK:  # two links may lead to the same file, which is touched by neither
+        if root.kind != LINK:  # two links may lead to one file, which the copy does not touch
             theirs.add(_identity(_status_or_none(at_target)))
         if (mine & theirs) - {None}:
             raise UsageError(f"'{source}' and '{target}' are the same file")
@@ -234,13 +234,13 @@ def _refuse_untrusted(roots: Sequence[Root]) -> None:
                 for root in some:
                     shown = show(root.target_shown)
                     if root.kind == LINK or not root.target_name:
-                        continue  # a link takes a link's place, wherever that leads
+                        continue  # a link replaces a link, wherever the old one leads
                     if _is_link(place.fd, root.target_name):
                         _refuse_link(os.path.join(holder, root.target_name))
         except Untrusted as error:
             raise UsageError(f"refusing to write '{shown}': {error.strerror}") from None
         except OSError:
-            pass  # that it can't be used will be told when it is
+            pass  # using it later reports the error
 
 
 def _is_link(directory_fd: int, name: bytes) -> bool:
@@ -258,7 +258,7 @@ def _refuse_link(path: bytes) -> None:
     except Untrusted:
         raise
     except OSError:
-        pass  # it leads nowhere, and is replaced as any other
+        pass  # a dangling link is replaced like any other
 
 
 def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:
@@ -266,9 +266,9 @@ def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:
     try:
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
     except OSError:
-        return  # that it can't be used will be told when it is
+        return  # using it later reports the error
     try:
-        with suppress(OSError):  # as far as it leads: the walk recognises its own copy as well
+        with suppress(OSError):  # parents may be unreadable; the walk recognises its copy as well
             yield from at_and_above(fd)
     finally:
         os.close(fd)

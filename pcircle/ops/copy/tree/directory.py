@@ -1,7 +1,7 @@
 """Directories of the target while they are filled, and whether existing ones change.
 
-A copy sets attributes of each directory at its completion. Whether that changes an existing
-directory is determined for the counts alone, in the same way by a run and by a dry run.
+A copy sets the attributes of each directory when it is complete. Only the counts depend on whether
+that changes an existing directory; `Differing` determines it for a run and for a dry run.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Directory(msgspec.Struct, frozen=True):
     identity: tuple[int, int]
     created: bool
     held: Held | None = None
-    begun: bool = False  # by an earlier run: something in it that was not finished
-    finished_ns: int = 0  # when an earlier run changed it last, which has done it
-    layout: bytes | None = None  # that it hands down
-    partial: CompletedNames | None = None  # what an earlier run has done of it
-    bare: bool = False  # it was made, and hands down no access control list
-    due: bool = False  # something else is to be done of it when all that is in it is
-    differs: bool = False  # it was there with other attributes
-    obstacle: Obstacle | None = None  # it was there, and kept this run from changing it
-    quiet: bool = False  # it was there, and nothing of it has changed since the last complete run
+    begun: bool = False  # has unfinished files of an earlier run
+    finished_ns: int = 0  # change time after an earlier run completed it
+    layout: bytes | None = None  # for its new entries
+    partial: CompletedNames | None = None  # names that an earlier run completed
+    bare: bool = False  # new, and passes on no access control list
+    due: bool = False  # has further work after its entries are complete
+    differs: bool = False  # existed with other attributes
+    obstacle: Obstacle | None = None  # protections of an existing directory, for restoration
+    quiet: bool = False  # existed, and is unchanged since the last complete run
 
 
 class Differing:
-    """Compares directories for one thread, without attributes that this user cannot set."""
+    """Compares directories for one thread, ignoring attributes that this user cannot set."""
 
     def __init__(self, keep: Keep, extras: AttributeCopier) -> None:
         self._keep = keep
@@ -54,12 +54,12 @@ class Differing:
         """Return whether the attributes of an open, unchanged copy would change."""
         if self._of_status(source, lease.opened.status):
             return True
-        if held is None or lease.searched:  # what is open for its path alone can't be asked
+        if held is None or lease.searched:  # attributes cannot be read with O_PATH
             return False
         try:
             return self._of_extras(source, held, lease.fd)
         except OSError:
-            return True  # they are set, and that may fail as well, or not
+            return True  # a run sets them, which may succeed
 
     def _of_status(self, source: os.stat_result, old: os.stat_result) -> bool:
         """Return whether owner, mode or time would change."""
@@ -71,7 +71,7 @@ class Differing:
             user, group = source.st_uid != old.st_uid, source.st_gid != old.st_gid
             if (user and any_user) or (group and this_group):
                 return True
-            if user or group:  # it stays somebody else's, who must not get these
+            if user or group:  # it keeps another owner, who must not get these bits
                 mode &= ~_ID_BITS
         if keep.mode and stat.S_IMODE(mode) != stat.S_IMODE(old.st_mode):
             return True
@@ -82,7 +82,7 @@ class Differing:
         wanted = require(self._keep.held(source, held))
         there = self._extras.read_directory(target_fd, alone=False) or Held([])
         values, given = dict(there.values), dict(wanted.values)
-        # Attributes that the source has not are left as they are; so are lists, or they go.
+        # Attributes that the source lacks are left unchanged; lists are removed with `alone`.
         gone = [name for name in values if name not in given and kind_of(name) == ACL]
         if (wanted.alone and gone) or any(
             values.get(name) != value for name, value in given.items()

@@ -56,7 +56,7 @@ class DryTask(Task[Item, Done]):
         parts = (self.counters, *sides, self._limits, self._acting)
         self._visitor = self.visitor_type()(plan, *parts)
         scope = scope_of(plan)
-        # There need be no target: what is looked at there is the visitor's affair.
+        # The target may not exist, so only the visitor reads it.
         self._walker = Walker(self._visitor, scope, self._sources, None, self.counters, rank, lists)
 
     @classmethod
@@ -151,8 +151,8 @@ class DryVisitor(Visitor[None]):
         self._foretold = Foretold(plan, sources, targets)
         self._limits = limits
         self._acting = acting
-        self._here: Context[Any] | None = None  # of the item at hand
-        self._entered = False  # whether the directory at hand could be opened
+        self._here: Context[Any] | None = None  # of the current item
+        self._entered = False  # the current directory could be opened
 
     # ---- directories -----------------------------------------------------------
 
@@ -238,7 +238,7 @@ class DryVisitor(Visitor[None]):
             self._acting.directory(opened.root, opened.path, self._told(action))
 
     def _told(self, action: str) -> str:
-        """Return the action for `--json-lines`."""
+        """Return the action of a directory for `--json-lines`."""
         return "copy"
 
     def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
@@ -249,13 +249,13 @@ class DryVisitor(Visitor[None]):
         self._tell_failure(opened.root, opened.path, error, context, doing)
 
     def lost(self, opened: Open[None]) -> None:
-        """See `Visitor`."""
+        """Do nothing, because nothing was changed."""
 
     def merge(self, a: None, b: None) -> None:
-        """See `Visitor`."""
+        """Return no result."""
 
     def taken(self) -> None:
-        """See `Visitor`."""
+        """Return no result."""
 
     # ---- names -----------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class DryVisitor(Visitor[None]):
             if in_place is not None:
                 self._foretold.check(where.root, where.path, target_fd, name)
             if in_place is not None and self._plan.existing.stays:
-                status = in_place  # then nobody looks at the source
+                status = in_place  # a run does not read the source either
             else:
                 status = _readable_status(name, source_fd, follow=self._plan.follow)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Name collisions that a dry run can foresee, without creating anything.
+"""Prediction of name collisions in a dry run, without creating anything.
 
 For existing directories the result is that of a run. For directories that do not exist yet, the
-nearest existing parent shows how names are folded there.
+nearest existing parent shows whether names are folded.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class Foretold:
     def check(self, root: int, path: bytes, directory_fd: int, name: bytes) -> None:
         """Check an existing name in the copy of a directory.
 
-        Collision if it belongs to another name.
+        CollisionError if it belongs to another name.
         """
         self._collisions.enter(self._sources, root, path, made=False)
         self._collisions.check(directory_fd, name)
 
     def check_directory(self, root: int, path: bytes) -> None:
-        """Check a directory whose copy exists. Collision."""
+        """Check a directory whose copy exists. CollisionError."""
         above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", self._name(root))
         if name:
             with self._targets.lease(root, above) as holder:
                 self.check(root, above, holder.fd, name)
 
     def check_root(self, root: int) -> None:
-        """Raise Collision if the copy of a root is the copy of an earlier root."""
+        """Raise CollisionError if the copy of a root is the copy of an earlier root."""
         holder = self._roots[root].target_holder
         before = [each.target_name for each in self._roots[:root] if each.target_holder == holder]
         name = self._name(root)
@@ -60,7 +60,7 @@ class Foretold:
             raise CollisionError(other)
 
     def later(self, root: int, path: bytes, names: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the names of a directory that will collide, with the names that take them."""
+        """Return the names of a directory that will collide, each with the name that it meets."""
         found: dict[bytes, bytes] = {}
         for first, *others in group_by_key(names).values():
             for other in others:
@@ -75,7 +75,7 @@ class Foretold:
         return self._roots[root].target_name
 
     def _folds(self, root: int, path: bytes, *, form: bool, case: bool) -> bool:
-        """Return whether the nearest existing directory folds names like this."""
+        """Return whether the nearest existing directory folds case, Unicode form or both."""
         while True:
             with suppress(OSError), self._targets.lease(root, path) as lease:
                 asked = [kind for kind, wanted in ((True, form), (False, case)) if wanted]
@@ -86,11 +86,11 @@ class Foretold:
 
 
 def _shown(directory_fd: int, *, form: bool) -> bool:
-    """Return what the names in a directory, or in its parents, show of folding."""
+    """Return whether names in a directory, or in its parents, show that it folds names."""
     for fd in _at_and_above(directory_fd):
         with suppress(OSError):
             for name in islice(list_names(fd), _ASKED):
-                with suppress(OSError):  # it is gone again
+                with suppress(OSError):  # removed in the meantime
                     found = folds_name(fd, name, form=form)
                     if found is not None:
                         return found

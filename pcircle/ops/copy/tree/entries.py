@@ -1,4 +1,4 @@
-"""Names of one directory copied to another, and roots that are not directories.
+"""Copying of names from one directory to another, and of roots that are not directories.
 
 Work that takes longer than a tenth of a second is handed back to the queue, so batches are sized by
 time. Records, claims of hard links and copies to verify are sent once, at the end of the item.
@@ -33,8 +33,7 @@ from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 BATCH_S = 0.1
-"""After so long what is left of a batch is handed back."""
-"""After so long, where somebody waits for work."""
+"""The time after which the remaining names of a batch are handed back."""
 
 
 class _Names(NamedTuple):
@@ -65,14 +64,14 @@ class Entries:
         self._acting = worker.acting
         self._skipper = Skipper(worker.plan, worker.counters)
         self._links = links
-        # Of the item at hand: by directory what is done, and what is to be read again.
+        # For the current item: completed names by directory, and copies to verify.
         self._done: dict[tuple[int, bytes], list[_Names]] = {}
         self._copied: list[Copied] = []
 
     def copy(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
     ) -> None:
-        """Copy names of a directory, open on both sides; hand the rest back when it takes long."""
+        """Copy names between two open directories; hand the rest back when time is up."""
         enough = context.time_limit()
         root, path, place = where.root, where.path, require(where.place)
         source_fd, target_fd = fds
@@ -115,7 +114,7 @@ class Entries:
             context.spawn(list(handed_back(where, files[tried:])))
 
     def _are_there(self, linked: Sequence[Linked], target_fd: int) -> list[Linked]:
-        """Return names that are up to date in the target: others are linked to them."""
+        """Return names that are up to date in the target; further names are linked to them."""
         there: list[Linked] = []
         if self._copier.names.keeper is None:
             return there
@@ -127,7 +126,7 @@ class Entries:
         return there
 
     def are_copied(self, where: Open[Part], begun: Begun, context: ItemContext[Part]) -> None:
-        """Count the first names of a directory, which are copied already."""
+        """Count the first names of a directory, which are already copied."""
         done, before = begun.names[: begun.done], self._takings.now()
         self._counters.add_files(begun.done, begun.done_bytes)
         self._counters.weight += where.weight * begun.done
@@ -135,7 +134,7 @@ class Entries:
             self._are_done(where, done, before, context)
 
     def go_on(self, where: Open[Part], begun: Begun, context: ItemContext[Part]) -> None:
-        """Copy the other names of that directory."""
+        """Copy the remaining names of that directory."""
         rest = begun.names[begun.done :]
         if rest:
             leases = require(where.leases)
@@ -192,7 +191,7 @@ class Entries:
     def _are_done(
         self, where: Where, names: Sequence[bytes], before: Counts, context: ItemContext[Part]
     ) -> None:
-        """Complete names: record them, or hold them for verification."""
+        """Record completed names, or hold them for verification."""
         after = self._takings.now()
         entries = b"" if self._signer is None else self._signer.take_new_entries()
         if self._waiting is not None:
@@ -201,17 +200,17 @@ class Entries:
             if copied is not None:
                 self._copied.append(copied)
                 context.wait(where.slot)
-                return  # it is recorded when it is verified
+                return  # recorded after verification
         if self._recorder is not None and names:
             done = _Names(names, before, after, entries)
             self._done.setdefault((where.root, where.path), []).append(done)
 
     def forget(self, root: int, path: bytes) -> None:
-        """Drop pending records that a record of the whole directory replaces."""
+        """Drop pending records, because a record of the whole directory replaces them."""
         self._done.pop((root, path), None)
 
     def end(self, context: Context[Item]) -> None:
-        """End the item."""
+        """Send the claims, copies to verify and records of the item."""
         self._links.send_claims(context)
         if self._copied:
             copied, self._copied = self._copied, []
@@ -228,7 +227,7 @@ class Entries:
     # ---- roots -----------------------------------------------------------------
 
     def singles(self, item: Singles, context: ItemContext[Part]) -> None:
-        """Copy roots that are not directories; hand the rest back when it takes long."""
+        """Copy roots that are not directories; hand the rest back when time is up."""
         enough = context.time_limit()
         self._sides.leave_mark(item.first)
         for number in range(item.first, item.end):
@@ -263,13 +262,13 @@ class Entries:
         hashes = self._recorder.keys.names([root.source_name])
         kind = {FILE: stat.S_IFREG, LINK: stat.S_IFLNK}.get(root.kind)
         if kind is None or not self._sides.target_is(number, b"", kind):
-            return False  # a special file is made as soon as it is looked at
+            return False  # special files are always created again
         if not all(partial.are_done(hashes)):
             return False
         partial = earlier.partial(number, HOLDER)
         if partial is None or not all(partial.are_done(hashes)):
-            return False  # what is known of it is of another place, or does not sign it
-        self._counters.found -= 1  # the seed has found it
+            return False  # the records are of another target, or lack the signature
+        self._counters.found -= 1  # already counted by `seed`
         self._counters.resume(partial.counts)
         return True
 

@@ -1,10 +1,11 @@
-"""The items of a copy, as they travel between ranks, in addition to those of the walk.
+"""The items of a copy that travel between ranks, in addition to the items of the walk.
 
-A large file to start, a range of one, names of hard-linked inodes, copies to verify. Every item
-names its directory by (root, path), see `pcircle.fs.directories`, carries its share of the job's
-`weight` of 1 and, as in `pcircle.walk.items`, the `slot` of its directory. Items that come back to
-a directory or a file carry its identity (device, inode) on both sides: if the name belongs to
-another entry by then, the item fails.
+Such an item starts a large file, copies a range of one, copies or links names of hard-linked
+inodes, or verifies copies. Every item names its directory by (root, path), see
+`pcircle.fs.directories`, and carries its share of the job's `weight` of 1. As in
+`pcircle.walk.items`, it also carries the `slot` of its directory. Items that return to a directory
+or a file carry its identity (device, inode) on both sides. If the name then belongs to another
+entry, the item fails.
 """
 
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
@@ -18,7 +19,7 @@ from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 
 ANYWHERE = DirectoryIdentity((0, 0), (0, 0), (0, 0))
-"""The place of a directory whose identity is unknown."""
+"""The identity of a directory that may be any directory."""
 
 
 def target_of(place: DirectoryIdentity) -> tuple[int, int] | None:
@@ -41,7 +42,7 @@ class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """Copy one file in chunks. `linked` means that its inode has other names.
 
-    `again` means a second start, because its change time has moved. `ahead_bytes` are its bytes in
+    `again` means a second start, because its change time has changed. `ahead_bytes` is its size in
     the counters while it waits, or None. `expected` is as in `One`.
     """
 
@@ -79,11 +80,11 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
 
 
 class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
-    """Copy one name of a hard-linked inode, which was `stamp` when it was claimed.
+    """Copy one name of a hard-linked inode, which had this `stamp` when it was claimed.
 
     `place` has the file system of the inode. `again` means that the name was claimed before, and
-    had become another file or version since. `expected` is what the name must be in the target when
-    it is replaced, see `Keeper`; empty if it does not matter.
+    has since become another file or version. `expected` is the required state of the name in the
+    target when it is replaced, see `OverwritePolicy`; empty if any state will do.
     """
 
     root: int
@@ -98,7 +99,7 @@ class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Names of one directory, each with its `st_nlink`; `stamps` belong to the inodes.
+    """Names of one directory; `counts` has the `st_nlink` and `stamps` the inode of each.
 
     `again` and `expected` are as in `One`, and the same for all names.
     """
@@ -116,24 +117,24 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
-    """For the home of these inodes: all claims of an item, of any directories."""
+    """Claim names at the home of their inodes; has all claims of an item in any directories."""
 
     groups: tuple[Claimed, ...]
 
 
 class First(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
-    """For the home of an inode: copy it under its first name; further `names` become links."""
+    """Copy an inode under its first name; its home links the other `names`."""
 
     names: int
     one: One
 
 
 class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
-    """Link the copy `made` of `first` to the place of the copy of `one`.
+    """Create the copy of `one` as a link to the copy of `first`, which has the mark `made`.
 
-    The copy was made in `epoch`, perhaps by an earlier run; then only the name of `first` is known.
-    `copied` is the source of the copy: a name that is not this source is not one of its names.
-    `seal` belongs to the copy, see `pcircle.tools.common.copy_report`.
+    The copy was made in `epoch`, or by an earlier run; then only the name of `first` is known.
+    `copied` is the source of the copy: names of any other file are not linked to it. `seal` belongs
+    to the copy, see `pcircle.tools.common.copy_report`.
     """
 
     one: One
@@ -147,9 +148,9 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
 class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Files of one directory whose copies will be verified: `digests` has 16 bytes for each.
 
-    `others` are names that were completed with them without need of verification; `counts` belong
-    to all of them, empty if other records have them; `entries` has all of them, packed, if the copy
-    is signed.
+    `others` are names that were completed with the files and need no verification. `counts` covers
+    the files and `others`; it is empty if other records include them. If the copy is signed,
+    `entries` has the packed entries of all these names.
     """
 
     root: int
@@ -165,7 +166,7 @@ class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
-    """Verify copies: everything that an item has made."""
+    """Verify all copies that an item has made."""
 
     groups: tuple[Copied, ...]
 
@@ -213,11 +214,11 @@ Notice: TypeAlias = Failure | RecallNotice | Remark | Skipped | ActionLines
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """The result of a part of a directory, or of a file that is copied in chunks.
 
-    Counters say what was copied; results say that it is complete. With a checkpoint, a part belongs
-    to an `epoch` and has its share of the job's `counts`. The other fields are of
-    `pcircle.tools.common.copy_report`: packed entries of the directory, `runs` of entries and
-    those on this rank's disk, `signed` their number including subdirectories; `blocks` are digests
-    of a large file.
+    Counters count copied entries; a result means that they are complete. With a checkpoint, a part
+    belongs to an `epoch` and has its share of the job's `counts`. The other fields are for the
+    signature, see `pcircle.tools.common.copy_report`. `runs` are packed entries of the directory,
+    `spilled` are runs on this rank's disk, and `signed` is the number of entries including
+    subdirectories. `blocks` are digests of a large file.
     """
 
     counts: tuple[int, ...] = ()
@@ -230,7 +231,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 NOTHING = Part()
 OF_FILE = -1
-"""The slot of a large file's own result, before it counts for its directory."""
+"""The slot of a large file's own result, before it is added to that of its directory."""
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):

@@ -1,14 +1,15 @@
-"""A copy that keeps a checkpoint: the same work, with a record of what was done.
+"""A copy that keeps a checkpoint, a record of completed work.
 
 Every result has an epoch (`pcircle.circle.epochs`) and its share of the job's counts. A directory
 that is complete without a failure is one record, with the change time of its copy. A resumed run
-skips it at the cost of one `stat` if it has not changed since; it still visits its subdirectories,
-so that changes far below are found. Completed parts of a directory have records of their own: the
-names of each batch, the ranges of large files, names of hard-linked inodes.
+skips the directory at the cost of one `stat` if its change time is the same. The run still visits
+its subdirectories, so that changes deep in the tree are found. Completed parts of a directory have
+records of their own: the names of each batch, the ranges of large files, and the names of
+hard-linked inodes.
 
 Work in a directory counts no sooner than the directory itself, and a link no sooner than its
-target, wherever these were made: an item's epoch is the latest of its own end, its place's, and its
-children's.
+target, whichever ranks made them. An item's epoch is the latest of the epochs of its own end, its
+directory and its children.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class JournaledCopy(CopyTask):
         self._recorder: Recorder = require(self._worker.recorder)
         self._committing = threading.Lock()
         self._sealed = 0
-        self._late = 0  # up to this epoch a commit comes too late
+        self._late = 0  # commits up to this epoch come too late
         self.epoch_period_s = min(require(plan.journal).interval_s, self.epoch_period_s or math.inf)
 
     def beside(self, number: int) -> JournaledCopy:
@@ -68,7 +69,7 @@ class JournaledCopy(CopyTask):
                 self._name(item, part)
         elif isinstance(item, Links):
             self._name(item.one, part)
-            # The first name's own record may be lost with its rank: this one must do alone.
+            # The first name's own record may be lost with its rank, so this one must suffice.
             self._inode(item.first, item.made, item.copied, item.seal, item.one.place)
         elif isinstance(item, First):
             self._name(item.one, part)
@@ -99,7 +100,7 @@ class JournaledCopy(CopyTask):
             super().abandon(item, own)
 
     def finish(self) -> None:
-        """Release the checkpoint's files: NFS keeps removed files while a process has them open."""
+        """Close the checkpoint's files, because NFS keeps removed files while they are open."""
         super().finish()
         with self._committing:
             self._late = self._sealed
@@ -117,7 +118,7 @@ class JournaledCopy(CopyTask):
     def commit(self, epoch: int) -> None:
         with self._committing:
             if epoch <= self._late:
-                return  # the work has ended, and the checkpoint may have gone
+                return  # the work has ended, and the checkpoint may be removed
             if self._kept is not None:
                 self._kept.lock.check()
             self._recorder.journal.commit(epoch, named(self.measure().counts))
@@ -125,5 +126,5 @@ class JournaledCopy(CopyTask):
 
 
 def _of_one(counts: Counts) -> Counts:
-    """Return the counts of one name as its directory's records have them."""
+    """Return the counts of one name for a record, in which it also counts as found."""
     return (*counts[:FOUND], 1, *counts[FOUND + 1 :])

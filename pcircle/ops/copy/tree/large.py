@@ -1,8 +1,8 @@
-"""Files that many ranks copy at once, in chunks.
+"""Large files, which many ranks copy at once in chunks.
 
-`Large` makes the temporary file and spawns the chunks; a `Chunk` copies a range and, if that takes
-long, hands back the rest; after the last chunk the file gets its attributes and its name, or is
-removed.
+A `Large` item creates the temporary file and spawns the chunks. A `Chunk` copies a range; when its
+time is up it hands back the remaining range. After the last chunk the file gets its attributes and
+its name, or is removed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class LargeFile(msgspec.Struct, frozen=True):
     source: os.stat_result
     creation: TargetFile
     identity: tuple[int, int]
-    blocks: int = 0  # of the signature, that are no mere holes
-    known: bytes = b""  # digests of those that an earlier run has copied
-    resumed_bytes: int = 0  # that it has copied
+    blocks: int = 0  # blocks of the signature that have data
+    known: bytes = b""  # digests of the blocks that an earlier run has copied
+    resumed_bytes: int = 0  # bytes that an earlier run has copied
 
 
 class LargeFiles:
@@ -95,11 +95,11 @@ class LargeFiles:
             return Done()
         if context.spawned:
             return own
-        # All of it is a hole, or it is a clone.
+        # It has no data, or was cloned.
         return self.complete(item, own, Done(), context)
 
     def _skip(self, item: Large, context: Context[Item]) -> Done:
-        """Leave an existing entry in the place of the file."""
+        """Leave an existing entry with the file's name."""
         try:
             with self._sides.targets.lease(item.root, item.path, item.place.target) as lease:
                 self._copier.skip(lease.fd, item.target_name)
@@ -118,7 +118,7 @@ class LargeFiles:
     def _take_up(
         self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
     ) -> tuple[StartedFile | None, Sequence[RangeRecord]]:
-        """Continue a file of an earlier run; return it with its completed ranges, or None."""
+        """Resume a file of an earlier run; return it with its completed ranges, or None."""
         where = (item.root, item.path)
         if self._earlier is None:
             return None, ()
@@ -189,14 +189,14 @@ class LargeFiles:
         if self._plan.chunk_bytes is not None:
             return self._plan.chunk_bytes
         wanted = size // (_CHUNKS_PER_RANK * self._size)
-        # Each rank has a share of a limited rate: the sooner all take part, the better.
+        # Each rank has a share of a limited rate, so all ranks should start early.
         limited = self._plan.bytes_per_s is not None
         smallest = CHUNK_UNIT_BYTES if limited else _SMALLEST_CHUNK_BYTES
         bounded = max(smallest, min(_LARGEST_CHUNK_BYTES, wanted))
         return -(-bounded // unit_bytes) * unit_bytes
 
     def chunk(self, item: Chunk, context: Context[Item]) -> Done:
-        """Copy a range of a file; the result has the error, if it failed."""
+        """Copy a range of a file; the result has the error, if any."""
         reached = item.offset
         error: OSError | None = None
         try:
@@ -233,7 +233,7 @@ class LargeFiles:
             self._recorder.add_range(file, item.temporary, item.offset, length, blocks)
 
     def _share_rest(self, item: Chunk, offset: int, end: int, context: Context[Item]) -> None:
-        """Spawn the rest of a slow chunk in two parts."""
+        """Spawn the remaining range of a slow chunk in two parts."""
         middle = min(end, -(-(offset + end) // 2 // item.unit_bytes) * item.unit_bytes)
         context.spawn(
             [
@@ -278,7 +278,7 @@ class LargeFiles:
                     mark = target.mark_of(made)
                 self._sides.sync_holder(item.path, lease)
         except DestinationExistsError:
-            self._counters.sized -= 1  # it was counted when it began
+            self._counters.sized -= 1  # it was counted at the start
             return self._skip(item, context)
         except SourceModifiedError as moved:
             if not item.again and not context.stopping:
@@ -302,7 +302,7 @@ class LargeFiles:
         return self._signed(item, Done(made=mark, copied=copied))
 
     def _once_more(self, item: Large, own: LargeFile, context: Context[Item]) -> Done:
-        """Discard the copy and start again; its weight was counted."""
+        """Discard the copy and start again, with no weight, because that is already counted."""
         counters = self._counters
         counters.sized -= 1
         counters.bytes_found -= own.source.st_size

@@ -109,7 +109,7 @@ def _sources(roots: Sequence[Root]) -> dict[bytes, bytes]:
 def _defaults(places: dict[bytes, bool]) -> tuple[bytes, ...]:
     found = set()
     for place in (place for place, lustre in places.items() if lustre):
-        # Out of reach, or not to be kept: then it is no directory's either.
+        # If the default is unreadable or cannot be preserved, no directory returns it either.
         with suppress(OSError, ValueError):
             value = default_of_file_system(place)
             if value is not None:

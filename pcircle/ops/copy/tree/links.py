@@ -1,23 +1,24 @@
-"""Hard links: one copy of each inode, and a link for every further name, wherever it is found.
+"""Hard links: one copy of each inode, and a link for every further name.
 
 The names of an inode may be anywhere in the tree and may be found by any rank at any time. So the
-inode's *home*, a rank found by hashing, decides who copies. A hard-linked name is not copied but
-claimed: its batch posts a `Claim` to the home. The first name to arrive is copied by any rank;
-names that arrive before the copy is complete are held: their directories stay incomplete, but no
-thread waits. Then links to the copy are made for all of them; if it failed, the next name takes its
-place. The claim itself does what takes only milliseconds, because an item for each name took ten
-times as long as its link. The home forgets an inode when all `st_nlink` names have arrived, if
-there is only one source.
+inode's *home*, a rank found by hashing, decides which name is copied. Hard-linked names are
+claimed: their batch posts a `Claim` to the home. The first name to arrive is copied by any rank.
+Names that arrive before the copy is complete are held; their directories stay incomplete, but no
+thread waits. Then all held names are linked to the copy; if it failed, the next name is copied. The
+claim itself performs work of a few milliseconds, because an item for each name took ten times as
+long as its link. The home forgets an inode when all `st_nlink` names have arrived, if there is only
+one source.
 
-A live source changes: a name may stand for another file by its turn, and the file may be written
-to. So the copy is identified by the file that was opened, not by the claim. A name becomes a link
-only if it was that file, in that version, when it was claimed, or is it at its turn. Otherwise it
-is claimed a second time by its present identity. If that has changed again, the name is copied as a
-file of its own. A name that is copied waits for no claim, so no cycle can form.
+A live source changes: by the time of the link, a name may belong to another file, or the file may
+have been modified. So the copy is identified by the file that was opened, not by the claim. A name
+becomes a link only if it had the identity and version of that file when it was claimed, or has them
+when it is linked. Otherwise it is claimed a second time by its present identity. If that has
+changed again, the name is copied as a separate file. A name that is copied waits for no claim, so
+no cycle can form.
 
-An inode is known by a number that the walk gives its file system, because device numbers differ
+An inode is identified by the walk's number of its file system, because device numbers differ
 between nodes. On one node, a file on another file system than its directory, as on overlayfs, is
-known by its device. Links to names outside of the copy are not links in the copy.
+identified by its device. Links to names outside the copy are not preserved.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ MAX_AT_HAND = 50_000  # some 25 MB
 
 
 class Inode(msgspec.Struct):
-    """The state of an inode at its home: the names that have arrived, and their fate.
+    """The state of an inode at its home.
 
     `made` is the mark of the copy, and `copied` its source; `first` is the name under which it was
-    copied; `epoch` and `seal` belong to the copy; `waiting` are held tickets by name. `seen` of at
-    most `names` names have arrived.
+    copied; `epoch` and `seal` belong to the copy. `waiting` has the held names with their tickets.
+    `seen` of at most `names` names have arrived.
     """
 
     seen: int = 0
@@ -87,7 +88,7 @@ class Inode(msgspec.Struct):
 
     @property
     def is_at_rest(self) -> bool:
-        """Return whether nothing happens until the next name arrives."""
+        """Return whether the inode is idle until the next name arrives."""
         return self.made is not None and not self.waiting
 
 
@@ -96,9 +97,9 @@ def registry(most: int = MAX_AT_HAND) -> Registry[Inode]:
     return Registry(Inode, most, lambda inode: inode.is_at_rest)
 
 
-_CLAIM_S = 0.01  # of work that nobody can steal
+_CLAIM_S = 0.01  # limit of the work of one claim, which no rank can steal
 _BY_DEVICE = 1 << 48
-"""Numbers of file systems from here on are device numbers."""
+"""File system numbers from here on are device numbers."""
 
 
 class Linked(msgspec.Struct, frozen=True):
@@ -111,21 +112,21 @@ class Linked(msgspec.Struct, frozen=True):
 
 
 class _Made(NamedTuple):
-    """A first name that the present claim has copied, and its result."""
+    """A first name that the current claim has copied, and its result."""
 
     first: First
     done: Done
 
 
 Record: TypeAlias = "Callable[[Item, Done, Done | None], None]"
-"""Records the result of an item, and of its children."""
+"""Records the results of an item and of its children."""
 
 
 class HardLinks:
     """A rank's part of the registry, and the work on its names."""
 
     def __init__(self, worker: Worker, beside: HardLinks | None = None) -> None:
-        """With `beside` the registry of that object of the same rank is used."""
+        """Share the registry of `beside`, the object of another thread of the rank, if given."""
         self._plan = worker.plan
         self._rank, self._size = worker.rank, worker.size
         self._sides = worker.sides
@@ -139,13 +140,13 @@ class HardLinks:
         self._waiting = worker.waiting
         self._earlier = worker.earlier
         self._acting = worker.acting
-        self._claims: dict[int, list[Claimed]] = {}  # of the item at hand, by home
-        self._made: dict[Key, _Made] = {}  # by the claim at hand, and not known to others yet
+        self._claims: dict[int, list[Claimed]] = {}  # of the current item, by home
+        self._made: dict[Key, _Made] = {}  # of the current claim, not yet published
         self._inodes: Registry[Inode] = registry() if beside is None else beside._inodes
         self._lock: Any = Lock() if beside is None else beside._lock
 
     def close(self) -> None:
-        """Release the space."""
+        """Release the registry."""
         self._inodes.close()
 
     def linked(self, name: bytes, status: os.stat_result, place: DirectoryIdentity) -> Linked:
@@ -159,7 +160,7 @@ class HardLinks:
     def claim_later(
         self, where: Where, linked: Sequence[Linked], *, again: bool = False, ahead: bool = False
     ) -> None:
-        """Claim names of one directory at the end of the present item, or `ahead`."""
+        """Claim names of one directory at the end of the item, before other names if `ahead`."""
         by_home: dict[tuple[int, int], list[Linked]] = {}
         for each in linked:
             home = home_of((each.file_system, each.stamp.inode), self._size)
@@ -190,8 +191,8 @@ class HardLinks:
     def claim(self, item: Claim, context: Context[Item], record: Record) -> Done:
         """Decide, at the home, whether each name is copied, linked, or waits.
 
-        Other ranks are notified of copies when the epoch is known in which they count: by
-        `publish`.
+        `publish` later notifies other ranks of the copies, when the epoch is known in which the
+        copies count.
         """
         slots: dict[int, Part] = {}
         until_s = time.monotonic() + _CLAIM_S
@@ -213,7 +214,7 @@ class HardLinks:
         context: Context[Item],
         record: Record,
     ) -> Claimed | None:
-        """Decide for the names of one directory; return the names left when time is up."""
+        """Decide for the names of one directory; return the remaining names when time is up."""
         where = group.root, group.path
         rest = group.weight, group.place
         all_names = group.names.split(b"\0")
@@ -253,11 +254,11 @@ class HardLinks:
             part = takings.take()
             if part is not NOTHING:
                 part = msgspec.structs.replace(part, epoch=due.epoch)
-            # What comes to an end while the job stops may have been left off anywhere.
+            # When the job stops, the link may be incomplete.
             if linked is not None and context.spawned == spawned and not context.is_stopping():
                 record(due, Done({due.one.slot: part}), None)
             return part
-        # One that is to be read again is not known to be a copy before that.
+        # With --verify, a name is known to be a copy only after verification.
         done = None if self._waiting is not None else self.one(due.one, context, large=False)
         if done is None:
             context.post(self._rank, [due])
@@ -274,7 +275,7 @@ class HardLinks:
         return part
 
     def publish(self, epoch: int, context: Context[Item]) -> None:
-        """Link all waiting names to the copies of the claim, which count in this epoch."""
+        """Link all waiting names to the copies of the claim, which count in `epoch`."""
         made, self._made = self._made, {}
         for first, done in made.values():
             part = msgspec.structs.replace(done.slots[first.one.slot], epoch=epoch)
@@ -289,14 +290,14 @@ class HardLinks:
         known = self._inodes.get(key)
         inode = self._inode(one, names) if known is None else known
         inode.seen += not one.again
-        # A name that is saved by rename was seen, and counts no more in those that come after it.
+        # A name replaced by rename was counted in `seen`, but not in later link counts.
         inode.names = max(inode.names, names)
         if one.again and inode.made is not None and inode.copied != one.stamp:
-            # Another version, or another file that was given the number: others may have it, too.
+            # Another version, or another file with a reused number, which may have more names.
             inode.made = inode.first = None
             self._counters.lose({HARD_LINKS})
         elif one.again and known is None and inode.made is None and names > 1:
-            self._counters.lose({HARD_LINKS})  # from those that are forgotten
+            self._counters.lose({HARD_LINKS})  # to the names of an inode that was forgotten
         if inode.first is None:
             inode.first = one
             return First(names, one)
@@ -312,7 +313,7 @@ class HardLinks:
         return due
 
     def first(self, item: First, context: Context[Item]) -> bool:
-        """Make the copy to which other names will be linked; return False if not at the home."""
+        """Copy the name to which others will be linked; return False if not at the home."""
         home = home_of(_key(item.one), self._size)
         if home != self._rank:
             context.post(home, [item])
@@ -321,7 +322,7 @@ class HardLinks:
         return True
 
     def first_ended(self, item: First, merged: Done, context: Context[Item]) -> None:
-        """Continue with waiting names after the copy was made, or has failed."""
+        """Continue with waiting names after the copy is complete or has failed."""
         with self._lock:
             self._go_on(item, merged, context)
 
@@ -341,7 +342,7 @@ class HardLinks:
             inode.waiting = waiting[1:]
             context.resume(ticket, [First(item.names, inode.first)], Done())
         else:
-            inode.first = None  # whoever comes next is the first
+            inode.first = None  # the next name to arrive becomes the first
         self._perhaps_forget(key, inode)
 
     def _inode(self, one: One, names: int) -> Inode:
@@ -350,14 +351,14 @@ class HardLinks:
         earlier = self._earlier
         records = [] if earlier is None else list(earlier.resumed.inodes(*key))
         for known in records:
-            # How its directories are known may have changed since: its mark alone is held to.
+            # The identities of its directories may have changed since, so only the mark counts.
             if known.source == one.stamp.version and self._stands(known):
                 inode.first = One(known.root, known.path, known.name, 0.0, ANYWHERE, one.stamp)
                 inode.made, inode.seal = known.made, known.seal
                 inode.copied = one.stamp
                 break
         if records and inode.made is None and names > 1:
-            self._counters.lose({HARD_LINKS})  # from names that the earlier run has copied
+            self._counters.lose({HARD_LINKS})  # to names that the earlier run has copied
         self._inodes.add(key, inode)
         return inode
 
@@ -377,8 +378,8 @@ class HardLinks:
         return target.mark_of(status) == known.made
 
     def _perhaps_forget(self, key: Key, inode: Inode) -> None:
-        # Among several sources one may hold another, and a name come twice; so it may
-        # and where links are followed.
+        # A name may arrive twice if one of several sources contains another, or if links are
+        # followed.
         alone = len(self._plan.roots) == 1 and not self._plan.follow
         if alone and inode.seen >= inode.names and inode.made is not None and not inode.waiting:
             self._inodes.forget(key)
@@ -388,7 +389,7 @@ class HardLinks:
         return Links(one, first, made, copied, inode.epoch, inode.seal)
 
     def _link_to(self, made: _Made, one: One) -> Links:
-        """Return the links to a copy that the present claim has made: both count at its end."""
+        """Return the link to a copy of the current claim; both count at the end of the claim."""
         done, signer = made.done, self._signer
         seal = b"" if signer is None else signer.seal_of(done.slots[made.first.one.slot])
         return Links(one, made.first.one, require(done.made), require(done.copied), 0, seal)
@@ -404,7 +405,7 @@ class HardLinks:
     def one(self, item: One, context: Context[Item], *, large: bool = True) -> Done | None:
         """Copy a name of an inode; the result identifies the copy and its source.
 
-        None, without any action, if the file is large and chunks are not wanted.
+        Return None, without any action, if the file is large but must not be.
         """
         before, skipped = self._counters.copied(), self._counters.skipped
         self._copier.names.expected = item.expected
@@ -443,7 +444,7 @@ class HardLinks:
             return Done(cause=self._accounts.failure(item.root, path, None, error))
         self._counters.weight += item.weight
         if others:
-            return Done()  # somebody else's file, which is nothing to link to
+            return Done()  # another file, to which nothing can be linked
         if self._waiting is not None:
             copied_again = self._waiting.copied(item, [item.name])
             if copied_again is not None:
@@ -451,7 +452,7 @@ class HardLinks:
         return Done(made=target.mark_of(made), copied=copied)
 
     def _copy_name(self, names: tuple[int, bytes, int, bytes], found: os.stat_result) -> int:
-        """Copy what was found under a name; see `Copier.file`. OSError."""
+        """Copy the entry found under a name, of any type; see `Copier.file`. OSError."""
         if stat.S_ISREG(found.st_mode):
             return self._copier.file(*names, claimed=True)
         if stat.S_ISLNK(found.st_mode):
@@ -468,7 +469,7 @@ class HardLinks:
         opened = self._copier.status if stat.S_ISREG(found.st_mode) else None
         if opened is not None:
             copied = self._plan.stamp(opened)
-        elif not stat.S_ISREG(found.st_mode):  # that was not opened
+        elif not stat.S_ISREG(found.st_mode):  # it was not opened
             now = os.stat(one.name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
             copied = copied if self._plan.stamp(now) == copied else None
         if found.st_nlink > 1 and (copied is None or copied.identity != one.stamp.identity):
@@ -489,8 +490,8 @@ class HardLinks:
     def link(self, item: Links, context: Context[Item]) -> Done | None:
         """Link a further name to a copy; copy again if it cannot have more links.
 
-        None if the name was claimed again, because it is not the copied file any more; the second
-        time it is copied as a file of its own.
+        None if the name was claimed again, because it is no longer the copied file. The second time
+        it is copied as a separate file.
         """
         one = item.one
         self._copier.names.expected = one.expected
@@ -550,7 +551,7 @@ class HardLinks:
             return same_content(*files, follow=self._plan.follow)
 
     def _still(self, item: Links, context: Context[Item]) -> Links | Done | None:
-        """Return the item if its name is the copied file; else what `link` returns."""
+        """Return the item if its name is the copied file, otherwise the result of `link`."""
         one = item.one
         if one.stamp == item.copied:
             return item
@@ -568,7 +569,7 @@ class HardLinks:
         return None
 
     def _skip(self, one: One, context: Context[Item]) -> None:
-        """Leave an existing entry in the place of a link."""
+        """Leave an existing entry with the name of a link."""
         try:
             with self._sides.targets.lease(one.root, one.path, one.place.target) as lease:
                 self._copier.skip(lease.fd, self._sides.target_name(one.root, one.path, one.name))
@@ -581,7 +582,8 @@ class HardLinks:
     def _stays(self, one: One, target_fd: int, name: bytes) -> bool:
         """Return whether an entry with a link's name stays, and is a copy of the source.
 
-        It becomes the link target then, whichever name was copied first. Taken for any other entry.
+        Even then it is replaced by the link to the first copy. DestinationExistsError for any other
+        entry that stays.
         """
         plan, keeper = self._plan, self._copier.names.keeper
         if keeper is None and not plan.existing.newer:

@@ -21,9 +21,9 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     """One SRC and its destination.
 
     Each side is a directory, opened as the user named it, and a name in it; an empty target name
-    means that the directory itself is the copy. `shown` has both paths for messages, `file_system`
-    numbers the source's file system. A side that is `known`, by device and inode, must be that
-    directory when it is opened.
+    means that the directory itself is the copy. `source_shown` and `target_shown` are the paths for
+    messages, and `file_system` is the number of the source's file system. If `source_known` or
+    `target_known` is set, the directory must have this device and inode when it is opened.
     """
 
     source_holder: bytes
@@ -86,12 +86,12 @@ class Plan(CopySettings, frozen=True, kw_only=True):
 
 
 def scope_of(plan: Plan) -> Scope:
-    """Return what is walked of the sources."""
+    """Return the part of the sources that the walk covers."""
     return Scope(plan.rules, plan.one_file_system, plan.follow, plan.wanted, plan.now_ns)
 
 
 def is_in_copy(roots: Sequence[Root]) -> bool:
-    """Return whether a mark is left in the copy of the only root, not in its parent."""
+    """Return whether the mark of the target is in the copy of the only root, not in its parent."""
     return len(roots) == 1 and roots[0].kind == DIRECTORY
 
 

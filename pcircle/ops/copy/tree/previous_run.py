@@ -42,15 +42,15 @@ class Earlier:
     def partial(
         self, root: int, path: bytes, listing: TargetNames | None = None
     ) -> CompletedNames | None:
-        """Return the completed names of a directory; if signed, the item takes its entries.
+        """Return the completed names of a directory; with a signature, the item takes its entries.
 
         With a `listing` of the copy, missing names are not completed. NoSpace if entries cannot be
-        kept.
+        stored.
         """
         made = self._sides.copy_mark(root, path)
 
         def trust(record: NamesRecord) -> bool:
-            # In a directory that was made anew nothing of what was in the old one is done.
+            # A directory that was created again has none of the old one's entries.
             same = bool(made) and record.made == made
             same = same and (listing is None or listing.has(record.hashes))
             return same and self._keep_entries(record)
@@ -69,11 +69,11 @@ class Earlier:
         return True
 
     def standing(self, root: int, path: bytes) -> RecordedDirectory:
-        """Return the completed work on a directory and its subtree that is still valid."""
+        """Return the record of a directory and its subtree that is still valid."""
         records = self.resumed.subtrees(root, path)
         if not records:
             return RecordedDirectory()
-        now = self._sides.copy_status(root, path)  # opened: over NFS a mere `stat` may be old
+        now = self._sides.copy_status(root, path)  # by opening it: NFS may cache a plain `stat`
         if now is not None:
             for record in records:
                 if (record.made, record.changed) == (now.st_ino, now.st_ctime_ns):
@@ -81,10 +81,10 @@ class Earlier:
         return RecordedDirectory(modified=True)
 
     def lift(self, target_fd: int, names: Sequence[bytes]) -> None:
-        """Make files that it may have completed replaceable."""
+        """Lift the inode flags of files that the earlier run may have completed."""
         if self._plan.keep.flags:
             for name in names:
-                with suppress(OSError):  # it is not there
-                    # Others' files stay as protected as they are.
+                with suppress(OSError):  # the file does not exist
+                    # Files that are not of this copy keep their flags.
                     if self._plan.is_ours(os.stat(name, dir_fd=target_fd, follow_symlinks=False)):
                         lift_flags(target_fd, name)

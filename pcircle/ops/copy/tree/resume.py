@@ -1,4 +1,4 @@
-"""The checkpoint of a copy: its copies and options, and its messages.
+"""The checkpoint of a copy: its identities and options, and the messages about it.
 
 `pcircle.ops.checkpoint.resume` decides whether a copy starts, resumes or is refused. Temporary
 files of earlier runs are removed in all cases.
@@ -39,7 +39,7 @@ from pcircle.ops.copy.tree.counters import totals
 from pcircle.ops.copy.tree.items import Remark
 from pcircle.ops.copy.tree.plan import DIRECTORY, FILE, Plan, Root, is_in_copy
 
-_LOOKED_AT_MOST = 10_000  # names beside a checkpoint
+_LOOKED_AT_MOST = 10_000  # names in the directory of a checkpoint
 
 
 def is_worth_it(plan: Plan) -> bool:
@@ -68,7 +68,7 @@ def reached(wish: CheckpointOptions) -> CheckpointOptions:
         shown = show(wish.directory)
         raise UsageError(f"--checkpoint-dir '{shown}': {error.strerror}") from None
     except OSError:
-        return wish  # to make the checkpoint will say what is wrong
+        return wish  # creating the checkpoint reports the error
 
 
 def copies(roots: Sequence[Root], here: bytes) -> tuple[CopyIdentity, ...]:
@@ -78,7 +78,7 @@ def copies(roots: Sequence[Root], here: bytes) -> tuple[CopyIdentity, ...]:
         source = os.path.join(here, root.source_holder, root.source_name)
         target = os.path.join(os.path.realpath(os.path.join(here, root.target_holder)), b"")
         inode = os.stat(source, follow_symlinks=root.kind == DIRECTORY).st_ino
-        # Once it exists a root may be its own holder, with no name of its own.
+        # An existing root may be its own holder, without a name.
         path = (target + root.target_name).rstrip(b"/") or b"/"
         found.append(CopyIdentity(_lexical(source), inode, path))
     return tuple(found)
@@ -119,14 +119,14 @@ def has_checkpoint(roots: Sequence[Root], here: bytes, wish: CheckpointOptions) 
 
 
 def keep(plan: Plan, wish: CheckpointOptions) -> CheckpointSession | None:
-    """Find or make the checkpoint of a copy. UsageError if it must not start.
+    """Find or create the checkpoint of a copy. UsageError if the copy must not start.
 
-    None if a checkpoint is impossible, and was not requested.
+    None if a checkpoint is impossible and was not requested.
     """
     try:
         identities = copies(plan.roots, plan.directory)
     except OSError:
-        return None  # a source is gone: the copy will tell
+        return None  # a source was removed, which the copy reports
     target = identities[0].target
     marked = target if is_in_copy(plan.roots) else os.path.dirname(target)
     job = CheckpointJob(
@@ -136,13 +136,13 @@ def keep(plan: Plan, wish: CheckpointOptions) -> CheckpointSession | None:
         kept = resume.open_session(job, wish)
     except CheckpointError as why:
         raise UsageError(words_of(why)) from why
-    if kept is not None and not kept.plan.resumed:  # else some of it may be resumed
+    if kept is not None and not kept.plan.resumed:  # otherwise some of them may be resumed
         _sweep_holders(plan, kept.plan.stale)
     return kept
 
 
 def none_found(roots: Sequence[Root], target: bytes) -> str:
-    """Return the message that nothing is resumed, and where the copy goes."""
+    """Return the message that nothing is resumed, with the destination of the copy."""
     root, *others = roots
     goes = root.target_shown
     if others or root.kind != DIRECTORY or goes.rstrip(b"/") == target.rstrip(b"/"):
@@ -156,7 +156,7 @@ def none_found(roots: Sequence[Root], target: bytes) -> str:
 def left_behind(kept: CheckpointSession) -> Iterator[Remark]:
     """Yield remarks about checkpoints of other copies to the same place.
 
-    They are named by source and destination, so a copy does not find them by itself.
+    Checkpoints are named by source and destination, so a copy does not find them otherwise.
     """
     mine = kept.checkpoint
     targets = {copy.target for copy in require(mine.header).copies}
@@ -187,7 +187,7 @@ def _names_in(directory: bytes) -> Iterator[bytes]:
 
 
 def words_of(error: CheckpointError) -> str:
-    """Return why a checkpoint cannot be used, and what to do."""
+    """Return the reason why a checkpoint cannot be used, and what to do."""
     path, detail = show(error.path), error.detail
     what, busy = f"the checkpoint '{path}'", "another run of this copy is going on"
     left, cure = f"an interrupted copy has left {what}", "to discard it, add --restart"
@@ -211,7 +211,7 @@ def words_of(error: CheckpointError) -> str:
 
 
 def remarks_of(kept: CheckpointSession) -> list[Remark]:
-    """Return remarks about what earlier runs have left."""
+    """Return remarks about the records that earlier runs have left."""
     found = kept.state
     lines = [_damage(trouble) for trouble in found.problems]
     if found.discarded is not None:
@@ -239,9 +239,9 @@ def _distrust(distrust: DiscardReason, target: bytes) -> str:
 
 
 def how_far(counts: NamedCounts) -> str:
-    """Return how much was done when these counts were committed.
+    """Return the progress at the time when these counts were committed.
 
-    They include items in progress, which are not in the records and are done again.
+    The counts include items in progress, which are not in the records and are done again.
     """
     if not counts:
         return "nothing is committed yet"

@@ -1,8 +1,8 @@
 """Resuming in a target that an earlier run of the same copy has left incomplete.
 
-Work of that run since its last checkpoint is done again, over what exists. Completed directories
-may be closed to their owner, and completed entries protected by inode flags. Temporary files of
-small files, and of large ones that were never committed, are removed.
+Work of that run since its last checkpoint is done again and replaces existing entries. Completed
+directories may deny access to their owner, and completed entries may have inode flags. Temporary
+files of small files, and of large ones that were never committed, are removed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def sweep(
 ) -> tuple[bool, TargetNames]:
     """Remove temporary files that will not be resumed from a directory of the target.
 
-    Return whether others remain, which may be resumed; and the other names.
+    Return whether temporary files remain that may be resumed, and the other names.
     """
     left = False
     stale, listing = _list(resumed, directory_fd)
@@ -59,20 +59,20 @@ def _list(resumed: PreviousRecords, directory_fd: int) -> tuple[list[bytes], Tar
     """Return the temporary names in a directory of the target, and its other names."""
     stale: list[bytes] = []
     listing = TargetNames()
-    # mypy knows of no scan of either kind.
+    # mypy has no type for a scan of either a path or a descriptor.
     scan: Any = os.scandir(to_scan(directory_fd))
     with scan as entries:
         while some := list(islice(entries, _LISTED_AT_ONCE)):
             others = [each for each in some if not each.is_dir(follow_symlinks=False)]
             names = [os.fsencode(each.name) for each in others]
             stale += filter(resumed.is_stale, names)
-            # What is recorded as done of a directory's names are no directories.
+            # Recorded names of a directory are never directories.
             listing.add(resumed.names(names))
     return stale, listing
 
 
 def _remove(name: bytes, directory_fd: int) -> None:
-    with suppress(OSError):  # it does no harm
+    with suppress(OSError):  # a remaining temporary file is harmless
         os.unlink(name, dir_fd=directory_fd)
 
 
@@ -85,7 +85,7 @@ def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:
     try:
         status = os.fstat(fd)
         if not stat.S_ISDIR(status.st_mode):
-            return  # to open it as a directory will fail, and that is told
+            return  # opening it as a directory reports the error
         if status.st_mode & 0o700 != 0o700 and status.st_uid == os.geteuid():
             os.chmod(path_of(fd), stat.S_IMODE(status.st_mode) | 0o700)
     finally:
@@ -113,7 +113,7 @@ def temporary_of(
             continue
         same = record.source == source.version
         ours = stat.S_ISREG(status.st_mode) and status.st_ino == record.made
-        # An inode number may be had again: what others could have made is not resumed.
+        # Inode numbers are reused, so a file that another user could have made is not resumed.
         private = status.st_uid == os.geteuid() and status.st_nlink == 1
         private = private and not status.st_mode & 0o022
         ours = ours and (private or record.temporary == name)
@@ -127,7 +127,7 @@ def temporary_of(
 def without(
     ranges: Sequence[tuple[int, int]], parts: Sequence[RangeRecord]
 ) -> list[tuple[int, int]]:
-    """Return ranges, as (offset, length), without the parts."""
+    """Return what remains of ranges, given as (offset, length), without completed parts."""
     left = list(ranges)
     for part in parts:
         begin, end = part.offset, part.offset + part.length
@@ -150,7 +150,7 @@ def take_up(
     """Resume a large file; None if it must start again.
 
     `names` are the directories and names of source and target; `divide` returns the ranges to copy;
-    `stamp` is as in `Plan`. OSError as of `Copier.begin`.
+    `stamp` is as in `Plan`. OSError as in `Copier.begin`.
     """
     source_fd, source, target_fd, name = names
     with copier.opened(source_fd, source) as (fd, status):

@@ -1,7 +1,7 @@
 """The first items of a job that copies only the paths of a list.
 
-The entries form a tree: a directory on the way to an entry is made if it is missing, is completed
-like any other, and counts as an entry.
+The entries form a tree: a directory on the path of an entry is created if it is missing, is
+completed like any other, and counts as an entry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def seed_listed(plan: Plan, lists: Lists, counters: Counters) -> Iterator[Item]:
-    """Return the items for listed paths, counted as found."""
+    """Yield the items for listed paths, and count the paths as found."""
     counters.found += len(lists.parts)
     for part in lists.parts:
         weight = 1.0 / len(lists.parts)

@@ -1,14 +1,14 @@
 """The selection of entries of a source directory, and their kinds.
 
-It works between the scan and everything else: excluded entries are not seen again, an excluded
-directory is not entered, and with followed links a link has the kind of its target. A copy without
-such options reads the blocks of `pcircle.fs.scan` unchanged.
+Entries are selected directly after the scan: excluded entries are dropped, an excluded directory is
+not entered, and with followed links a link has the kind of its target. A copy without filters and
+followed links reads the blocks of `pcircle.fs.scan` unchanged.
 
-With followed links there must be no cycles. A link may lead to one of its own parents, so each
-directory carries the identities (device, inode) of those on its path, sixteen bytes each; a
-repeated identity is a cycle. A link may also lead into the copy, which grows meanwhile: no link
-target may lie in one of the copies. A directory that is not a link lies where its parent does, so
-only links are checked. This costs nothing unless links are followed.
+With followed links, cycles must be detected. A link may lead to one of its own parents, so each
+directory carries the identities (device, inode) of the directories on its path, sixteen bytes each;
+a repeated identity is a cycle. A link may also lead into the copy, which grows meanwhile, so no
+link target may be in one of the copies. A directory that is not a link is on the same side as its
+parent, so only links are checked. These checks are made only if links are followed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _ONE = struct.Struct("<QQ")
 
 
 def below(ancestors: bytes, place: DirectoryIdentity) -> bytes:
-    """Return the ancestors of entries of a directory with these ancestors."""
+    """Return the ancestors of the entries of a directory that has these ancestors itself."""
     return ancestors + _ONE.pack(*place.source)
 
 
 def ancestors_of(opened: Open[Any], holder: Open[Any] | None) -> bytes:
-    """Return the identities of the directories on the path to one."""
+    """Return the identities of the directories above a directory."""
     return b"" if holder is None else holder.ancestors
 
 
@@ -52,7 +52,7 @@ def refuse_cycle(
     names = path.split(b"/")
     for depth in range(len(ancestors) // _ONE.size):
         if ancestors.startswith(one, depth * _ONE.size):
-            # Among several nodes identities are inodes alone: it may be on another file system.
+            # With several nodes identities are only inodes, so the file systems may differ.
             with sources.lease(root, b"/".join(names[:depth])) as ancestor:
                 if os.path.samestat(status, os.fstat(ancestor.fd)):
                     raise Trouble(LOOP, "it leads back to a directory above it")
@@ -88,7 +88,7 @@ def siblings_of(plan: Plan) -> Siblings:
     roots, read = plan.roots, chosen_blocks(plan)
 
     def siblings(sources: Directories, root: int, path: bytes) -> Iterable[bytes]:
-        """Yield copied names; of the parent of roots, the names of the roots."""
+        """Return the copied names in a directory; in the parent of roots, the roots' names."""
         if path == HOLDER:
             holder = roots[root].target_holder
             return [each.target_name for each in roots if each.target_holder == holder]

@@ -1,11 +1,11 @@
-"""Small directories of plain files, several at a time.
+"""Copying of small directories of plain files, several at a time.
 
-Most directories hold a few regular files. Those that are new in the target, in a directory that
-hands down no access control lists, are copied by a handful of native calls for all of them: list
-the sources, make the copies, copy the files, settle. This needs a copy that nothing observes (no
-limits, signature, verification, or run to be resumed). A directory that is not plain when it is
-listed is left to the walk. One that turns out not to be plain after its copy was made is *begun*,
-and the walk goes on with it from there. So this module decides nothing about errors.
+Most directories have a few regular files. If they are new in the target, in a directory that passes
+on no access control lists, a few native calls copy all of them: list the sources, create the
+copies, copy the files, set attributes. This requires a copy without observers (no limits,
+signature, verification, action log, or earlier run). A directory that is not plain when it is
+listed is left to the walk. A directory that proves not to be plain after its copy was created is
+*begun*, and the walk continues from there. So this module handles no errors.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from pcircle.walk.visitor import DirectoryScan
 
 _MAX_FILES = 64
 SCAN = DirectoryScan(_MAX_FILES, MAX_NAMES, keep_open=True)
-_MAX_NS = 20_000_000  # for the files of a batch; the walk, which may be stopped, copies the others
+_MAX_NS = 20_000_000  # for the files of a batch; the walk, which can stop, copies the remaining
 _NEVER_NS = 1 << 62
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A directory that was made and is not complete. None of its entries is counted yet.
+    """A directory whose copy has started but is not complete; its entries are not counted yet.
 
-    `leases` are those of both sides, or None after `error`. The first `done` of its `names` are
-    copied, with `done_bytes` bytes.
+    `leases` has the open directories of both sides, or is None after `error`. The first `done` of
+    its `names` are copied, with `done_bytes` bytes.
     """
 
     leases: tuple[Lease, Lease] | None
@@ -87,7 +87,7 @@ class SmallDirectories:
         self._plain = worker.copier.copier.plain
 
     def select(self, above: Open[Part], names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-        """Divide directories into those that may be new in the target, and the others."""
+        """Divide directories into possibly new ones in the target, and existing ones."""
         place, target = above.place, require(above.leases)[1]
         if place is None or target is None or (self._extras.any and not place.bare):
             return [], names
@@ -96,9 +96,9 @@ class SmallDirectories:
     def copy(
         self, above: Open[Part], batch: DirectoryBatch, go_on: Callable[[bytes, Begun], None]
     ) -> list[bytes]:
-        """Copy directories that were listed. Return those of which nothing was done.
+        """Copy directories that were listed. Return the names of untouched directories.
 
-        `go_on` is called with the name of each that was begun.
+        `go_on` is called for each directory that was begun, with its name.
         """
         source, lease = require(above.leases)
         target, device = require(lease), source.opened.status.st_dev
@@ -139,9 +139,9 @@ class SmallDirectories:
         return [name for name in batch.names if name in undone]
 
     def _chosen(self, batch: DirectoryBatch, modes: Sequence[int], copy: int) -> Sequence[int]:
-        """Return the places of directories that are plain, by their status.
+        """Return the indices of directories that are plain, by their status.
 
-        `copy` is the inode of the copy of the root, which may lie in its own source.
+        `copy` is the inode of the copy of the root, which may be inside its own source.
         """
         count = len(batch.names)
         inodes = batch.own.column("inode", 0, count)
@@ -168,7 +168,7 @@ class SmallDirectories:
         keep: int,
         go_on: Callable[[bytes, Begun], None],
     ) -> None:
-        """Copy the files of new directories, and complete these. Close their descriptors."""
+        """Copy the files of new directories, complete the directories, and close them."""
         kept: set[int] = set()
         try:
             self._extras.enter(made.targets[0], bare=True)
@@ -187,7 +187,7 @@ class SmallDirectories:
                     close_open(fd)
 
     def _copy_files(self, made: _Made, device: int) -> list[list[int]]:
-        """Copy files. Return for each directory the sizes of the first ones, which are copied."""
+        """Copy files. Return for each directory the sizes of its first files, which are copied."""
         files = list(chain.from_iterable(made.files))
         counts = list(map(len, made.files))
         ends = list(accumulate(counts))
@@ -205,7 +205,7 @@ class SmallDirectories:
             sizes[begin : begin + len(found)] = found
             if found and found[-1] >= 0:
                 begin += len(found)
-            else:  # the others of this directory are left to the walk
+            else:  # the remaining files of this directory are left to the walk
                 begin = ends[bisect_right(ends, begin + max(0, len(found) - 1))]
         return [
             list(takewhile((0).__le__, sizes[end - count : end]))
@@ -213,7 +213,7 @@ class SmallDirectories:
         ]
 
     def _settle(self, made: _Made, places: Sequence[int], keep: int) -> set[int]:
-        """Set the attributes of complete directories. Return the places where that failed."""
+        """Set the attributes of complete directories. Return the indices where that failed."""
         keep &= _STATUS
         if not keep or not places:
             return set()
@@ -239,14 +239,14 @@ class SmallDirectories:
         rows = zip(places, each, native.numbers(outcomes), Table(table).rows(count), strict=True)
         for at, done, error, copy in rows:
             if error:
-                continue  # a resumed run will walk it
+                continue  # a resumed run walks the directory again
             key = recorder.keys.directory(above.root, join_path(above.path, made.names[at]))
             recorder.add(SubtreeRecord(key, of_new_directory(*done), copy.st_ino, copy.st_ctime_ns))
 
-    # ---- what is left to the walk ----------------------------------------------
+    # ---- directories left to the walk ------------------------------------------
 
     def _begun(self, made: _Made, at: int, sizes: Sequence[int]) -> Begun:
-        """Return a directory whose first files are copied; it owns the target's descriptor."""
+        """Return a directory whose first files are copied, which owns the target's descriptor."""
         target_fd, files = made.targets[at], made.files[at]
         try:
             status = os.fstat(target_fd)
@@ -261,7 +261,7 @@ class SmallDirectories:
         return Begun(leases, files, len(sizes), sum(sizes))
 
     def _not_opened(self, batch: DirectoryBatch, at: int, above: Lease) -> Begun:
-        """Return a directory that was made and not opened, after another attempt to open it."""
+        """Return a directory that was created but not opened, after a second attempt to open it."""
         files = batch.inside[slice(*batch.ranges()[at])]
         try:
             target = self._sides.targets.lease_below(above, batch.names[at])
@@ -282,7 +282,7 @@ class SmallDirectories:
 
 
 def _missing(names: list[bytes], target_fd: int) -> tuple[list[bytes], list[bytes]]:
-    """Divide names into those that are not in a directory, and those that are."""
+    """Divide names into missing and existing ones of a directory."""
     outcomes = native.numbers(native.stat_names(target_fd, names, _NEVER_NS)[0])
     there = [name for name, outcome in zip(names, outcomes, strict=True) if outcome == 0]
     return [name for name, outcome in zip(names, outcomes, strict=True) if outcome], there
@@ -312,14 +312,14 @@ def _is_simple(plan: Plan) -> bool:
 
 
 def made_with(mode: int, umask: int, *, closed: bool) -> int:
-    """Return the mode with which the copy of a directory of this mode is made.
+    """Return the mode with which the copy of a directory of this mode is created.
 
-    With `closed` it gets its final mode later. As with cp, the umask applies to write access also
-    where a default list is inherited.
+    With `closed` it gets its final mode later. As with cp, the umask applies to write access even
+    if a default access control list is inherited.
     """
     return 0o700 if closed else mode & 0o1777 & ~(umask & 0o022) | 0o700
 
 
 def is_to_be_opened(mode: int, umask: int) -> int:
-    """Return the owner bits that a new directory needs, but does not have at the end."""
+    """Return the owner bits that a directory needs while it is filled, but not at the end."""
     return 0o700 & (~mode | umask)

@@ -19,7 +19,7 @@ from pcircle.ops.copy.tree.plan import Plan, is_in_copy, open_sides
 
 
 class Sides:
-    """The directories of the sources, `sources`, and of the targets, `targets`."""
+    """The directories of the sources and targets of all roots."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Sides:
         return stat.S_IFMT(status.st_mode) == kind
 
     def target_name(self, root: int, path: bytes, name: bytes) -> bytes:
-        """Return the name of an entry's copy: only roots that are not directories may differ."""
+        """Return the name of an entry's copy, which may differ for a root that is a file."""
         return self._plan.roots[root].target_name if path == HOLDER else name
 
     def leave_mark(self, root: int) -> None:
-        """Mark the target of a root before anything is recorded of it."""
+        """Mark the target of a root before the first record about it."""
         journal = self._plan.journal
         if journal is not None:
             path = b"" if is_in_copy(self._plan.roots) else HOLDER

@@ -1,7 +1,7 @@
-"""FIFOs, sockets and devices that are not copied (`pcircle.ops.copy.entry.special` copies them).
+"""Special files that are not copied (`pcircle.ops.copy.entry.special_files` copies them).
 
-Without -a they are left out of trees, as in other tools, and reported once for each kind; a SRC of
-this kind is a failure.
+Without -a FIFOs, sockets and devices in trees are left out, as in other tools, and reported once
+for each kind. A SRC that is a special file is a failure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pcircle.runtime import Context
 
 
 class Skipper:
-    """Leaves out special files, counts them, and reports the first of each kind."""
+    """Skips special files: counts them, and reports the first of each kind."""
 
     def __init__(self, plan: Plan, counters: Counters) -> None:
         self._plan = plan
@@ -27,14 +27,14 @@ class Skipper:
     def skip(
         self, root: int, above: bytes, name: bytes, source_fd: int, context: Context[Item]
     ) -> int:
-        """Leave out a special file; return its mode. OSError if it has changed its kind."""
+        """Skip a special file; return its mode. OSError if its type has changed."""
         status = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
         kind = special_kind(status.st_mode)
         if not kind:
             raise Changed("it is no longer a special file")
         self._counters.special_skipped += 1
         self._counters.sized += 1
-        # By root: a signature has to know which one lacks something.
+        # Reported for each root, because a signature must know which root is incomplete.
         if (root, kind) not in self._told:
             self._told.add((root, kind))
             path = os.path.join(self._plan.roots[root].source_shown, join_path(above, name))
@@ -43,7 +43,7 @@ class Skipper:
 
 
 def not_copied(source_fd: int, name: bytes) -> OSError:
-    """Return why a special file as SRC is not copied. OSError if it does not exist."""
+    """Return the error for a SRC that is a special file. OSError if it does not exist."""
     status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
     what = special_kind(status.st_mode)
     if not what:

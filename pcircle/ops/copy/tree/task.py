@@ -1,8 +1,8 @@
 """The copy as a task: the work of each kind of item, and the merging of results.
 
-The walk finds entries (`pcircle.ops.copy.tree.visitor`); this module processes the items that
-follow: large files and their chunks, names of hard-linked inodes, copies to verify. The result of
-such an item is a part of the directory of its slot.
+The walk finds entries (`pcircle.ops.copy.tree.visitor`). This module processes the items that it
+spawns: large files and their chunks, names of hard-linked inodes, copies to verify. The result of
+such an item is a part of the result of the directory that has its slot.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BATCH_NAMES = 512  # of files that were given as SRC
 
 
 class Forwarded(msgspec.Struct, frozen=True):
-    """The result of an item that another item does, perhaps on another rank."""
+    """The result of an item whose work is done by another item, perhaps on another rank."""
 
 
 class Own(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class CopyTask(PartedTask[Item, Done]):
         beside: CopyTask | None = None,
         number: int = 0,
     ) -> None:
-        """With `beside` it is that task's part for the worker thread of this number."""
+        """Create the task of a rank, or of its thread `number` next to that of its first thread."""
         super().__init__()
         self._lists = lists
         first: Worker | None = None if beside is None else beside._worker
@@ -154,7 +154,7 @@ class CopyTask(PartedTask[Item, Done]):
         return Done({item.slot: self._visitor.since(part)})
 
     def _other(self, item: Item, line: Context[Item]) -> Done | Own:
-        """Process an item that is not part of the walk; its result counts in its slot."""
+        """Process an item that is not part of the walk; its result belongs to its slot."""
         context: ItemContext[Part] = ItemContext(line)
         self._visitor.begin(item, context)
         if self._worker.limits is not None:
@@ -164,7 +164,7 @@ class CopyTask(PartedTask[Item, Done]):
         done = None
         if isinstance(value, Done):
             done = self._with_part(value, slot_of(item), part)
-            if not (context.spawned or context.stopping):  # else it may have left off anywhere
+            if not (context.spawned or context.stopping):  # otherwise it may be incomplete
                 self._record(item, done, None)
         self._visitor.end(context, ())
         if isinstance(item, Claim):
@@ -196,7 +196,7 @@ class CopyTask(PartedTask[Item, Done]):
         done = self._links.link(require_type(Links, item), context)
         return Forwarded() if done is None else done
 
-    # ---- its completion --------------------------------------------------------
+    # ---- completion of an item -------------------------------------------------
 
     def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
         if isinstance(own, Forwarded):
@@ -209,7 +209,7 @@ class CopyTask(PartedTask[Item, Done]):
         if isinstance(own, Done):
             done = self.merge(own, merged)
             if isinstance(item, One) and done.cause is not None:
-                done = msgspec.structs.replace(done, made=None)  # nothing to link to
+                done = msgspec.structs.replace(done, made=None)  # no copy to link to
             value = own
         else:
             value = require_type(Own, own).value
@@ -222,7 +222,7 @@ class CopyTask(PartedTask[Item, Done]):
         return self._since(done)
 
     def _completed(self, item: Item, own: Own, merged: Done, context: Context[Item]) -> Done:
-        """Complete an item that has kept state for its join."""
+        """Complete an item that has stored state for its join."""
         slot = slot_of(item)
         if isinstance(own.value, LargeFile):
             done = self._large.complete(require_type(Large, item), own.value, merged, context)
@@ -239,7 +239,7 @@ class CopyTask(PartedTask[Item, Done]):
         return self._with_part(slots, slot, own.part)
 
     def _with_part(self, done: Done, slot: int, part: Part) -> Done:
-        """Return a result with a further part of its directory."""
+        """Return a result with another part added for its directory."""
         if part is NOTHING:
             return done
         known = done.slots.get(slot, NOTHING)
@@ -252,7 +252,7 @@ class CopyTask(PartedTask[Item, Done]):
         return msgspec.structs.replace(done, slots=slots)
 
     def _record(self, item: Item, done: Done, merged: Done | None) -> None:
-        """Record a complete item in the journal, if there is one."""
+        """Record a complete item in the journal, if any."""
 
     def merge(self, a: Done, b: Done) -> Done:
         copy = a if b.made is None else b
@@ -323,21 +323,21 @@ def threads_of(plan: Plan) -> int | None:
 
 
 def slot_of(item: Item) -> int:
-    """Return the slot in which the result of an item counts."""
+    """Return the slot to which the result of an item belongs."""
     if isinstance(item, Chunk | Reread):
         return OF_FILE
     if isinstance(item, First | Links):
         return item.one.slot
     if isinstance(item, Claim | Verify):
-        return item.groups[0].slot  # they tell it for each group themselves
+        return item.groups[0].slot  # these items set the results of all groups themselves
     return item.slot
 
 
 def _is_own_work(item: Item, own: Any) -> bool:
-    """Return whether the join of an item knows its work, and records it once.
+    """Return whether the join of an item knows its work, and must record it.
 
-    Only its home knows which name of an inode is copied; a name that was claimed again, and a large
-    file that was started again, are recorded by those items.
+    Only its home knows which name of an inode is copied. If a name was claimed again, or a large
+    file was started again, the new item records it.
     """
     if isinstance(item, First):
         return bool(own)

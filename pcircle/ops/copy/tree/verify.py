@@ -1,13 +1,13 @@
-"""`--verify`: reading copies again from the disk, not from memory, and repairing them.
+"""`--verify`: reading copies back from the disk, not from memory, and repairing them.
 
 Digests of the copy are compared with digests of the data that was read from the source. The copy
-was synced before (`pcircle.ops.copy.tree.waiting`), so its pages are clean and are dropped from
-the cache: what is read then is what the disk, or the server, has. On a memory file system, and
-while another process has mapped the file, pages cannot be dropped.
+was synced before (`pcircle.ops.copy.tree.waiting`), so its pages are clean and are dropped from the
+cache. The data then comes from the disk or the server. On a memory file system, and while another
+process has mapped the file, pages cannot be dropped.
 
-A part that differs is read a second time, because a bus may fail as well as a disk; then it is
-copied again, synced and read again. If it still differs, the copy is removed and the entry fails. A
-part that cannot be read counts as different.
+A part that differs is read a second time, because the first read may have failed instead of the
+copy. If it differs again, it is copied again, synced and read again. If it still differs, the copy
+is removed and the entry fails. A part that cannot be read counts as different.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Differs(Trouble):
 
 
 class Verifier:
-    """The verification on one rank."""
+    """The verification of copies by one worker thread."""
 
     def __init__(self, worker: Worker) -> None:
         self._plan = worker.plan
@@ -78,12 +78,12 @@ class Verifier:
         self._signer = worker.signer
         self._recorder = worker.recorder
         plan = self._plan
-        # The copy that differs is replaced, whatever is to become of others' files.
+        # A copy that differs is replaced, whatever the options for existing files.
         existing = OverwriteOptions(force=True, in_place=plan.existing.in_place, sync=True)
         again = msgspec.structs.replace(
             plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, since_ns=None
         )
-        counters = Counters()  # nobody's: what is copied again was counted already
+        counters = Counters()  # unused, because files that are copied again are already counted
         self._extras = AttributeCopier(plan.keep, counters, worker.copier.copier.names)
         self._hasher = HashObserver()
         observers = [self._hasher] if worker.limits is None else [self._hasher, worker.limits]
@@ -135,7 +135,7 @@ class Verifier:
     def _file(
         self, item: Copied, name: bytes, seen: ExpectedContent, context: Context[Item]
     ) -> Done:
-        """Verify a file; return its copy and source if it was copied again."""
+        """Verify a file; return the result of copying it again, if that was necessary."""
         own = self._sides.target_name(item.root, item.path, name)
         with self._sides.targets.lease(item.root, item.path, target_of(item.place)) as lease:
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
@@ -159,7 +159,7 @@ class Verifier:
             if stat.S_ISREG(old.st_mode):
                 identity = old.st_dev, old.st_ino
         except FileNotFoundError:
-            pass  # then it is made anew
+            pass  # a new file is created
         try:
             with self._sides.sources.lease(item.root, item.path, source_of(item.place)) as source:
                 self._extras.enter(target_fd)
@@ -178,13 +178,13 @@ class Verifier:
             if identity is not None:
                 target.discard(own, target_fd, identity)
             raise
-        opened = require(self._again.status)  # nothing stays as it is
+        opened = require(self._again.status)  # no option keeps the old copy
         return Done(made=target.mark_of(made), copied=self._plan.stamp(opened))
 
     def _fail(
         self, item: Copied, name: bytes, error: OSError | NoSpace, context: Context[Item]
     ) -> Failure:
-        """Report a file that was copied, but differs."""
+        """Report a copied file whose copy differs."""
         path = join_path(item.path, name)
         trouble = _as_failure(error)
         self._counters.files -= 1
@@ -243,17 +243,17 @@ class Verifier:
 
         return reads
 
-    # ---- both ------------------------------------------------------------------
+    # ---- files and parts -------------------------------------------------------
 
     def _is_there(self, read: Callable[[], bool]) -> bool:
-        """Return whether a part is as expected; an unreadable part is not."""
+        """Return whether a part has the expected content; an unreadable part has not."""
         try:
             return read()
         except OSError:
             return False
 
     def _check_signed(self, digest: bytes, signed: bytes) -> None:
-        """Check that a repeated copy has the signed content. Changed if not."""
+        """Raise Changed unless a repeated copy has the signed content."""
         if self._signer is not None and digest != signed:
             raise Changed("content differs from the first read")
 

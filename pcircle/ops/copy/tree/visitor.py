@@ -1,10 +1,10 @@
-"""The visitor of a copy: makes, fills and completes directories.
+"""The visitor of a copy, which creates, fills and completes directories.
 
-A directory of the target is made when its source is opened; `pcircle.ops.copy.tree.entries` copies
-names between both; after everything in it, it gets its attributes. With a checkpoint, a directory
-that is complete without a failure is one record; of other directories the completed names are
-recorded. Records are written at the end of the item, under the latest epoch of everything that it
-touched.
+A directory of the target is created when its source is opened. `pcircle.ops.copy.tree.entries` then
+copies the names in it. The directory gets its attributes after all of its entries are complete.
+With a checkpoint, a directory that is complete without a failure is one record; for other
+directories the completed names are recorded. Records are written at the end of the item, with the
+latest epoch of everything that it has touched.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ class CopyVisitor(Visitor[Part]):
         self._earlier = worker.earlier
         self._acting = worker.acting
         self._entries = entries
-        self._counted = False  # the directory that is asked for, as one that was looked at
-        self._in_place = False  # a directory that is complete is so in the item that has read it
-        self._began: Counts = ()  # the item
-        self._standing = RecordedDirectory()  # of the directory that is asked for
-        self._floor = 0  # the latest epoch of what the item has touched
+        self._counted = False  # the current directory is counted as read
+        self._in_place = False  # directories complete in the item that has read them
+        self._began: Counts = ()  # at the start of the item
+        self._standing = RecordedDirectory()  # of the current directory
+        self._floor = 0  # the latest epoch of everything that the item has touched
         self._small = small_directories(worker)
         self.scan = None if self._small is None else SCAN
         self._access = self.access_of(worker.plan)
@@ -101,8 +101,8 @@ class CopyVisitor(Visitor[Part]):
     def access_of(plan: Plan) -> WriteAccess:
         """Return which protections of existing directories the run may remove temporarily.
 
-        As with cp, their modes apply unless they become those of the source, or an earlier copy has
-        made them.
+        As with cp, their modes apply unless the source's modes replace them, or an earlier copy has
+        created the directories.
         """
         return WriteAccess(owner=plan.keep.mode or plan.retries)
 
@@ -119,7 +119,7 @@ class CopyVisitor(Visitor[Part]):
         self._begin(context)
 
     def _begin(self, context: Context[Any]) -> Counts:
-        """Start an item without leftovers of the last one; return the counts so far."""
+        """Start an item, discarding leftovers of the last one; return the counts so far."""
         self._copier.is_stopping = context.is_stopping
         tell_recalls(self._copier.context.recalls, self._plan.shown, context)
         if self._limits is not None:
@@ -131,7 +131,7 @@ class CopyVisitor(Visitor[Part]):
         return self._takings.begin()
 
     def end(self, context: Context[Any], opens: Sequence[Open[Part]]) -> None:
-        """Record, claim and hold for verification what was done."""
+        """Record completed work, claim hard links, and hold copies for verification."""
         self._entries.end(context)
         if self._acting is not None:
             self._acting.actions.tell(context)
@@ -144,14 +144,14 @@ class CopyVisitor(Visitor[Part]):
             opens[0].own = self._floor
 
     def reached(self, epoch: int) -> None:
-        """Let the item count no sooner than this epoch."""
+        """Raise the epoch of the item to at least this one."""
         self._floor = max(self._floor, epoch)
 
     def stays(self, opened: Open[Part]) -> None:
         opened.ended = self._takings.now()
 
     def _share(self, opens: Sequence[Open[Part]]) -> None:
-        """Assign to each waiting directory the counts of what was done in it alone.
+        """Assign to each waiting directory the counts of its own entries.
 
         Directories that were completed in place count for their parents.
         """
@@ -207,19 +207,19 @@ class CopyVisitor(Visitor[Part]):
     def select_directories(
         self, above: Open[Part], names: list[bytes], context: ItemContext[Part]
     ) -> tuple[list[bytes], list[bytes]]:
-        """See `Visitor`."""
+        """Select directories that may be new, if small directories are copied together."""
         return ([], names) if self._small is None else self._small.select(above, names)
 
     def process_directories(
         self, above: Open[Part], batch: DirectoryBatch, context: ItemContext[Part]
     ) -> list[bytes]:
-        """See `Visitor`."""
+        """Copy small directories together; return the names that are left to the walk."""
         return require(self._small).copy(above, batch, partial(self._go_on, above, context))
 
     def _go_on(
         self, above: Open[Part], context: ItemContext[Part], name: bytes, begun: Begun
     ) -> None:
-        """Continue with a small directory that is not plain, as the walk does."""
+        """Continue with a small directory that is not plain, like the walk."""
         opened = child_of(above, name, len(context.opens), NOTHING)
         context.opens.append(opened)
         opened.began = self._takings.now()
@@ -255,7 +255,7 @@ class CopyVisitor(Visitor[Part]):
         self._entries.go_on(opened, begun, context)
 
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
-        """Make the target's directory."""
+        """Create or open the directory in the target."""
         self._begin_directory()
         doing = "open directory"
         try:
@@ -315,9 +315,9 @@ class CopyVisitor(Visitor[Part]):
         return self._access.helps(error) and self._access.admit(target_fd) is not None
 
     def _readable(self, opened: Open[Part], holder: Open[Part] | None, lease: Lease) -> Lease:
-        """Lease a directory again after its mode was opened. OSError.
+        """Lease a directory again after its mode was changed to allow reading. OSError.
 
-        Its status is that of before.
+        The lease has the status from before the change.
         """
         if self._access.admit(lease.fd) is None:
             return lease
@@ -341,7 +341,7 @@ class CopyVisitor(Visitor[Part]):
             self._access.admit(target_fd)
 
     def _mark(self, root: int) -> None:
-        """Mark the target of a root, to which records refer from now on."""
+        """Mark the target of a root, to which the following records refer."""
         self._sides.leave_mark(root)
 
     def _begin_directory(self) -> None:
@@ -389,7 +389,7 @@ class CopyVisitor(Visitor[Part]):
     def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
         """Report the differences of a directory, whose copy is None if it was just created.
 
-        An existing copy is as it was found: its rights are withdrawn afterwards. OSError.
+        An existing copy is unchanged so far: its rights are withdrawn afterwards. OSError.
         """
 
     def _withdraw(self, own: Directory, lease: Lease) -> bool:
@@ -404,12 +404,12 @@ class CopyVisitor(Visitor[Part]):
             return withdraw(target, own.source, self._plan.keep, own.held)
         except PermissionError as error:
             is_admitted = self._is_admitted(lease.fd, error)
-        with suppress(PermissionError):  # it is another user's; settling it will fail as well
+        with suppress(PermissionError):  # another user owns it; setting attributes reports that
             return is_admitted and withdraw(target, own.source, self._plan.keep, own.held)
         return False
 
     def _make_root(self, opened: Open[Part], status: os.stat_result) -> bool:
-        """Make the copy of a root; return False if its name existed."""
+        """Create the copy of a root; return False if its name existed."""
         root = self._plan.roots[opened.root]
         if not root.target_name:
             return False
@@ -424,7 +424,7 @@ class CopyVisitor(Visitor[Part]):
         holder_fd: int,
         holder: Open[Part] | None,
     ) -> bool:
-        """Make the target directory; return False if its name existed."""
+        """Create the target directory; return False if its name existed."""
         mode = made_with(status.st_mode, self._plan.umask, closed=self._plan.keep.mode)
         if self._recorder is not None and is_to_be_opened(
             self._plan.keep.status(status).st_mode, self._plan.umask
@@ -443,13 +443,13 @@ class CopyVisitor(Visitor[Part]):
     def _is_there(
         self, opened: Open[Part], name: bytes, holder_fd: int, holder: Open[Part] | None
     ) -> None:
-        """Accept an existing directory. Collision if it belongs to another name."""
+        """Accept an existing directory. CollisionError if it belongs to another name."""
         made = holder is not None and require(holder.place).made
         where = opened.root, HOLDER if holder is None else holder.path
         self._directory.enter_names(*where, made=made)
         self._copier.names.collisions.check(holder_fd, name)
         if self._earlier is not None and self._is_ours(holder_fd, name):
-            # Those that the source has not either are others', and stay.
+            # Flags that the source lacks were set by other programs, and stay.
             source, _ = require(opened.leases)
             flags = self._plan.keep.flags and bool(read_flags(source.fd) & FORBIDDING)
             open_again(holder_fd, name, flags=flags)
@@ -476,11 +476,11 @@ class CopyVisitor(Visitor[Part]):
         if holder is None:
             return self._plan.roots[opened.root].file_system
         if not self._plan.keep.links:
-            return 0  # nobody asks
+            return 0  # only hard links need the number
         above, _ = require(holder.leases)
         if device(above) == device(source):
             return require(holder.place).file_system
-        # A mount point: its path is the same on every node, its device number may not be.
+        # A mount point has the same path on every node, but not always the same device number.
         from zlib import crc32
 
         return crc32(b"%d %s" % (opened.root, opened.path))
@@ -491,7 +491,7 @@ class CopyVisitor(Visitor[Part]):
         return self._plan.is_ours(status)
 
     def _announce(self, opened: Open[Part], name: bytes, holder_fd: int) -> None:
-        """Record that this job has made a directory, for a later run."""
+        """Record for a later run that this job creates a directory, unless it exists."""
         try:
             os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -504,21 +504,21 @@ class CopyVisitor(Visitor[Part]):
             return own
         where, standing = (opened.root, opened.path), self._standing
         partial = None
-        if standing.record is not None:  # all that it had by then is there
-            # What could not be kept of it must be counted again.
+        if standing.record is not None:  # its entries at the time of the record are complete
+            # Attributes that could not be preserved must be counted again.
             if not totals(standing.record.counts).not_kept:
                 own = replace(own, finished_ns=standing.record.changed)
             partial = earlier.partial(*where)
-        elif not lease.searched:  # else nobody can tell what is there
+        elif not lease.searched:  # otherwise the directory cannot be listed
             begun, listing = sweep(earlier.resumed, *where, lease.fd)
             own = replace(own, begun=begun)
             partial = None if standing.modified else earlier.partial(*where, listing)
         if partial is not None:
             self._counters.resume(partial.counts)
-        # Whether an earlier run has made it, should it matter.
+        # An earlier run may have created the directory.
         return replace(own, created=earlier.resumed.is_created(*where), partial=partial)
 
-    # ---- what is in it ---------------------------------------------------------
+    # ---- entries ---------------------------------------------------------------
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """Return the blocks without the checkpoint, and without completed names."""
@@ -545,7 +545,7 @@ class CopyVisitor(Visitor[Part]):
         self._accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
 
     def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
-        if not self._counted:  # what it is in can't be reached
+        if not self._counted:  # its parent cannot be reached
             self._begin_directory()
         doing = tried(error, "open directory" if opened.own is None else "read directory")
         self._accounts.fail(opened.root, opened.path, doing, error, context, sized=True)
@@ -553,12 +553,12 @@ class CopyVisitor(Visitor[Part]):
     # ---- leaving ---------------------------------------------------------------
 
     def stopped(self, opens: Sequence[Open[Part]]) -> None:
-        """Restore the modes with which directories were found."""
+        """Restore the protections of incomplete directories."""
         for opened in reversed(opens[1:]):
             self._restore(opened)
 
     def _restore(self, opened: Open[Part]) -> None:
-        """Restore protections of a directory, unless it was changed further."""
+        """Restore the protections of a directory, unless they were changed again."""
         obstacle = getattr(opened.own, "obstacle", None)
         if obstacle is not None:
             where = opened.root, opened.path, opened.own.identity
@@ -601,7 +601,7 @@ class CopyVisitor(Visitor[Part]):
             counts = between(opened.began, self._takings.now())
             if not counts[FAILED]:
                 self._record(opened, part, counts)
-            return part  # its holder's counts have these in them
+            return part  # its holder's counts include these
         part = self.merge(part, self.taken())
         self._floor = max(self._floor, part.epoch, require(opened.place).epoch)
         if not has_failed(part):
@@ -624,7 +624,7 @@ class CopyVisitor(Visitor[Part]):
         """Write one record for a directory without subdirectories; see `known`."""
         copy: os.stat_result | None = None
         if opened.leases is not None and opened.leases[1] is not None:
-            with suppress(OSError):  # then it is done, but nothing says so
+            with suppress(OSError):  # then it is complete without a record
                 copy = os.fstat(opened.leases[1].fd)
         else:
             copy = self._sides.copy_status(opened.root, opened.path, opened.own.identity)
@@ -665,7 +665,7 @@ class CopyVisitor(Visitor[Part]):
         own = opened.own
         if own.finished_ns and os.fstat(lease.fd).st_ctime_ns == own.finished_ns:
             self._counters.resumed += 1
-            return  # an earlier run has finished it, and nothing was changed since
+            return  # complete since an earlier run, and unchanged
         if own.begun and self._earlier is not None:
             sweep_all(self._earlier.resumed, lease.fd)
         if own.layout is not None:
@@ -691,12 +691,12 @@ class CopyVisitor(Visitor[Part]):
             try:
                 self._extras.account(refused, lease.fd)
             finally:
-                if keep.timestamps:  # a probe for room has moved them
+                if keep.timestamps:  # a probe for free space has changed them
                     times = own.source.st_atime_ns, own.source.st_mtime_ns
                     os.utime(target_fd, ns=times)
 
     def _sync_root(self, opened: Open[Part]) -> None:
-        """Sync the name of a root that was made."""
+        """Sync the name of a root that was created."""
         if not opened.path and opened.own.created:
             with self._sides.targets.lease(opened.root, HOLDER) as holder:
                 self._sides.sync_holder(HOLDER, holder)

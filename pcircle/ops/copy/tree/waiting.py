@@ -1,8 +1,8 @@
-"""Copies that wait to be verified, until they are on disk.
+"""Copies that wait until they are on disk before they are verified.
 
-An item whose copies will be verified is held (`Context.hold`) with its epoch; when that is
-committed, it is resumed with an item that reads them, on any rank. One sync serves all waiting
-copies. Epochs are short, so what waits is the work of some seconds.
+An item whose copies will be verified is held (`Context.hold`) with its epoch. When the epoch is
+committed, the item is resumed with an item that reads the copies, on any rank. One sync serves all
+waiting copies. Epochs are short, so the waiting copies are the work of some seconds.
 
 `ItemLimits` has the costs of items for `--bwlimit` and `--ops-limit`, see
 `pcircle.ops.copy.entry.limits`.
@@ -40,7 +40,7 @@ class ItemLimits(RateLimits):
         elif isinstance(item, Links):
             self.operations(self.entry)
         elif isinstance(item, Large):
-            self.operations(self.entry + 2)  # it is looked up again, and renamed
+            self.operations(self.entry + 2)  # for another lookup and a rename
 
 
 def limits_of(plan: Plan, size: int) -> ItemLimits | None:
@@ -51,7 +51,7 @@ def limits_of(plan: Plan, size: int) -> ItemLimits | None:
 
 
 LONGEST_WAIT_S = 2.0
-"""The time between epochs; they are committed sooner if ranks are idle."""
+"""The time between epochs, which are committed sooner if ranks are idle."""
 
 
 class _Held:
@@ -82,9 +82,9 @@ class _Held:
 
 
 class Waiting:
-    """The waiting copies of one rank. `hasher` has seen the items' copies, on the worker's thread.
+    """The waiting copies of one rank, for one worker thread, whose `hasher` has seen them.
 
-    With `beside` it shares the items of that object, of another thread of the rank.
+    The items are shared with `beside`, the object of another thread of the rank, if given.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class Waiting:
         self._held: _Held = _Held() if beside is None else beside._held
 
     def begin(self) -> None:
-        """Start an item without leftovers of the last one."""
+        """Start an item, discarding leftovers of the last one."""
         self._hasher.take()
 
     def copied(
         self, where: Where, names: Sequence[bytes], counts: Counts = (), entries: bytes = b""
     ) -> Copied | None:
-        """Return what to verify of completed names of a directory; or None.
+        """Return the files to verify among completed names of a directory, or None.
 
         `counts`, if given, and `entries` are recorded with the names after verification.
         """
@@ -134,5 +134,5 @@ class Waiting:
         self._held.add(self._disk.epoch, Reread(part, self._hasher.digest, blocks), context)
 
     def commit(self, epoch: int) -> None:
-        """Resume all items up to this epoch. Called on another thread."""
+        """Resume all items up to this epoch; called on another thread."""
         self._held.commit(epoch)

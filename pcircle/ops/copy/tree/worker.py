@@ -1,8 +1,8 @@
 """The parts of one worker thread of a copy, built from the plan.
 
-A part knows only the parts that it is given here. Code that works on entries takes what it needs of
-a `Worker` in its constructor, which thereby lists its dependencies. Threads of a rank share the
-journal, the epochs, the limits, and waiting copies.
+A part knows only the parts that it is given here. Code that works on entries takes the parts that
+it needs from a `Worker` in its constructor, which thereby lists its dependencies. Threads of a rank
+share the journal, the epochs, the limits, and waiting copies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class DirectoryCopier:
-    """A `copier` that is told of each directory before anything is copied into it."""
+    """Prepares a `copier` for each directory before entries are copied into it."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class DirectoryCopier:
         self.enter_names(root, path, made=place.made)
 
     def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
-        """Set the target directory of names, which this run has `made` or not."""
+        """Set the target directory of names; `made` means that this run created it."""
         self.copier.names.collisions.enter(self._sources, root, path, made=made)
         self.copier.context.recalls.place = root, path
         if self.copier.names.keeper is not None:
@@ -75,7 +75,7 @@ class DirectoryCopier:
     def special(
         self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
     ) -> os.stat_result | None:
-        """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
+        """Copy a special file, and count it; see `copy_special`."""
         from pcircle.ops.copy.entry.special_files import copy_special  # few trees have any
 
         names = (source_fd, source, target_fd, name)
@@ -145,7 +145,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 Keeping: TypeAlias = "Callable[[Any, Counters, AttributeCopier], OverwritePolicy]"
-"""Makes the overwrite policy of one thread."""
+"""Creates the overwrite policy of one thread."""
 
 
 def worker(
@@ -156,7 +156,7 @@ def worker(
     number: int = 0,
     keeping: Keeping | None = None,
 ) -> Worker:
-    """Return the worker of a rank, or of its thread of this `number`, next to the `first`."""
+    """Return the worker of a rank, or of its thread `number`, which shares parts with `first`."""
     counters = Counters()
     recorder, disk = _journal(plan, rank, size, first)
     sides = Sides(plan, None if disk is None else disk.add_directory, is_first=first is None)
@@ -177,7 +177,7 @@ def worker(
         acting = Acting(plan.tool, plan.acts, rank, None if first is None else first.acting)
     wanted = (hasher, signing, limits, acting)
     observers: list[Observer] = [each for each in wanted if each is not None]
-    # The number tells temporary names apart, of all threads of all ranks.
+    # The number makes temporary names unique among all threads of all ranks.
     temporary = TemporaryNames(plan, rank + size * number, siblings_of(plan))
     extras = AttributeCopier(plan.keep, counters, temporary)
     if keeping is not None:
@@ -210,7 +210,7 @@ def worker(
 def _journal(
     plan: Plan, rank: int, size: int, first: Worker | None
 ) -> tuple[Recorder | None, FileSystemSync | None]:
-    """Return the recorder, if there is a checkpoint, and what must be on disk."""
+    """Return the recorder, if there is a checkpoint, and the object that syncs to disk."""
     if plan.journal is not None:
         beside = None if first is None else first.recorder
         recorder = Recorder(plan.journal, rank, size, beside, plan.token)
