@@ -1,1 +1,1 @@
-"""The tests of pcircle: folders are named after what they need, or what they hold to account."""
+"""The tests of pcircle. Each folder is named after what its tests need or cover."""

@@ -1,8 +1,8 @@
-"""What attacks on the tools share: an attacker process, the run of a round, and what it may change.
+"""Common parts of the attacks on the tools: attacker process, rounds, permitted changes.
 
-The attacker has no rights. It swaps, as fast as it can, directories and files of a tree that it
-owns for links to what is not its own, while root is at work on that tree. What it wants root to
-touch is the *victim*, whose every attribute is looked at before and after a round.
+The attacker is unprivileged. It owns a tree and swaps directories and files of it, as fast as it
+can, for links to files that it does not own, while root processes that tree. The files that it
+wants root to touch are the *victim*: every attribute of them is compared before and after a round.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ _DIRECTORIES, _FILES = 12, 8
 _AT_FDCWD, _EXCHANGE = -100, 2
 
 Pairs = Sequence[tuple[bytes, bytes]]
-"""Paths, each with the one that it is swapped for."""
+"""Pairs of paths that are swapped for each other."""
 Line = list[str | bytes]
 
 
 class Round(NamedTuple):
-    """How a round went: swaps that were made while the tool ran, and what was wrong after it."""
+    """The outcome of a round: swaps made while the tool ran, and problems found afterwards."""
 
     swaps: int
     escapes: list[str]
 
 
 class Attack(NamedTuple):
-    """What an attacker does: what it swaps, and what else, between two swaps of a share of these.
+    """An attack: the pairs to swap, and an action between two swaps of a share of them.
 
-    `pairs` makes the links; it is called by the attacker, as all of it is.
+    The attacker process calls `pairs`, which creates the links, and all other functions of the
+    attack.
     """
 
     seed: int
@@ -53,7 +54,7 @@ class Attack(NamedTuple):
 
 
 def build(place: bytes) -> None:
-    """A victim that is root's, and a tree that is nobody's, with names as the victim has them."""
+    """Create a victim that root owns, and an attacker's tree with the same names."""
     os.chmod(place, 0o755)
     make_directory(place, b"victim/tree")
     write_file(place + b"/victim/loose", b"precious", 0o600)
@@ -75,7 +76,7 @@ def build(place: bytes) -> None:
 
 
 def pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
-    """What is swapped for what: each second one is a link, made here."""
+    """Return the pairs to swap; the second path of each pair is a link that is made here."""
     area = place + b"/area"
     top, bait = area + b"/top/tree", area + b"/bait"
     os.symlink(place + b"/victim", bait + b"/top")
@@ -94,14 +95,14 @@ def pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
 
 
 def cleared(place: bytes) -> None:
-    """Remove all that is in a directory."""
+    """Remove the contents of a directory."""
     for name in os.listdir(place):
         path = place + b"/" + name
         remove_tree(path) if os.path.isdir(path) else os.unlink(path)
 
 
 def _swap(attack: Attack, report: int) -> None:
-    """Swap until killed; tells how often through a pipe, of a byte for each hundred."""
+    """Swap until killed, and write a byte to a pipe after each hundred swaps."""
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
@@ -122,7 +123,7 @@ def _swap(attack: Attack, report: int) -> None:
 
 @contextmanager
 def _attacker(attack: Attack) -> Iterator[int]:
-    """An attacker at work; gives the pipe that it reports to."""
+    """Run an attacker process and yield the pipe that it reports to."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     pid = os.fork()
@@ -145,7 +146,7 @@ def _attacker(attack: Attack) -> Iterator[int]:
 
 
 def _count(reading: int) -> int:
-    """Swaps that were reported since this was asked last."""
+    """Return the number of swaps reported since the previous call."""
     total = 0
     with suppress(BlockingIOError):
         while data := os.read(reading, 65536):
@@ -157,7 +158,7 @@ def _count(reading: int) -> int:
 
 
 def hooked(line: Line, hook: str, tool: str) -> Line:
-    """The command line of a tool, spoiled by a hook, to be caught."""
+    """Return the command line of a tool that a hook has weakened, which must be detected."""
     if not hook:
         return line
     at = line.index("-m")
@@ -168,7 +169,7 @@ def hooked(line: Line, hook: str, tool: str) -> Line:
 def fought(
     line: Line, attack: Attack, before: Callable[[], None] = lambda: None
 ) -> tuple[subprocess.CompletedProcess[bytes], int]:
-    """Run a command while an attack is made, and something `before` it; the swaps, too."""
+    """Run a command under attack, after an optional `before`; return its result and the swaps."""
     with _attacker(attack) as reading:
         before()
         finished = subprocess.run(
@@ -185,7 +186,7 @@ def fought(
 def changes(
     told: str, before: dict[bytes, tuple[object, ...]], after: dict[bytes, tuple[object, ...]]
 ) -> list[str]:
-    """What of the victim is not what it was."""
+    """Describe the attributes of the victim that have changed."""
     return [
         f"{told}: {path!r} was {before.get(path)} and is {after.get(path)}"[:3000]
         for path in sorted(before | after)
@@ -194,7 +195,7 @@ def changes(
 
 
 def portrait(root: bytes) -> dict[bytes, tuple[object, ...]]:
-    """Everything of everything below a directory, but for what reading changes."""
+    """Return all attributes of everything below a directory, except those that reading changes."""
     found: dict[bytes, tuple[object, ...]] = {}
     for directory, directories, files in os.walk(root):
         for path in (directory, *(os.path.join(directory, name) for name in directories + files)):
@@ -204,7 +205,7 @@ def portrait(root: bytes) -> dict[bytes, tuple[object, ...]]:
                 with open(path, "rb") as stream:
                     text = stream.read()
             names = os.listxattr(path, follow_symlinks=False)
-            # A name that the attacker has may be replaced, which takes it from the file.
+            # A name in the attacker's tree may be replaced, which unlinks it from the file.
             linked = os.path.basename(path).startswith(b"hard-")
             found[path] = (
                 stat.S_IFMT(status.st_mode),
@@ -217,7 +218,7 @@ def portrait(root: bytes) -> dict[bytes, tuple[object, ...]]:
     return found
 
 
-# ---- many rounds, in a room of their own -------------------------------------------------------
+# ---- many rounds, in a namespace of their own ------------------------------------------------
 
 Play = Callable[[bytes, int, Sequence[Launcher], str], Round]
 
@@ -229,17 +230,17 @@ def main(
     following: str,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Rounds until there were so many swaps; with ``--following`` until the tool is caught.
+    """Run rounds until enough swaps were made; with ``--following`` until the tool is caught.
 
-    All of it is on a file system in memory, in a mount namespace of its own, which this makes; with
-    ``--btrfs`` on one where files can share blocks.
+    Everything is on a file system in memory, in a mount namespace that this function creates; with
+    ``--btrfs`` on a file system on which files can share blocks.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--swaps", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--following", action="store_true")
     parser.add_argument("--btrfs", action="store_true")
-    parser.add_argument("--room", help=argparse.SUPPRESS)  # where it is in its namespace
+    parser.add_argument("--room", help=argparse.SUPPRESS)  # its path inside the namespace
     typed = parser.parse_args(arguments)
     if reason := no_mount_namespace():
         print(f"tools are attacked as root, in a mount namespace: {reason}")
@@ -273,7 +274,7 @@ _BTRFS = (
 
 
 def _in_namespace(module: str, arguments: Sequence[str], made: str) -> int:
-    """The same program where it may mount, with a room that nobody else sees."""
+    """Run this program in a mount namespace of its own, with a private directory."""
     import tempfile
 
     add_stand_ins()

@@ -32,36 +32,37 @@ from tests.mpi import mpirun_prefix
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# How long a program of a test may run.  Not a measure of speed: it only ends what hangs, well
-# before the deadline of the whole test that pyproject.toml sets.  Under qemu, beside other tests, a
-# program of six seconds was seen to take a minute.
+# Maximum run time of a program in a test. It is not a measure of speed; it only ends hanging
+# programs, well before the deadline for the whole test in pyproject.toml. Under qemu, in parallel
+# with other tests, a program that needs six seconds has taken a minute.
 DEADLINE_S = 240.0
-# Whether long searches and many ranks are wanted: tox -e soak.
+# Set for long searches and many ranks: tox -e soak.
 SOAK = bool(os.environ.get("PCIRCLE_SOAK"))
-# How long what a test leaves behind may take to go away by itself: a thread or a child process that
-# ends may have to wait for a processor first.
+# Time that a thread or child process left behind by a test may take to end on its own: it may have
+# to wait for a processor first.
 GRACE_S = 30.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set what every test, and every program that a test starts, depends on."""
+    """Set the environment on which all tests, and the programs that they start, depend."""
     config.pluginmanager.register(drawing)
     # Programs import the pcircle of this checkout, as the tests do, installed or not.
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     programs.add_stand_ins()
-    os.environ["TERM"] = "xterm"  # a bar needs a terminal that is known, and CI has none
-    os.umask(0o022)  # modes that tests make and judge
-    # They start thousands of times: what is compiled is kept, also where the user wants none of it
-    # beside the sources. Once for all workers of pytest-xdist, which are started with this; the
-    # next run finds it as well, and with it the assertions that pytest has rewritten.
+    os.environ["TERM"] = "xterm"  # the progress bar needs a known terminal, and CI has none
+    os.umask(0o022)  # modes that tests create and check
+    # Programs start thousands of times, so compiled modules are cached, even if the user has
+    # disabled caching next to the sources. All pytest-xdist workers inherit this cache; the next
+    # run reuses it, together with the assertions that pytest has rewritten.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not hasattr(config, "workerinput") and "PYTHONPYCACHEPREFIX" not in os.environ:
         os.environ["PYTHONPYCACHEPREFIX"] = _compiled(config)
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
         sys.dont_write_bytecode = False
-    # No clock: a test fails because of the code or not at all. The same examples in each full run;
-    # where cases are drawn others, of the same seed. HYPOTHESIS_PROFILE=explore looks further.
+    # No time limits: a test fails because of the code or not at all. Each full run uses the same
+    # examples; a budgeted run draws them from its seed. HYPOTHESIS_PROFILE=explore searches
+    # further.
     is_drawn = drawing.budget_s() is not None
     if is_drawn:
         seed = int(os.environ["PCIRCLE_TESTS_SEED"])
@@ -86,20 +87,20 @@ def _compiled(config: pytest.Config) -> str:
         if cache is not None:
             return str(cache.mkdir("compiled"))
     except OSError:
-        pass  # the checkout is somebody else's
+        pass  # another user owns the checkout
     compiled = tempfile.TemporaryDirectory(prefix="pcircle-compiled-")
     config.add_cleanup(compiled.cleanup)
     return compiled.name
 
 
 def pytest_unconfigure() -> None:
-    """End what was started for all tests."""
+    """Stop the processes that serve all tests."""
     fork_server.close()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than processors: for a fifth of their time tests wait."""
+    """Start one more worker than processors, because tests wait for a fifth of their time."""
     return len(os.sched_getaffinity(0)) + 1
 
 
@@ -135,14 +136,15 @@ def _run(
         try:
             out, err = process.communicate(timeout=deadline_s)
         except subprocess.TimeoutExpired:
-            # The session, not only its first process: mpirun's ranks hold the pipes open too.
+            # Kill the whole session, not only its first process: mpirun's ranks keep the pipes open
+            # too.
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
             pytest.fail(
                 f"not done within {deadline_s} s: {command}\n{_text(out)}\n{_text(err)}",
                 pytrace=False,
             )
-        except BaseException:  # as after Ctrl-C: nothing of it must go on
+        except BaseException:  # as after Ctrl-C, stop all of its processes
             os.killpg(process.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
@@ -160,7 +162,7 @@ def run() -> Run:
 
 @pytest.fixture(scope="session")
 def mpirun() -> Callable[[int], list[str]]:
-    """The command that starts N ranks: ``run([*mpirun(4), sys.executable, ...])``."""
+    """Return the command that starts N ranks: ``run([*mpirun(4), sys.executable, ...])``."""
     prefix = mpirun_prefix()
     return lambda ranks: [*prefix, "-np", str(ranks)]
 
@@ -170,7 +172,7 @@ def _stop_signals_are_heard() -> Iterator[None]:
     """Give programs that tests start the default stop signals, whatever was inherited.
 
     SIGHUP is ignored under nohup, SIGINT in the background of a script, and programs inherit that.
-    A handler ends at exec, so programs get the default, while this process stays as deaf.
+    Exec resets handlers, so programs get the default while this process still ignores the signals.
     """
     former = {}
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -183,19 +185,19 @@ def _stop_signals_are_heard() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_left_behind() -> Iterator[None]:
-    """Fail a test that leaves descriptors, child processes or threads of its process behind."""
+    """Fail a test that leaves descriptors, child processes or threads in its process."""
     before = _held()
     yield
     patient_until_s = time.monotonic() + GRACE_S
     while left := _held() - before:
         if time.monotonic() > patient_until_s:
             pytest.fail(f"left behind: {', '.join(sorted(left))}", pytrace=False)
-        gc.collect()  # an exception kept by the test's frames may hold what its end would release
+        gc.collect()  # an exception may keep objects alive
         time.sleep(0.02)
 
 
 def _held() -> set[str]:
-    """What this process holds that a test could leave behind, described."""
+    """Describe the resources of this process that a test could leave behind."""
     held = {*_descriptors(), *_children(), *_threads()}
     return {each for each in held if not fork_server.is_kept(each)}
 
@@ -204,7 +206,7 @@ def _descriptors() -> Iterator[str]:
     for number in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
-        except FileNotFoundError:  # the one that listed them
+        except FileNotFoundError:  # the descriptor of the listing itself
             continue
         yield f"descriptor {number} of {target}"
 
@@ -213,7 +215,7 @@ def _children() -> Iterator[str]:
     for task in Path("/proc/self/task").iterdir():
         try:
             children = (task / "children").read_text().split()
-        except FileNotFoundError:  # the thread has ended, or the kernel keeps no such lists
+        except FileNotFoundError:  # the thread has ended, or the kernel has no such lists
             continue
         yield from (f"child process {pid}" for pid in children)
 

@@ -24,9 +24,9 @@ from tests.strace import Call
 
 TABLE = Path(__file__).with_suffix(".json")
 MAX_GROWTH = 1.1
-# A busy machine makes programs wait, and some of them look around while they wait.
+# A busy machine delays programs, and some of them poll while they wait.
 ATTEMPTS = 3
-# How threads wait for each other, which depends on the load of the machine.
+# Calls by which threads wait for each other, which depend on the load of the machine.
 SYNCHRONIZATION = {
     *("futex", "poll", "ppoll", "read", "write", "clock_nanosleep", "restart_syscall"),
     *("sched_yield", "rt_sigreturn", "mmap", "munmap", "brk", "madvise"),
@@ -55,10 +55,10 @@ def check(subject: str, count: Callable[[], Mapping[str, int]], table: Path = TA
 
 
 def growth(few: Callable[[], int], many: Callable[[], int]) -> int:
-    """Return how much higher the second count is.
+    """Return the increase from the first count to the second.
 
-    The higher one comes first: what Python compiles in a first run makes it too high, and an
-    attempt of `check` that is too low would pass.
+    The second count is taken first: what Python compiles in a first run makes a count too high, and
+    a `check` whose attempt is too low would pass.
     """
     high = many()
     return high - few()
@@ -70,7 +70,7 @@ def _read(table: Path) -> Table:
 
 
 def _record(subject: str, counts: dict[str, int], table: Path) -> None:
-    """Write counts into the table, to which other processes of the same run may write too."""
+    """Write counts into the table, which other processes of the same run may also update."""
     with open(table, "a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
@@ -81,9 +81,9 @@ def _record(subject: str, counts: dict[str, int], table: Path) -> None:
 
 
 def steady(tool: str) -> list[str]:
-    """Return the command of a tool with a clock on which nothing is slow.
+    """Return the command of a tool with a clock that makes nothing appear slow.
 
-    A tool makes other calls where a directory or a look-up is slow, as all are on a busy machine.
+    A tool makes other calls where directories or look-ups are slow, as on a busy machine.
     """
     program = f"""
 import itertools, sys, types
@@ -101,11 +101,11 @@ sys.exit(main())
 
 
 def by_name(calls: Iterable[Call]) -> Counter[str]:
-    """Return how often each call is made; fstat is the newfstatat of an open file."""
+    """Return the number of calls by name; fstat is newfstatat of an open file."""
     of_open = re.compile(r'newfstatat\(\d+, ""')
     return Counter("fstat" if of_open.match(call.text) else call.name for call in calls)
 
 
 def total(found: Counter[str], ignored: Iterable[str] = SYNCHRONIZATION) -> int:
-    """Return the sum of all calls but the ignored ones."""
+    """Return the sum of all counts except ignored calls."""
     return found.total() - sum(found[name] for name in ignored)

@@ -1,6 +1,6 @@
-"""The sizes that the installed du leaves out, those of directories and special files.
+"""The sizes of directories and special files, which the installed du may omit.
 
-Since coreutils 9.2 ``du --apparent-size`` adds up files and symbolic links only.
+Since coreutils 9.2 ``du --apparent-size`` adds up only files and symbolic links.
 """
 
 from __future__ import annotations

@@ -38,13 +38,13 @@ _measured: dict[str, list[float]] = defaultdict(list)
 
 
 def budget_s() -> float | None:
-    """Return the processor time that a test function may take; None if all cases are wanted."""
+    """Return the processor time that a test function may take; None to run all cases."""
     given = os.environ.get("PCIRCLE_TESTS_BUDGET_S")
     return float(given) if given else None
 
 
 def pytest_configure() -> None:
-    """Draw a seed, before the workers of pytest-xdist start: these must agree."""
+    """Choose a seed before the workers of pytest-xdist start, because all must use the same."""
     if budget_s() is not None:
         os.environ.setdefault("PCIRCLE_TESTS_SEED", str(random.SystemRandom().randrange(10**6)))
 
@@ -58,7 +58,7 @@ def pytest_report_header() -> list[str]:
 
 @pytest.hookimpl(trylast=True)  # behind -k and -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the cases that are drawn."""
+    """Keep only the selected cases."""
     limit_s = budget_s()
     if limit_s is not None:
         seed = os.environ["PCIRCLE_TESTS_SEED"]
@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def drawn(nodes: Sequence[str], seed: str, limit_s: float) -> Iterator[str]:
-    """Draw cases of each test function; the order of `nodes` does not matter."""
+    """Select cases of each test function, independently of the order of `nodes`."""
     costs = json.loads(COSTS.read_text())
     by_function: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
@@ -78,7 +78,7 @@ def drawn(nodes: Sequence[str], seed: str, limit_s: float) -> Iterator[str]:
     for function, cases in by_function.items():
         cost_s = costs.get(function, CHEAP_S)
         count = 0 if cost_s > DEAR * limit_s else max(1, int(limit_s / cost_s))
-        # Of its own seed: so a test that is added changes nothing that is drawn of others.
+        # A seed per function: adding a test does not change the selection for other tests.
         source = random.Random(f"{seed} {function}")
         yield from source.sample(sorted(cases), min(count, len(cases)))
 
@@ -90,27 +90,27 @@ def function_of(node: str) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Begin to measure a case."""
+    """Start to measure a case."""
     item.stash[_before] = _used_s()
     return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Have the last report of a case tell its cost."""
+    """Attach the cost of a case to its last report."""
     if call.when == "teardown":
         item.user_properties.append((_PROPERTY, _used_s() - item.stash[_before]))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Take note of what a case has cost."""
+    """Record the cost of a case."""
     for name, value in report.user_properties:
         if name == _PROPERTY and isinstance(value, float):
             _measured[function_of(report.nodeid)].append(value)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the table, if that is wanted; what did not run stays as it is."""
+    """Write the table if requested; the entries of tests that did not run are unchanged."""
     if os.environ.get("PCIRCLE_UPDATE_COSTS") and not hasattr(session.config, "workerinput"):
         costs = json.loads(COSTS.read_text())
         costs |= {function: round(median(some), 2) for function, some in _measured.items()}

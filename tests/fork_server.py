@@ -1,14 +1,14 @@
 """Start the tools by forking a process that has imported them: a tenth of the cost of a start.
 
 A start of Python that imports a tool takes 0.35 s of processor time, and tests start tools more
-than ten thousand times. `start` asks a server, one for each process of pytest, to fork itself. The
-child has the standard streams, session, directory, environment and umask that `subprocess` would
-give it, runs the tool's ``__main__`` and ends as any interpreter does. What a fork could not have
-as a new interpreter would (an interpreter's options, another loader, a launcher or program in
-front, descriptors, a function that runs before the program) is started by `subprocess` itself, and
-with ``PCIRCLE_TEST_FORKS=0`` everything is. `tests/test_fork_server.py` compares both ways.
+than ten thousand times. `start` requests a fork from a server, of which each pytest process has
+one. The child has the standard streams, session, directory, environment and umask that `subprocess`
+would give it, runs the tool's ``__main__`` and ends like any interpreter. Commands for which a fork
+would differ from a new interpreter (interpreter options, another loader, a launcher or program in
+front, descriptors, a function that runs before the program) are started by `subprocess` itself;
+with ``PCIRCLE_TEST_FORKS=0`` all commands are. `tests/test_fork_server.py` compares both ways.
 
-The exit status comes through a pipe, since the child is the server's and not ours.
+The exit status comes through a pipe, because the child belongs to the server.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 TAG = "FCP_TEST_RUN"
-"""The variable by whose value in /proc/PID/environ a test finds the processes of its run."""
+"""The variable whose value in /proc/PID/environ identifies the processes of a test's run."""
 TAG_CHARACTERS = 36
 NOT_PRELOADED = ("pcircle.papers", "pcircle.scale", "pcircle.testing")
-# Read by an interpreter or a C library when it starts.
+# Read by an interpreter or a C library at start.
 EARLY = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "COVERAGE_")
 _PLAIN = frozenset(
     {"args", "cwd", "env", "umask", "stdin", "stdout", "stderr", "start_new_session", "bufsize"}
@@ -43,7 +43,7 @@ _END = struct.Struct("<qd")  # a status, and processor time in seconds
 
 
 class Request(NamedTuple):
-    """What a child runs: `module` with its arguments. Four descriptors come with it."""
+    """The `module` that a child runs, and its arguments. Four descriptors accompany a request."""
 
     module: str
     arguments: list[bytes]
@@ -54,10 +54,10 @@ class Request(NamedTuple):
 
 
 class Server:
-    """The server of this process, as its client sees it."""
+    """The server of this process, from the client's point of view."""
 
     def __init__(self) -> None:
-        self.used_s = 0.0  # by children that have ended, of processor time
+        self.used_s = 0.0  # processor time of children that have ended
         self._lock = threading.Lock()
         self._identity = _identity()
         self.environment = {**os.environb, TAG.encode(): b"-" * TAG_CHARACTERS}
@@ -88,7 +88,7 @@ class Server:
         return all(environment.get(name) == self.environment.get(name) for name in early)
 
     def fork(self, request: Request, streams: Sequence[int]) -> tuple[int, int]:
-        """Start a process; its number, and the pipe that will have its status."""
+        """Start a process; return its number and the pipe that will carry its status."""
         data = pickle.dumps(tuple(request))
         reading, writing = os.pipe()
         rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [*streams, writing])
@@ -113,9 +113,9 @@ class Server:
 
 
 class Forked(subprocess.Popen[bytes]):
-    """A process that a server has forked; all else of it is as of any `subprocess.Popen`."""
+    """A process forked by a server; otherwise it behaves like any `subprocess.Popen`."""
 
-    # Of `subprocess.Popen`, which has no other way to be given another start.
+    # Internals of `subprocess.Popen`, which offers no other way to replace the start.
     _close_pipe_fds: Callable[..., None]
     _handle_exitstatus: Callable[[int], None]
     _waitpid_lock: threading.Lock
@@ -126,7 +126,8 @@ class Forked(subprocess.Popen[bytes]):
         super().__init__(command, **options)
 
     def _execute_child(self, args: list[str | bytes], *rest: Any) -> None:
-        # As CPython 3.10 to 3.14 give them: executable, preexec_fn, close_fds, pass_fds, cwd, ...
+        # The arguments of CPython 3.10 to 3.14: executable, preexec_fn, close_fds, pass_fds, cwd,
+        # ...
         directory, environment = rest[4:6]
         pipes, (umask, new_session) = rest[9:15], rest[19:21]
         p2cread, _p2cwrite, _c2pread, c2pwrite, _errread, errwrite = pipes
@@ -153,7 +154,7 @@ class Forked(subprocess.Popen[bytes]):
         end = os.read(self._status, _END.size)
         os.close(self._status)
         self._status = -1
-        # Nothing comes from a server that was killed.
+        # A killed server sends nothing.
         status, used_s = _END.unpack(end) if end else (signal.SIGKILL, 0.0)
         self._server.used_s += used_s
         return self.pid, status
@@ -168,13 +169,13 @@ class Forked(subprocess.Popen[bytes]):
         return self.returncode
 
 
-_kept: list[Server] = []  # none, or the server of this process
+_kept: list[Server] = []  # None, or the server of this process
 
 
 def start(
     command: Sequence[str | bytes | os.PathLike[str]], **options: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a program: as `subprocess.Popen` does, or by a fork where that makes no difference."""
+    """Start a program by a fork where that makes no difference, otherwise by `subprocess.Popen`."""
     words = [os.fspath(each) for each in command]
     if os.environ.get("PCIRCLE_TEST_FORKS") != "0" and words[:2] == [sys.executable, "-m"]:
         if not _kept:
@@ -185,12 +186,12 @@ def start(
 
 
 def used_s() -> float:
-    """Processor time of forked processes that have ended, in seconds."""
+    """Return the processor time of forked processes that have ended, in seconds."""
     return sum(server.used_s for server in _kept)
 
 
 def is_kept(description: str) -> bool:
-    """Return whether a child process or a descriptor of this process is the server's."""
+    """Return whether a child process or descriptor of this process belongs to the server."""
     return any(description.startswith(each) for server in _kept for each in server.held)
 
 
@@ -201,12 +202,12 @@ def close() -> None:
 
 
 def is_tool(module: str) -> bool:
-    """Return whether a module is one that the server runs."""
+    """Return whether the server runs a module."""
     return module.startswith("pcircle.") and not module.startswith(NOT_PRELOADED)
 
 
 def _identity() -> tuple[object, ...]:
-    """What a child has of its parent, and a server had when it was started."""
+    """Return the properties that a child inherits and that must match those of the server."""
     spaces = tuple(os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "net", "user", "uts"))
     return os.geteuid(), os.getegid(), os.getgroups(), os.readlink("/proc/self/root"), *spaces
 
@@ -220,7 +221,7 @@ def _bytes(environment: Mapping[str, str] | None) -> dict[bytes, bytes]:
 
 
 def _preload() -> None:
-    """Import what the tools import, now or later in a run; what is not installed stays missing."""
+    """Import what the tools import; modules that are not installed stay missing."""
     import importlib
     import pkgutil
 
@@ -234,9 +235,9 @@ def _preload() -> None:
 
 
 def _serve(connection: socket.socket) -> tuple[Request, int]:
-    """Fork for each request. Returns in the children; the server itself ends with its client.
+    """Fork for each request. Return in the children; the server itself ends with its client.
 
-    With the request comes the pipe on which the child tells its number.
+    Each request carries the pipe on which the child reports its process number.
     """
     import gc
 
@@ -254,10 +255,11 @@ def _serve(connection: socket.socket) -> tuple[Request, int]:
                 os.close(fd)
                 continue
             if fd != connection.fileno():
-                # It stays a zombie until the client, who may yet signal it, has read how it ended.
+                # The process stays a zombie until the client, which may still signal it, has read
+                # its status.
                 pid, pipe = running.pop(fd)
                 poll.unregister(fd)
-                with suppress(BrokenPipeError):  # nobody waits any more
+                with suppress(BrokenPipeError):  # the client no longer waits
                     os.write(pipe, _END.pack(*_ending(pid, fd)))
                 os.close(fd)
                 ended[pipe] = pid
@@ -286,7 +288,7 @@ def _serve(connection: socket.socket) -> tuple[Request, int]:
 
 
 def _ending(pid: int, handle: int) -> tuple[int, float]:
-    """Return the status of a process that has ended, as of `os.waitpid`, and what it has used."""
+    """Return the `os.waitpid` status of a process that has ended, and its processor time."""
     found = os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOWAIT)
     assert found is not None  # it has ended
     exited = found.si_code == os.CLD_EXITED
@@ -296,9 +298,9 @@ def _ending(pid: int, handle: int) -> tuple[int, float]:
 
 
 def _become(request: Request, pipe: int) -> None:
-    """Be as a new interpreter that runs the module.
+    """Take the state of a new interpreter that runs the module.
 
-    The client gets the number once its group can be signalled and its tag can be seen.
+    The client gets the number once the process group exists and the tag is visible.
     """
     if request.new_session:
         os.setsid()
@@ -331,7 +333,7 @@ def _become(request: Request, pipe: int) -> None:
 
 
 def _show_tag(tag: bytes) -> None:
-    """Have /proc/PID/environ show a tag: it has the environment that the server began with."""
+    """Show a tag in /proc/PID/environ, which has the initial environment of the server."""
     import ctypes
 
     library = ctypes.CDLL(None)
@@ -342,7 +344,7 @@ def _show_tag(tag: bytes) -> None:
 
 
 def main() -> None:
-    """Serve; a child goes on as the tool."""
+    """Serve; in a child, run the tool."""
     import runpy
 
     connection = socket.socket(fileno=int(sys.argv[1]))
@@ -350,7 +352,7 @@ def main() -> None:
     request, pipe = _serve(connection)
     _become(request, pipe)
     if not hasattr(sys.modules.get(request.module), "__path__"):
-        sys.modules.pop(request.module, None)  # of which runpy would warn
+        sys.modules.pop(request.module, None)  # runpy would warn about it
     runpy.run_module(request.module, run_name="__main__", alter_sys=True)
 
 

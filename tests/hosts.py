@@ -1,11 +1,11 @@
-"""Hosts for the tests: network namespaces with names of their own, joined by a virtual switch.
+"""Hosts for the tests: named network namespaces that a virtual switch connects.
 
-MPI's launcher starts ranks on them as it does on the nodes of a cluster, through a remote shell;
-that shell is a script that enters a namespace. What ranks say to ranks of another host goes over
-TCP through the switch, and a host's cable can be pulled. Files are the same on all of them, as on
-a parallel file system.
+MPI's launcher starts ranks on them like on the nodes of a cluster, through a remote shell; that
+shell is a script that enters a namespace. Messages to a rank on another host travel over TCP
+through the switch, and a host's cable can be pulled. All hosts see the same files, as on a parallel
+file system.
 
-The switch has a namespace of its own, so nothing is added to the network of the machine.
+The switch has a namespace of its own, so the network of the machine is not modified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NETWORK = "10.77.3."
 
 
 def hosts_are_possible() -> str:
-    """Why there can be no hosts here; empty if there can."""
+    """Return why hosts cannot be created here; empty if they can."""
     if os.geteuid() != 0:
         return "only root may make network namespaces"
     for program in ("ip", "unshare", "hostname"):
@@ -50,7 +50,7 @@ def _ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]
 
 
 class Hosts:
-    """So many hosts, by number from 0."""
+    """A number of hosts, counted from 0."""
 
     def __init__(self, folder: Path, number: int) -> None:
         prefix = f"pcircle-{os.getpid()}"
@@ -59,7 +59,7 @@ class Hosts:
         self._shell = folder / "remote-shell"
 
     def build(self) -> None:
-        """Make the namespaces and the network, and what enters them."""
+        """Create the namespaces, the network, and the script that enters them."""
         self._connect()
         cases = "\n".join(
             f"  {NETWORK}{number + 1}) name={name};;" for number, name in enumerate(self.names)
@@ -73,7 +73,7 @@ class Hosts:
         self._shell.chmod(0o755)
 
     def _connect(self) -> None:
-        """Make the namespaces, and a switch between them."""
+        """Create the namespaces and a switch that connects them."""
         _ip("netns", "add", self._switch)
         _ip("-n", self._switch, "link", "add", "switch", "type", "bridge")
         _ip("-n", self._switch, "link", "set", "switch", "up")
@@ -89,15 +89,18 @@ class Hosts:
 
     @staticmethod
     def _enter(name: str) -> str:
-        """A command line that runs the text that follows on a host.
+        """Return a command line that runs the text that follows on a host.
 
-        Shared memory is by host as well.
+        Each host also has its own shared memory.
         """
         script = f'\'hostname "$0"; eval "$1"\' {name}'
         return f"exec ip netns exec {name} unshare --uts --ipc sh -c {script}"
 
     def mpirun(self, ranks: Sequence[int]) -> list[str]:
-        """The command that starts so many ranks on each host; it runs on the first one."""
+        """Return the command that starts the given number of ranks on each host.
+
+        The command runs on the first host.
+        """
         program = _hydra()
         places = ",".join(f"{NETWORK}{i + 1}:{number}" for i, number in enumerate(ranks) if number)
         line = 'shift; exec "$0" -launcher rsh -launcher-exec "$SHELL_OF_HOSTS" -iface eth0 "$@"'
@@ -106,15 +109,15 @@ class Hosts:
         return [*first, program, self.names[0], "-hosts", places, "-n", str(sum(ranks))]
 
     def pull_cable(self, host: int) -> None:
-        """From now on nothing gets to that host or from it."""
+        """Disconnect a host from the network."""
         _ip("-n", self._switch, "link", "set", f"cable{host}", "down")
 
     def plug_in(self, host: int) -> None:
-        """The cable of that host is in again."""
+        """Reconnect a host to the network."""
         _ip("-n", self._switch, "link", "set", f"cable{host}", "up")
 
     def sent_bytes(self) -> list[int]:
-        """What each host has sent so far."""
+        """Return the number of bytes that each host has sent."""
         path = "/sys/class/net/eth0/statistics/tx_bytes"
         sent = []
         for name in self.names:
@@ -127,13 +130,13 @@ class Hosts:
         return sent
 
     def remove(self) -> None:
-        """The namespaces, and with them all that is in them."""
+        """Remove the namespaces and everything in them."""
         for name in (*self.names, self._switch):
             _ip("netns", "del", name, check=False)
 
 
 def _hydra() -> str:
-    """Return the launcher of MPICH; skip the test where MPI is another one."""
+    """Return the launcher of MPICH; skip the test under any other MPI."""
     program = mpirun_prefix()[0]
     said = subprocess.run([program, "--version"], check=False, capture_output=True, text=True)
     if "HYDRA" not in said.stdout:
@@ -142,13 +145,13 @@ def _hydra() -> str:
 
 
 def environment_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
-    """With it, MPI takes the network between hosts, which is all that they have in common."""
+    """Return variables that make MPI use the network, the only connection between hosts."""
     return {**environment, "UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"}
 
 
 @contextmanager
 def hosts_in(folder: Path, number: int) -> Iterator[Hosts]:
-    """So many hosts, while it lasts; skips the test where there can be none."""
+    """Yield the given number of hosts; skip the test where hosts are not possible."""
     reason = hosts_are_possible()
     if reason:
         pytest.skip(reason)

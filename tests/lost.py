@@ -1,4 +1,4 @@
-"""Killing ranks of a local run, at any moment, and telling what came of it."""
+"""Kill ranks of a local run at arbitrary moments, and return the outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEP_S = 0.0005
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, in the order of their making."""
+    """Return the children of a process, in order of creation."""
     try:
         return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
     except OSError:
@@ -32,7 +32,7 @@ def run_killing(
     kills: int = 1,
     cwd: bytes | None = None,
 ) -> tuple[Finished, int]:
-    """Run a tool whose ranks, but the first, are killed one by one: how it ended, and the kills."""
+    """Run a tool and kill ranks other than the first; return the result and the kills."""
     killed: set[int] = set()
     run = Run(Launcher(jobs=jobs), *arguments, program=(f"pcircle.tools.{program}",), cwd=cwd)
     with run:

@@ -20,7 +20,7 @@ _PRIVATE = 0x40000
 _DETACH = 0x2
 _FAILED = 32  # the exit code of the real programs
 
-# Options that mount(2) takes as flags; it passes all others as text to the file system.
+# Options that mount(2) takes as flags; all others are passed as text to the file system.
 _FLAGS = {"ro": _READ_ONLY, "noatime": _NO_ATIME, "remount": _REMOUNT, "bind": _BIND}
 _OPERATIONS = {
     "--bind": _BIND,
@@ -31,7 +31,7 @@ _OPERATIONS = {
 
 
 def mount(words: list[str]) -> None:
-    """Mount a file system without a device, or change a mount, as mount(8) does."""
+    """Mount a file system that has no device, or change a mount, like mount(8)."""
     parser = argparse.ArgumentParser(prog="mount", allow_abbrev=False)
     parser.add_argument("-t", dest="kind", default="")
     parser.add_argument("-o", dest="options", default="")
@@ -51,7 +51,7 @@ def mount(words: list[str]) -> None:
 
 
 def unmount(words: list[str]) -> None:
-    """Unmount a file system, as umount(8) does."""
+    """Unmount a file system, like umount(8)."""
     parser = argparse.ArgumentParser(prog="umount", allow_abbrev=False)
     parser.add_argument("-l", dest="flags", action="store_const", const=_DETACH, default=0)
     parser.add_argument("target")
@@ -60,7 +60,7 @@ def unmount(words: list[str]) -> None:
 
 
 def _call(name: str, path: str, *arguments: str | int | ctypes.c_ulong) -> None:
-    """Call a function of the C library; where it fails, report that and exit."""
+    """Call a function of the C library; if it fails, report the error and exit."""
     function = getattr(ctypes.CDLL(None, use_errno=True), name)
     if function(*(os.fsencode(word) if isinstance(word, str) else word for word in arguments)):
         program = "mount" if name == "mount" else "umount"

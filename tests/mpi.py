@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-# What a launcher gives its processes: the tests may themselves run under one.
+# Variables that a launcher sets; the tests may themselves run under a launcher.
 LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "SLURM_", "HYDRA_", "I_MPI_", "MPI_")
 # Ends a trial that hangs; on a loaded machine a start takes some seconds.
 TRIAL_S = 240.0
@@ -37,7 +37,7 @@ def find_mpirun() -> tuple[tuple[str, ...], str]:
     # Open MPI refuses more ranks than cores, and root, unless these options are given.
     openmpi = re.search(rb"Open MPI|OpenRTE|PRRTE", version)
     options = ["--oversubscribe", "--allow-run-as-root"] if openmpi else []
-    # The exit code decides: the launcher may mix the output of ranks.
+    # Only the exit code matters: the launcher may interleave the output of ranks.
     trial = "from mpi4py import MPI; raise SystemExit(MPI.COMM_WORLD.size != 2)"
     environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Plans and records of which a test changes something on purpose."""
+"""Plans and records that a test modifies on purpose."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _CHECK = re.compile(rb',(?:"check":)?"[0-9a-f]{16}"(?=[\]}]$)')
 
 
 def with_checksums(text: bytes) -> bytes:
-    """Lines of a plan with the checksums that a run would have given them."""
+    """Return lines of a plan with the checksums that a run would have written."""
     bare = b"".join(_CHECK.sub(b"", line) + b"\n" for line in text.splitlines())
     return Checksums().added(bare)

@@ -1,4 +1,4 @@
-"""Programs that a machine may lack: tests skip without them, or use stand-ins of the tests' own."""
+"""Programs that may be missing: tests skip without them, or use their own stand-ins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STAND_INS = Path(__file__).resolve().with_name("stand_ins")
 
 
 def add_stand_ins() -> None:
-    """Let tests and what they start find our mount and umount where the system has none."""
+    """Provide the stand-ins of mount and umount where the system has neither."""
     directories = [*os.get_exec_path(), str(_STAND_INS)]
     os.environ["PATH"] = os.pathsep.join(dict.fromkeys(directories))
 

@@ -19,12 +19,12 @@ _FLAGS = [
     *("-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fno-omit-frame-pointer"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared", "-fPIC"),
 ]
-# Python itself keeps memory to its end. What is freed is to be returned, or memory seems to grow.
+# Python keeps memory until it exits. Freed memory must be returned, or memory seems to grow.
 _OPTIONS = "detect_leaks=0:quarantine_size_mb=0:thread_local_quarantine_size_kb=0"
 
 
 def _copied(top: Path) -> Path:
-    """Copy what the tests need, without a module."""
+    """Copy the files that the tests need, without a compiled module."""
     for name in ("pcircle", "tests"):
         ignored = shutil.ignore_patterns("*.so", "__pycache__")
         shutil.copytree(ROOT / name, top / name, ignore=ignored)
@@ -33,7 +33,7 @@ def _copied(top: Path) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    """Build it and run the tests; returns the exit code."""
+    """Build the module and run the tests; return the exit code."""
     compiler = os.environ.get("CC", "cc")
     if shutil.which(compiler) is None:
         print(f"{compiler}: not found", file=sys.stderr)

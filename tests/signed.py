@@ -1,4 +1,4 @@
-"""A plain reference of the dataset signature, after docs/signature.rst: one thread, no package."""
+"""A plain reference of the dataset signature, from docs/signature.rst: one thread, no package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK = 4194304
 
 
 def digest_of(path: bytes, algorithm: str = "xxh128") -> tuple[bytes, bytes]:
-    """Kind and digest of what has the path."""
+    """Return the kind and the digest of a path."""
 
     def digest(data: bytes) -> bytes:
         found: bytes = ALGORITHMS[algorithm](data).digest()
@@ -44,5 +44,5 @@ def digest_of(path: bytes, algorithm: str = "xxh128") -> tuple[bytes, bytes]:
 
 
 def signature_of(path: bytes, algorithm: str = "xxh128") -> str:
-    """The signature's text."""
+    """Return the text of a signature."""
     return f"pcsig1:{algorithm}:{digest_of(path, algorithm)[1].hex()}"

@@ -1,7 +1,7 @@
-"""Runs programs under strace and reads its logs.
+"""Run programs under strace and read its logs.
 
-strace writes a call in two lines when another thread or process makes a call before the first one
-returns, so no test may read a log line by line.
+strace splits a call into two lines when another thread or process makes a call before the first one
+returns, so tests must not read a log line by line.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ _UNFINISHED = " <unfinished ...>"
 
 
 class Call(NamedTuple):
-    """A whole call: `text` is what strace writes where no other call comes in between."""
+    """A whole call: `text` is what strace writes for an uninterrupted call."""
 
     process: int
     text: str
     begin: int
     """The line of the log in which the call begins."""
     end: int
-    """The line in which it returns: behind the last one if it never does."""
+    """The line in which the call returns, or the end of the log if it never does."""
 
     @property
     def name(self) -> str:
-        """The name of the call."""
+        """Return the name of the call."""
         return self.text.partition("(")[0]
 
     @property
     def result(self) -> str:
-        """All that follows the arguments, "" if the call never returns."""
+        """Return the text after the arguments, "" if the call never returns."""
         return self.text.rpartition(") = ")[2] if ") = " in self.text else ""
 
 
 def parse(log: str) -> list[Call]:
-    """Return the calls of all processes in a log of `strace -f -o`, in the order they return in."""
+    """Return the calls of all processes in a log of `strace -f -o`, in order of return."""
     calls: list[Call] = []
     unfinished: dict[int, Call] = {}
     lines = log.split("\n")
@@ -68,12 +68,12 @@ def parse(log: str) -> list[Call]:
 
 
 def read_calls(log: Path | bytes) -> list[Call]:
-    """Return the calls of a log by its path, as `parse` does."""
+    """Return the calls in a log file, like `parse`."""
     return parse(os.fsdecode(Path(os.fsdecode(log)).read_bytes()))
 
 
 def max_calls(log: Path) -> int:
-    """Return the number of calls of the thread that makes most."""
+    """Return the number of calls of the thread that makes the most."""
     return max(Counter(call.process for call in read_calls(log)).values())
 
 
@@ -88,7 +88,7 @@ def trace(
 ) -> list[Call]:
     """Run a command under strace and return the calls of all of its threads.
 
-    The test is skipped where strace is missing or must not trace.
+    The test is skipped if strace is missing or may not trace.
     """
     done = subprocess.run(
         [required("strace"), "-f", *options, "-o", log, *command],

@@ -1,7 +1,7 @@
-"""System calls that a kernel may lack: tests ask for them, and take them away.
+"""System calls that a kernel may lack: tests query them, and disable them.
 
 ``python -m tests.system_calls ENOSYS statx,openat2 COMMAND...`` runs a command for which these
-calls fail with ENOSYS, as on an older kernel, or with EPERM, as in containers whose list of
+calls fail with ENOSYS, like on an older kernel, or with EPERM, like in containers whose list of
 permitted calls is older than the kernel.
 """
 
@@ -40,7 +40,7 @@ def _number(call: str) -> int:
 
 
 def reason_not_to_refuse() -> str:
-    """Return why calls cannot be refused on this machine; "" where they can."""
+    """Return why calls cannot be refused on this machine; "" if they can."""
     if platform.machine() not in _NUMBERS or sys.maxsize < 1 << 32:
         return "the numbers of this machine's system calls are not known"
     with open("/proc/self/status", encoding="ascii") as lines:
@@ -49,7 +49,7 @@ def reason_not_to_refuse() -> str:
 
 
 def is_missing(call: str) -> bool:
-    """Return whether this kernel lacks a call, or this container refuses it."""
+    """Return whether this kernel lacks a call or this container refuses it."""
     if platform.machine() not in _NUMBERS:
         return False
     libc = ctypes.CDLL(None, use_errno=True)
@@ -59,9 +59,9 @@ def is_missing(call: str) -> bool:
 
 
 def refuse(calls: Sequence[str], code: int) -> None:
-    """Let these calls fail with this error, in this process and all that it starts. OSError."""
+    """Make these calls fail with this error, in this process and its children. OSError."""
     numbers = [_number(call) for call in calls]
-    # Calls of another architecture, which has other numbers, are permitted.
+    # Calls of another architecture have other numbers; they are permitted.
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_JUMP_IF_EQUAL, 0, len(numbers) + 1, _ARCHITECTURES[platform.machine()]),
@@ -82,7 +82,7 @@ def refuse(calls: Sequence[str], code: int) -> None:
 
 
 def main() -> None:
-    """Refuse calls, and become the command."""
+    """Refuse calls, then execute the command."""
     code, calls, *command = sys.argv[1:]
     refuse(calls.split(","), getattr(errno, code))
     os.execvp(command[0], command)

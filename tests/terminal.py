@@ -1,4 +1,4 @@
-"""A real terminal: tmux, of which a test reads the screen as a person sees it."""
+"""A real terminal: tmux, whose screen a test reads as a user sees it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TAKEN = ("TMUX", "LINES", "COLUMNS")
 
 
 class Terminal:
-    """A window of so many columns and lines with a shell in it; a context manager."""
+    """A window of a given size that runs a shell; a context manager."""
 
     def __init__(
         self, columns: int, lines: int, environment: Mapping[str, str | None] | None = None
@@ -36,7 +36,7 @@ class Terminal:
         words = []
         for name, value in changes.items():
             words += ["-u", name] if value is None else [f"{name}={value}"]
-        words.sort(key=lambda word: "=" in word)  # as env wants it; "-u" and its name stay together
+        words.sort(key=lambda word: "=" in word)  # as env requires; "-u" and its name stay together
         size = ("-x", str(columns), "-y", str(lines))
         # tmux itself speaks UTF-8, whatever the program within does.
         self._ask("-u", "new-session", "-d", *size, "env", *words, "sh", "-m")
@@ -49,12 +49,12 @@ class Terminal:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def run(self, command: Sequence[str | bytes]) -> int:
-        """Run a command to its end, on a screen that is clear; its exit code."""
+        """Run a command to its end on a cleared screen; return its exit code."""
         self.begin(command)
         return self.end()
 
     def begin(self, command: Sequence[str | bytes]) -> None:
-        """Have a command typed, on a screen that is clear."""
+        """Type a command on a cleared screen."""
         self._ended.unlink(missing_ok=True)
         line = shlex.join(map(os.fsdecode, command))
         script = Path(self._home, "run")
@@ -63,24 +63,24 @@ class Terminal:
         self.type(f"clear; sh {script}", "Enter")
 
     def end(self) -> int:
-        """Wait for the end of what was begun; its exit code."""
+        """Wait for the end of the command that was typed; return its exit code."""
         wait_for(self._ended.exists, self.screen)
         code = int(self._ended.read_text())
         wait_for(lambda: self.screen().rstrip().endswith("ready>"), self.screen)
         return code
 
     def cursor_is_shown(self) -> bool:
-        """Whether the cursor is to be seen."""
+        """Return whether the cursor is visible."""
         return self._ask("display-message", "-p", "#{cursor_flag}").strip() == "1"
 
     def type(self, *keys: str) -> None:
-        """Press keys; a word that is no key's name is typed."""
+        """Press keys; a word that does not name a key is typed as text."""
         self._ask("send-keys", *keys)
 
     def screen(self, *, joined: bool = False, colored: bool = False, after: str = "") -> str:
-        """What is to be seen; `joined`: with all that has left it, and lines that were broken.
+        """Return the visible text; if `joined`, with scrolled-off text and unbroken lines.
 
-        It may be asked for `after` one more key.
+        `after` is a key to press first.
         """
         if after:
             self.type(after)
@@ -99,7 +99,7 @@ class Terminal:
 
 
 def wait_for(condition: Callable[[], bool], tell: Callable[[], str]) -> None:
-    """Wait until a condition holds; what `tell` returns is said if it never does."""
+    """Wait until a condition holds; on a timeout, raise an error with the text of `tell`."""
     until_s = time.monotonic() + HANG_S
     while not condition():
         if time.monotonic() > until_s:

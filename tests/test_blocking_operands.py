@@ -1,4 +1,4 @@
-"""What blocks who reads it (a FIFO without a writer, a device without end) stops no tool."""
+"""Tools do not block on a FIFO without a writer or a device without end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_no_tool_waits_for_the_content_of_what_is_no_file(cage: Path) -> None:
-    """They are told by their kinds, as `diff -r` tells them within trees."""
+    """Special files are compared by kind, like `diff -r` does within trees."""
     if os.geteuid() == 0:
         os.mknod("zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
     for name, words in WORDS.items():
@@ -63,7 +63,7 @@ def test_no_tool_waits_for_the_content_of_what_is_no_file(cage: Path) -> None:
 
 @needs_strace
 def test_an_operand_is_opened_without_waiting_for_it(cage: Path) -> None:
-    """Files of /proc and the like are regular, and may block who reads them all the same."""
+    """Files in /proc are regular, but opening one may still block."""
     Path("other").write_text("contents")
     assert run(["fdiff", "-c", "file", "other"], "strace", "-f", "-o", "calls").code == 3
     operand = re.compile(r'openat\([^"]*"(?:file|other)", ')

@@ -1,7 +1,7 @@
-"""Standard output that takes no more: a full file is said, a reader that has gone is not.
+"""A write to a full file is reported; a reader that has gone is not.
 
-`ffind | head` and `fcp --help | head -1` are typed every day: who reads has what he wanted, and a
-remark on a broken pipe, let alone a traceback, would stand between his lines.
+Users type `ffind | head` and `fcp --help | head -1` every day: the reader has all it wants, and a
+message about a broken pipe, let alone a traceback, would only disturb its output.
 """
 
 from __future__ import annotations

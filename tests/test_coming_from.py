@@ -1,6 +1,6 @@
-"""What `docs/coming-from.rst` promises of our options: each is one of the tool that it is of.
+"""`docs/coming-from.rst` names only options that the tools really have.
 
-And no option of theirs is left out, as far as their own `--help` tells.
+It also covers every option that the `--help` of the other programs lists.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TOOLS = {
 }
 _ALL = re.compile(r"\b(f(?:cp|mirror|rm|sum|diff|prof|find|ls|chmod|chown|chgrp|bcast))\b")
 _OPTION = r"(?<![\w-])--?[a-zA-Z0-9@][\w-]*"
-# What their help has beside options: examples, placeholders, and what everybody has.
+# Words in the help of other programs that are not options, and options that all programs have.
 _NO_OPTIONS = {"--help", "--version", "-V", "--no-D", "-BM", "-Olevel"}
 
 
 def known(tool: str) -> set[str]:
-    """The options of a tool, and of ffind the words of its expressions."""
+    """Return the options of a tool; for ffind also the words of its expressions."""
     command = next(each for each in COMMANDS if each.name == tool)
     options = set(command.built()._option_string_actions)
     if tool == "ffind":
@@ -46,7 +46,7 @@ def _primaries() -> set[str]:
 
 
 def sections() -> dict[str, list[str]]:
-    """The rows of each table, by the heads of TOOLS."""
+    """Return the rows of each table, by the heads of TOOLS."""
     found: dict[str, list[str]] = {head: [] for head in TOOLS}
     now: list[str] = []
     for line in (ROOT / "docs/coming-from.rst").read_text(encoding="utf-8").splitlines():
@@ -57,7 +57,7 @@ def sections() -> dict[str, list[str]]:
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """The tool that is meant where none is named, theirs and ours."""
+    """Return the default tool of each row, their option and ours."""
     return [
         (TOOLS[head], line[:36], line[37:73])
         for head, lines in sections().items()
@@ -89,7 +89,7 @@ def test_no_option_of_theirs_is_left_out(run: Run, peer: str, head: str) -> None
         pytest.skip(f"{peer} is not installed")
     said = run([peer, "--help"]).stdout.decode()
     if peer == "find":
-        # Behind this are arguments of -D, in words.
+        # Arguments of -D follow, as words.
         there = re.findall(
             r"(?<![\w<-])-[a-zA-Z][\w-]*",
             said.partition("Valid arguments")[0].replace("-N or N", ""),

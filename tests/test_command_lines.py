@@ -1,4 +1,4 @@
-"""Each tool as a user starts it: its script, an interpreter of its own, under each launcher.
+"""Each tool, started like a user starts it: by its script and under each launcher.
 
 Other tests start tools by a fork where that makes no difference (`tests.fork_server`).
 """

@@ -1,4 +1,4 @@
-"""Counts fail when they grow by more than a tenth, and the command records them."""
+"""Counts fail when they grow by more than a tenth, and the update command records them."""
 
 from __future__ import annotations
 

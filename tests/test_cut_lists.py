@@ -1,4 +1,4 @@
-"""A list that may have been cut off in a name is refused by the tools that change what it names."""
+"""Tools that change entries refuse a list that may end within a name."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("option", ENDS, ids=["null", "lines"])
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_cut_list_is_refused(tree: Path, tool: str, option: str) -> None:
-    """From a pipe; of a regular file the last line alone may lack its end."""
+    """A list from a pipe is refused; in a regular file only the last line may lack its end."""
     end, before = ENDS[option], state()
     cut = end.join([b"keep/a", b"keep/"])
     missing = "NUL" if option else "newline"
@@ -68,7 +68,7 @@ def test_a_cut_list_is_refused(tree: Path, tool: str, option: str) -> None:
     (tree / "list").write_bytes(cut)
     code, said = run(TOOLS[tool], option, "list", b"")
     (tree / "list").unlink()
-    stays = bool(option) or tool == "patterns"  # these protect it
+    stays = bool(option) or tool == "patterns"  # these protect the target
     assert (code, state() == before) == (2 if option else 0, stays), said
 
 

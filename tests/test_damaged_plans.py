@@ -84,13 +84,13 @@ def test_a_damaged_plan_is_refused(tree: Path, tool: str) -> None:
 
 @pytest.mark.parametrize("tool", ["frm", "fchmod"])
 def test_any_damage_is_detected(tree: Path, tool: str) -> None:
-    """A flipped bit anywhere, and any cut: of a record all lines before that are restored."""
+    """Any flipped bit and any cut is detected; a cut record restores all lines before the cut."""
     plan, is_record = tree / "plan", tool == "fchmod"
     assert TOOLS[tool](ONE, "--plan", str(plan)).code == 0
     text = plan.read_bytes()
 
     def read(each: bytes) -> bool:
-        """Whether it is taken for cut. UsageError if it is refused."""
+        """Return whether the plan is reported as cut. Raise UsageError if it is refused."""
         plan.write_bytes(each)
         if is_record:
             return read_plan(str(plan), tool, check_mark, may_be_cut=True).cut
@@ -114,7 +114,7 @@ def test_any_damage_is_detected(tree: Path, tool: str) -> None:
 def test_a_full_disk_stops_a_run(
     tree: Path, mount_tmpfs: Callable[[str], bytes], tool: str, free: int
 ) -> None:
-    """Without a plan that looks complete, and before a change that can't be recorded."""
+    """A full disk leaves no plan that looks complete, and nothing changes without a record."""
     run, small = TOOLS[tool], Path(os.fsdecode(mount_tmpfs("size=256k")))
     for number in range(2000):
         (tree / "a" / f"file {number}").touch()

@@ -1,6 +1,7 @@
-"""``docs/design.rst`` shows the house as it stands: its picture, its table and the package agree.
+"""``docs/design.rst`` shows the current structure: picture, table and package agree.
 
-``tests/test_layering.py`` holds the imports to its own table; here that table is held to the page.
+``tests/test_layering.py`` checks the imports against its own table; here that table is compared
+with the page.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from tests.conftest import ROOT
 from tests.test_layering import LIBRARIES, MAY_IMPORT, PACKAGE
 
 DESIGN = (ROOT / "docs" / "design.rst").read_text(encoding="utf-8")
-# What the transports know of the engine; the page says so beside the picture.
+# Imports of the engine by the transports; the page mentions them next to the picture.
 UPWARDS: set[tuple[str, str]] = set()
 
 
 def _picture() -> list[list[str]]:
-    """The rooms of each line of the picture, from the top."""
+    """Return the packages in each line of the picture, from the top."""
     packages = DESIGN.partition("\nPackages\n")[2]
     drawn = re.search(r"^::\n\n((?:    .*\n)+)", packages, re.MULTILINE)
     assert drawn is not None
@@ -25,7 +26,7 @@ def _picture() -> list[list[str]]:
 
 
 def _table() -> dict[str, str]:
-    """What each room of the table may import, as the page says it, in the table's order."""
+    """Return the imports that the table on the page permits each package, in the table's order."""
     edge = r"^={4,} +={4,} +={4,}\n"
     found = re.search(f"{edge}package .*\n{edge}((?:.+\n)+?){edge}", DESIGN, re.MULTILINE)
     assert found is not None
@@ -49,7 +50,7 @@ def _modules() -> set[str]:
 
 
 def test_the_picture_shows_every_package() -> None:
-    """The libraries for programs are named below it."""
+    """The picture names every package; the public libraries are named below it."""
     packages = [package for line in _picture() for package in line]
     assert sorted(packages) == sorted(_packages() - LIBRARIES)
     assert all(f"``{library}``" in DESIGN for library in LIBRARIES)

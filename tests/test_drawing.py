@@ -1,4 +1,4 @@
-"""Cases are drawn by their costs, from a seed, whatever the order in which they were found."""
+"""Cases are selected by cost and seed, independently of the order of collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples do what they say, on every kind of ranks, and stay as short as they promise."""
+"""The examples work as described with every kind of ranks, and stay as short as promised."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = root / f"{number % 7}" / f"{number % 5}" / f"{number % 3}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"file-{number}").write_bytes(bytes(number))
-    (root / "link").symlink_to("0")  # not to be followed
+    (root / "link").symlink_to("0")  # must not be followed
     (root / "empty").mkdir()
     with open(os.fsencode(root) + b"/\xff", "wb") as file:
         file.write(b"12345")
@@ -31,7 +31,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def walked(root: Path) -> str:
-    """What os.walk finds, as the example says it."""
+    """Return the totals of os.walk in the format of the example."""
     files = total_bytes = 0
     for folder, directories, names in os.walk(root):
         links = [name for name in directories if os.path.islink(os.path.join(folder, name))]

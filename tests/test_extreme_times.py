@@ -1,7 +1,7 @@
-"""Files with any time that a Linux file system can hold are copied, found, sorted and printed.
+"""Files with any time that a Linux file system can store are copied, found, sorted and printed.
 
-tmpfs stores 64 bits of seconds, of which nanoseconds in 64 bits cover the years 1677 to 2262, and
-the C library's calendar some 2,147 million years. The judges are ls, find and the copies' status.
+tmpfs stores 64 bits of seconds; nanoseconds in 64 bits cover the years 1677 to 2262, and the C
+library's calendar some 2,147 million years. The references are ls, find and the copies' status.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ beyond_64_bits = pytest.mark.parametrize("name", ["last", "year-2400", "year-167
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory in memory, with a tree of two files."""
+    """Return a directory in memory that has a tree of two files."""
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("/dev/shm is not writable")
     path = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="pcircle-times-"))

@@ -1,7 +1,7 @@
-"""A file system that takes back what it has accepted: the error comes when a file is closed.
+"""A file system that reports write errors only when a file is closed.
 
-NFS reports an exceeded quota so. A run whose journal, manifest or plan cannot be written stops with
-exit code 4, any other result that is lost is a failure, and no descriptor is closed twice.
+NFS reports an exceeded quota like this. A run whose journal, manifest or plan cannot be written
+stops with exit code 4, any other lost result is a failure, and no descriptor is closed twice.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def test_a_result_that_cannot_be_closed_is_not_lost_in_silence(
     mounted = fuse()
     out = os.fsdecode(mounted.path) + "/out"
     mounted.rules(_CLOSES)
-    # The last ones change the tree.
+    # The last two change the tree.
     for name, words in (RESULTS if code == 1 else STOPPING).items():
         finished = run([word.replace("OUT", out) for word in words])
-        expected = 3 if words[0] == "fdiff" else code  # differences outrank a failure
+        expected = 3 if words[0] == "fdiff" else code  # differences take precedence over a failure
         assert (finished.code, _REASON in finished.said) == (expected, True), (name, finished.said)
         if code == 4 and "plan" not in name and "undo" not in name:
             assert os.listdir(mounted.backing) == [], name
@@ -95,7 +95,7 @@ def test_a_result_that_cannot_be_closed_is_not_lost_in_silence(
 @needs_strace
 @pytest.mark.parametrize("skip", [0, 1, 2])
 def test_a_journal_that_cannot_be_closed_stops_a_copy(tree: Path, fuse: Mount, skip: int) -> None:
-    """Whether that happens at a commit or in the end; and its number is closed once."""
+    """A failed close stops the copy, at a commit or at the end; the descriptor is closed once."""
     mounted = fuse()
     checkpoint: list[str | bytes] = ["--checkpoint-dir", mounted.path]
     words: list[str | bytes] = ["fcp", "-a", "-q", "-T", *checkpoint, "src", "copy"]
@@ -107,7 +107,7 @@ def test_a_journal_that_cannot_be_closed_stops_a_copy(tree: Path, fuse: Mount, s
         closes = [call for call in read_calls(Path("calls")) if call.name == "close"]
         if finished.code or sum("/journal-" in call.text for call in closes) > skip:
             break
-        shutil.rmtree("copy")  # a busy machine has made fewer commits than must succeed
+        shutil.rmtree("copy")  # on a busy machine there were too few commits
     assert finished.code == 4, finished.said
     assert f"cannot write the checkpoint: {_REASON}" in finished.said
     assert [call for call in closes if "EBADF" in call.result] == []

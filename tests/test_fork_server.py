@@ -1,4 +1,4 @@
-"""A program that the server forks sees and does what one that was started anew does."""
+"""A program that the server forks behaves like one that is started normally."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ DEADLINE_S = 240.0
 
 @pytest.fixture(params=["forked", "started"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type:
-    """What `start` returns; both ways are tried."""
+    """Return the type that `start` returns; both ways are tested."""
     monkeypatch.setenv("PCIRCLE_TEST_FORKS", "1" if request.param == "forked" else "0")
     return Forked if request.param == "forked" else subprocess.Popen
 
 
 @pytest.fixture
 def waiting(kind: type, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Starts an fcp that reads a list from a pipe, which does not end."""
+    """Start an fcp that reads a list from a pipe that never ends."""
     (tmp_path / "from").mkdir()
     started: list[subprocess.Popen[bytes]] = []
 
@@ -43,7 +43,7 @@ def waiting(kind: type, tmp_path: Path) -> Iterator[Callable[[], subprocess.Pope
         )
         assert type(process) is kind
         started.append(process)
-        # More than a pipe holds: it has begun to read.
+        # More than the pipe holds, so fcp has begun to read.
         os.write(_input(process).fileno(), b"name\n" * 100_000)
         return process
 
@@ -108,7 +108,7 @@ def test_its_tag_is_seen_and_a_signal_to_its_group_ends_it(
     process.kill()
     while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
         time.sleep(0.001)
-    os.kill(process.pid, signal.SIGTERM)  # until it is waited for, its number is not free
+    os.kill(process.pid, signal.SIGTERM)  # its number is not reused until it is waited for
     assert process.wait(DEADLINE_S) == -signal.SIGKILL
 
 

@@ -1,8 +1,8 @@
-"""What guards data holds under ``python -O``, where ``assert`` is taken out.
+"""The guards that protect data work under ``python -O``, which removes ``assert``.
 
-The product has no ``assert`` but in functions named ``check``, which the simulator calls after
-every step and no tool does. What must hold is asked by ``pcircle.core.guards``, also where only a
-type checker wants it. Likewise no result of a write is dropped: a write may come short.
+The product uses ``assert`` only in functions named ``check``, which the simulator calls after every
+step and the tools never call. Invariants are checked by ``pcircle.core.guards``, even where only a
+type checker needs them. Likewise no result of a write is ignored, because a write may be short.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INVARIANTS = re.compile(r"_?check(_\w+)?")
 
 @functools.cache
 def _nodes(path: Path) -> list[tuple[str, ast.AST]]:
-    """All nodes of a module, each with the name of the function that it is in."""
+    """Return all nodes of a module, each with the name of the function that contains it."""
     found: list[tuple[str, ast.AST]] = []
     waiting: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_bytes()))]
     while waiting:
@@ -57,7 +57,7 @@ def test_nothing_rests_on_an_assert() -> None:
 
 
 def _drops_result(node: ast.AST) -> bool:
-    """Return whether a statement writes bytes, more than one, and does not look at how many."""
+    """Return whether a statement writes several bytes and ignores the number written."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(call := node.value, ast.Call)

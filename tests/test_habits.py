@@ -26,7 +26,7 @@ def _commands(environment: str) -> list[str]:
 
 
 def _environments() -> set[str]:
-    """Names of the environments of tox, those of a section for several (``py{310,311}-x``) too."""
+    """Return the names of tox environments, expanding sections for several (``py{310,311}-x``)."""
     found = set()
     for section in _tox().sections():
         before, brace, rest = section.removeprefix("testenv:").partition("{")
@@ -44,7 +44,7 @@ def test_hooks_run_what_tox_runs() -> None:
 
 
 def test_what_quick_runs_exists() -> None:
-    """Each path of the list, each test in it, and the end-to-end test of each tool."""
+    """The list names existing paths and tests, and the end-to-end test of each tool."""
     assert any("@tests/quick.txt" in command for command in _commands("testenv:quick"))
     listed = (ROOT / "tests" / "quick.txt").read_text(encoding="utf-8").splitlines()
     assert listed == list(dict.fromkeys(listed))
@@ -61,7 +61,7 @@ def test_what_quick_runs_exists() -> None:
 
 
 def test_the_changelog_is_by_kind() -> None:
-    """Every line of the version that is not released is under one of the kinds, in their order."""
+    """Every unreleased change is listed under one of the kinds, in their order."""
     text = (ROOT / "CHANGELOG.rst").read_text(encoding="utf-8")
     found = re.search(r"^.* \(not released\)\n-+\n\n(.*?)(?=\n^.+\n-+\n|\Z)", text, re.M | re.S)
     assert found is not None
@@ -77,7 +77,7 @@ def test_the_changelog_is_by_kind() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_names_exists(page: Path) -> None:
-    """Files of the project that a page names or links to, and environments of tox."""
+    """Files that a page names or links to exist, and so do tox environments."""
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"<([\w./-]+\.rst)>`_", text)
     assert [link for link in links if not (page.parent / link).is_file()] == []

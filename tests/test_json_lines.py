@@ -1,4 +1,4 @@
-"""`--json-lines -` is standard output, in every tool that has the option."""
+"""`--json-lines -` writes to standard output in every tool that has the option."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_dash_is_standard_output(run: Run, tmp_path: Path, words: tuple[str, .
 
 
 def test_what_was_renamed_is_on_standard_output(run: Run, tmp_path: Path) -> None:
-    """A job of its own renames, and its lines follow those of the copy."""
+    """A separate job renames; its lines follow those of the copy."""
     for name in ("a/new", "b/old"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes(b"content")

@@ -1,7 +1,7 @@
-"""The structure of the package: the permitted imports, and what start-up may load.
+"""The structure of the package: permitted imports, and modules that start-up may load.
 
-Read from the source with ``ast``, imports inside functions included.  A module that the table does
-not place fails, so nothing escapes by being new.
+The source is read with ``ast``, imports inside functions included. A module that the table does not
+contain fails, so new modules cannot escape the check.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOOLS = {
     for path in (PACKAGE / "tools").glob("*/__init__.py")
     if path.parent.name not in ("common", "doctor", "scale")
 }
-# What each part of the package may import, besides itself.
+# The imports that each part of the package may have, in addition to its own modules.
 MAY_IMPORT: dict[str, set[str]] = {
     "": set(),  # pcircle/__init__.py
     "core": set(),
@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli", "core", "tools", "transport"},
     "scale": {"tools"},  # python -m pcircle.scale
 }
-# The transports know what a message is, and nothing else of the engine.
+# The transports know the message types, and nothing else of the engine.
 TRANSPORT_MAY_IMPORT_OF_CIRCLE = {"pcircle.circle.messages"}
 MPI_MODULE = PACKAGE / "transport" / "_mpi.py"
 MAX_FUNCTION_LINES = 60
@@ -71,9 +71,9 @@ def _name(path: Path) -> str:
 
 
 def _against(paths: Sequence[Path], rule: Callable[[Path], Any]) -> dict[str, Any]:
-    """The modules that break a rule, and how: what it has found there.
+    """Return the modules that break a rule, with what it found there.
 
-    One test for all of them: to begin a test takes longer than to look at a module.
+    One test covers all modules, because setting up a test takes longer than checking a module.
     """
     return {_name(path): found for path in paths if (found := rule(path))}
 
@@ -82,7 +82,7 @@ PROJECT = ("pcircle", "tests", "examples", "docs")
 
 
 class Facts(NamedTuple):
-    """What the rules ask of a module, found in one walk: trees of all modules would fill memory."""
+    """The facts about a module that the rules need, collected in one walk to save memory."""
 
     imports: list[str]
     globals: list[int]
@@ -113,7 +113,7 @@ def _module_of(path: Path) -> list[str]:
 
 
 def _imported(path: Path, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """The full name of every module that *node* imports; of what may be a module, too.
+    """Return the full names of all modules that *node* imports, or may import.
 
     ``from pcircle import errors`` gives both ``pcircle`` and ``pcircle.core.errors``.
     """
@@ -137,7 +137,7 @@ def _part(module: str) -> str:
 
 
 def _tool(module: str) -> str:
-    """Return the tool that *module* (``pcircle.tools.fcp.cli``) belongs to, or nothing."""
+    """Return the tool that *module* (``pcircle.tools.fcp.cli``) belongs to, or ""."""
     names = module.split(".")[1:]
     is_of_tool = len(names) > 1 and names[0] == "tools" and (PACKAGE / "tools" / names[1]).is_dir()
     return names[1] if is_of_tool else ""
@@ -203,7 +203,7 @@ def test_imports_follow_the_table() -> None:
     ],
 )
 def test_the_check_itself(where: str, source: str, wrong: list[str]) -> None:
-    """The rules above refuse what they should, and nothing else."""
+    """The rules above reject violations and nothing else."""
     path = PACKAGE / where
     assert _forbidden(path, _found(path, ast.parse(source)).imports) == wrong
 
@@ -212,7 +212,7 @@ Graph = dict[str, set[str]]
 
 
 def _imports_inside(room: Path) -> Graph:
-    """Of each module of a room, and of each room inside it, which others of these it imports."""
+    """Return the imports between the modules of a package, with subpackages as single nodes."""
     base = len(_module_of(room / "__init__.py"))
     graph: Graph = {}
     for path in sorted(room.rglob("*.py")):
@@ -277,10 +277,10 @@ def test_every_folder_of_the_package_is_a_package() -> None:
 
 
 def _lines_that_name_mpi4py(path: Path) -> list[int]:
-    """In code, that is: comments and docstrings may explain."""
+    """Return the lines of code that name mpi4py; comments and docstrings may mention it."""
     if path == MPI_MODULE or b"mpi4py" not in path.read_bytes():
         return []
-    # From Python 3.12 on an f-string is several tokens.
+    # Since Python 3.12 an f-string is several tokens.
     prose = (
         tokenize.COMMENT,
         tokenize.STRING,

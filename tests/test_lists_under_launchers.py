@@ -1,4 +1,4 @@
-"""Lists from standard input are refused under a launcher, which loses or blocks a long one."""
+"""A launcher loses or blocks long standard input, so lists from it are refused there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`kill -9` of a rank of `-j`, at any moment: the job ends as if nothing had happened.
+"""After `kill -9` of a rank of `-j` at any moment, the job completes normally.
 
-The first rank is the process that was started, and is not killed here. `docs/design.rst` has what
-is done and what it costs; fcp, which goes on from its checkpoint, has tests of its own.
+The first rank is the process that was started; it is not killed here. `docs/design.rst` describes
+the mechanism and its cost. fcp, which resumes from its checkpoint, has tests of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEEDS = range(40 if SOAK else 1)
 
 
 class Trees(NamedTuple):
-    """Two directories alike but for some files."""
+    """Two directories that differ in some files."""
 
     one: Path
     other: Path
@@ -74,7 +74,7 @@ def _alike(finished: Finished) -> tuple[int, list[bytes]]:
     ids=str,
 )
 def test_what_is_printed(tool: str, options: str, seed: int, trees: Trees) -> None:
-    """All that was found, once, in whichever order."""
+    """All results are printed once, in any order."""
     places = list(map(str, trees)) if tool == "fdiff" else [str(trees.one)]
     words = options.split()
     arguments = [*places, *words] if tool == "ffind" else [*words, *places]
@@ -89,7 +89,7 @@ def test_what_is_printed(tool: str, options: str, seed: int, trees: Trees) -> No
 def test_helpers_of_workers_do_not_keep_a_job_from_going_on(
     tool: str, fuse: Callable[..., Mounted]
 ) -> None:
-    """As where calls take long: they wait for more to do until the task that has them is closed."""
+    """Helpers with slow calls do not block a restart: they wait until their task is closed."""
     mount = fuse()
     for number in range(600):
         (Path(os.fsdecode(mount.backing)) / f"f{number}").touch()
@@ -103,7 +103,7 @@ def test_helpers_of_workers_do_not_keep_a_job_from_going_on(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_files_that_are_written(seed: int, trees: Trees, tmp_path: Path) -> None:
-    """Lists have each entry once, and a manifest and an index are the same bytes."""
+    """Lists name each entry once, and manifests and indexes are identical."""
     rng = Random(f"files {seed}")
     names = {
         "fsum": ("-o", "manifest"),
@@ -132,7 +132,7 @@ def test_files_that_are_written(seed: int, trees: Trees, tmp_path: Path) -> None
 
 
 def _known(path: Path) -> Any:
-    """What is in a file, less what is of the ranks and of time."""
+    """Return the content of a file, without the parts that depend on ranks or time."""
     if path.name == "told":
         return json.loads(path.read_bytes())["counts"]
     if path.name == "actions":
@@ -157,7 +157,7 @@ def test_a_list_is_read_again(seed: int, trees: Trees, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_removed_is_counted_once(seed: int, tmp_path: Path) -> None:
-    """Entries that have gone by a rank that was killed, too."""
+    """Entries that a killed rank removed are counted as well."""
     rng = Random(f"removed {seed}")
     trees, entries = [str(tmp_path / name) for name in "ab"], 0
     for tree in trees:
@@ -184,7 +184,7 @@ def test_what_is_removed_is_counted_once(seed: int, tmp_path: Path) -> None:
 
 
 def test_what_has_done_something_ends(trees: Trees, tmp_path: Path) -> None:
-    """Commands are not run twice: exit code 4, and what to do."""
+    """Commands never run twice: the job ends with exit code 4 and explains what to do."""
     ran = tmp_path / "ran"
     ran.touch()
     command = f"sleep 0.01; echo {{}} >> {ran}"

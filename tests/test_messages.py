@@ -1,4 +1,4 @@
-"""Help texts fit a terminal and have one layout; messages name the mistake and follow one form.
+"""Help texts fit a terminal and have one layout; messages name the mistake in one format.
 
 No test compares a message word by word.
 """
@@ -25,7 +25,7 @@ MAX_PHRASE = 60
 LISTS_VALUES = {"--preserve", "--signature", "--algorithm", "--sparse", "--reflink"}
 USUAL_GROUPS = {"--threads": "Performance", "--json": "Output", "--exclude": "Filters"}
 MAX_TITLE_WORDS = 6
-# What an engineer would not write to a user, in any message.
+# Wording that no message to a user may contain.
 REJECTED = re.compile(
     r"Traceback|\b(?:None|True|False|NotImplemented)\b|\bnot\b[^,;:]*\bnot\b|\bno\b[^,;:]*\bnot\b"
     r"|\bcan not\b|!|\.$|  | ,|\t"
@@ -56,7 +56,7 @@ def test_help_fits_eighty_columns(run: Run, tool: str) -> None:
 
 @every_tool
 def test_help_follows_the_width(monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
-    """In a narrow window options are broken; the long texts stay as they are."""
+    """In a narrow window options are wrapped; the long texts are unchanged."""
     monkeypatch.setenv("COLUMNS", "40")
     lines = _parser(tool).format_help().splitlines()
     begin, end = lines.index("Options:"), lines.index("Performance:")
@@ -78,8 +78,10 @@ def test_a_help_line_is_one_phrase(tool: str) -> None:
 
 @every_tool
 def test_groups_have_the_usual_order_and_names(tool: str) -> None:
-    """The first one has what every tool has, the last one is about output; options that several
-    tools have are where a user of another tool looks for them.
+    """Option groups have the usual order and names.
+
+    The first group has the options of every tool, the last one is about output; shared options are
+    in the same group in every tool.
     """
     groups = [group for group in _parser(tool)._action_groups if group._group_actions]
     titles = [str(group.title) for group in groups]
@@ -117,7 +119,10 @@ def test_help_ends_with_examples(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", ["fcp", "fsum", "fprof", "frm", "fls", "fdiff"])
 def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) -> None:
-    """In a directory that stands for the root; where an example has a launcher, with -j 2."""
+    """The examples run in order, in a directory that stands for the root.
+
+    Examples with a launcher run with -j 2.
+    """
     for name in ("data", "archive", "backup", "scratch"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_bytes(b"content" * 1000)

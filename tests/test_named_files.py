@@ -1,6 +1,6 @@
-"""Files that options name, and DST: never through another user's link, and no not accepted.
+"""Files that options name, and DST, are never opened through another user's link.
 
-As root, whom such links are planted for, and each in a directory of its own.
+The tests run as root, the target of planted links, each in a directory of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OTHER = 65534
 FSUM, FPROF, FBENCH = ("pcircle.tools.fsum",), ("pcircle.tools.fprof",), ("pcircle.tools.fbench",)
 PRECIOUS = "precious\n"
 Case = tuple[tuple[str, ...], str, tuple[str, ...]]
-# What is written, and what is read: each tool with the option, TREE and NEW standing for paths.
+# Options that write or read files: each tool with the option; TREE and NEW stand for paths.
 WRITTEN: list[Case] = [
     (
         FCP,
@@ -137,7 +137,7 @@ def _arguments(top: Path, option: str, named: str, *others: str) -> list[str]:
 @as_root
 @pytest.mark.parametrize("case", [*WRITTEN, *READ], ids=lambda case: case[0][0][8:] + case[1])
 def test_planted_links_are_refused(case: Case, top: Path) -> None:
-    """At the end of the path and on the way; before anything else is done."""
+    """Links at the end of the path or in its middle are refused before anything else is done."""
     program, option, others = case
     (top / "ours" / "new").touch()
     link = _plant(top / "sticky" / "last", "../ours/file")
@@ -168,7 +168,7 @@ def test_planted_links_to_directories_are_refused(case: Case, top: Path) -> None
 
 @as_root
 def test_files_planted_for_us_to_write_are_refused(top: Path) -> None:
-    """A FIFO would have us wait, a file is read by who has planted it."""
+    """Opening a FIFO would block, and the owner of a planted file could read the output."""
     planted = top / "sticky" / "planted"
     for kind in (stat.S_IFREG, stat.S_IFIFO):
         os.mknod(planted, kind | 0o666)
@@ -181,7 +181,7 @@ def test_files_planted_for_us_to_write_are_refused(top: Path) -> None:
 
 
 def test_one_s_own_links_and_descriptors_work(top: Path) -> None:
-    """A link in one's own directory, or made by oneself in a shared one; what the shell opens."""
+    """Links in the user's own directory, own links in a shared one, and shell redirections work."""
     (top / "sticky" / "own").symlink_to("../ours")
     (top / "ours" / "list").write_text("precious\n")
     listed = str(top / "sticky" / "own" / "list")
@@ -232,7 +232,7 @@ def test_a_planted_link_is_no_DST(top: Path) -> None:
 
 
 def test_a_link_into_proc_is_no_DST(top: Path) -> None:
-    """It would be replaced by a file: as root that would be the machine's own /dev/stdout."""
+    """A DST of /dev/stdout must not be replaced by a file: as root that would break the machine."""
     into = top / "into"
     into.mkdir()
     (into / "precious").symlink_to("/proc/self/fd/1")
@@ -244,7 +244,7 @@ def test_a_link_into_proc_is_no_DST(top: Path) -> None:
         "-c",
         f'"$@" >{shlex.quote(str(top))}/out',
         "sh",
-    )  # for a pipe is never replaced
+    )  # because a pipe is never replaced
     for arguments in (
         [one, str(into / "precious")],
         [one, str(into)],
@@ -267,7 +267,7 @@ def test_a_link_into_proc_is_no_DST(top: Path) -> None:
 
 @needs_mount_namespace
 def test_names_in_dev_and_proc_are_left_alone(top: Path) -> None:
-    """As DST and below it, in a namespace with a /dev that is but a tmpfs of its own."""
+    """DST may be in /dev or /proc, here in a namespace whose /dev is a private tmpfs."""
     root, tree = top / "root", top / "tree"
     for name in ("dev", "proc", "fine"):
         (root / "tree" / name).mkdir(parents=True)
@@ -298,7 +298,7 @@ def test_names_in_dev_and_proc_are_left_alone(top: Path) -> None:
 
 @as_root
 def test_a_file_that_may_not_be_replaced_is_refused_before_any_work() -> None:
-    """In a sticky directory only the owners of a file and of the directory may rename over it."""
+    """In a sticky directory only the owner of a file or of the directory may rename over it."""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o1777)
         report = Path(name) / "report"

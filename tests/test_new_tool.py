@@ -1,4 +1,4 @@
-"""The tool of `docs/new-tool.rst`: it counts what `grep -c` counts, and ends as all tools end."""
+"""The tool in `docs/new-tool.rst` counts like `grep -c`, and exits like all tools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tool = Callable[..., subprocess.CompletedProcess[bytes]]
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Odd names, many in one directory, deep ones, and what is no file."""
+    """Return a tree with unusual names, a large directory, deep directories and special files."""
     root = tmp_path_factory.mktemp("new") / "tree"
     (root / "many").mkdir(parents=True)
     for number in range(700):
@@ -65,7 +65,7 @@ def counted(output: bytes) -> list[bytes]:
 
 
 def grep(run: Run, *arguments: object) -> list[bytes]:
-    """What grep counts, which takes bytes for bytes as we do."""
+    """Return grep's counts in the C locale, in which it treats bytes as bytes like the tool."""
     command = ["grep", "-aHcE", *map(str, arguments)]
     return counted(run(command, env={**os.environ, "LC_ALL": "C"}).stdout)
 
@@ -120,7 +120,7 @@ def test_what_a_list_names(run: Run, tool: Tool, tree: Path, tmp_path: Path, ran
 
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
 def test_a_file_that_can_not_be_read(tool: Tool, tree: Path, tmp_path: Path, ranks: Ranks) -> None:
-    """It is named, and all others are counted; the kernel refuses to read at 0 in this one."""
+    """The file is named, and all others are counted; the kernel refuses to read it at offset 0."""
     log, result = tmp_path / "log", tmp_path / "result"
     done = tool(
         ranks, "--error-log", log, "--json", result, "error", "/proc/self/mem", tree / "0/file"
@@ -176,11 +176,11 @@ sys.exit(count_matches.main(count_matches.parser, count_matches.carry_out))
 
 
 def test_it_is_interrupted(tree: Path, tmp_path: Path) -> None:
-    """While both ranks are at a file; the command to run next is said."""
+    """An interrupt while both ranks process files prints the command that continues."""
     folder = tmp_path / "meeting"
     folder.mkdir()
     text = WAITING.format(examples=str(EXAMPLE.parent), folder=str(folder))
-    # Two roots: what is in one is looked at by one rank, until it has somewhat to give away.
+    # Two roots: one rank processes the contents of a root until it has work to give away.
     roots = [str(tree / "0"), str(tree / "many")]
     line = [sys.executable, "-c", text, "-j2", "an error", *roots]
     with started(line, dict(os.environ)) as process:
@@ -196,7 +196,7 @@ def test_it_is_interrupted(tree: Path, tmp_path: Path) -> None:
 
 
 def blocks(page: str) -> Iterator[str]:
-    """The literal blocks of a page, without their indentation."""
+    """Return the literal blocks of a page, without their indentation."""
     lines = page.splitlines()
     for number, line in enumerate(lines):
         if line.endswith("::"):
@@ -207,7 +207,7 @@ def blocks(page: str) -> Iterator[str]:
 
 
 def test_the_page_shows_the_tool_as_it_is() -> None:
-    """It has at most 80 lines, and what the page quotes of it is there."""
+    """The tool has at most 80 lines, and the page quotes it exactly."""
     source = EXAMPLE.read_text()
     assert len(source.splitlines()) <= 80
     page = (ROOT / "docs" / "new-tool.rst").read_text()

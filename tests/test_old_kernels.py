@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
     reason=system_calls.reason_not_to_refuse() or "calls can be refused",
 )
 _NEW = tuple(call for call in system_calls.CALLS if call not in ("statx", "copy_file_range"))
-# Without statx the C module is not used.
+# The C module is not used without statx.
 KERNELS = [
     pytest.param("ENOSYS", _NEW, id="Linux 4.18"),
     pytest.param("ENOSYS", system_calls.CALLS, id="Linux 3.10"),
@@ -30,7 +30,7 @@ ENVIRONMENT = {name: text for name, text in os.environ.items() if name != "PCIRC
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Directories with directories, files that are copied in each way, and a link."""
+    """Return a tree with nested directories, files for each way of copying, and a link."""
     top = tmp_path / "tree"
     for directory in ("a/b", "a/c", "d"):
         (top / directory).mkdir(parents=True)
@@ -43,7 +43,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def contents(top: Path) -> dict[str, bytes | str | None]:
-    """Return what is in a tree."""
+    """Return the contents of a tree."""
     return {
         str(path.relative_to(top)): str(path.readlink())
         if path.is_symlink()

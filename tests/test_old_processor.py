@@ -33,7 +33,7 @@ PROCESSOR = "Nehalem"
 # Machine code, each a function of its own: pcmpgtq (SSE4.2), vpaddd with ymm (AVX2), and with zmm
 # (AVX-512), and ret.
 OLD, AVX2, AVX512 = "660f3837c1c3", "c5fdfec1c3", "62f17d48fec1c3"
-# No core files of what is killed on purpose.
+# Processes that are killed on purpose write no core files.
 EXECUTE = """
 import ctypes, mmap, resource, sys
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -57,13 +57,13 @@ for name in sys.argv[1:]:
 
 @pytest.fixture(scope="session")
 def old(run: Run) -> list[str]:
-    """The command that runs this Python on the old processor; skips where there is none."""
+    """Return the command that runs this Python on the old processor, or skip the test."""
     if platform.machine() != "x86_64":
         pytest.skip(f"this machine is {platform.machine()}, not x86_64")
     program = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
     if program is None:
         pytest.skip("qemu-x86_64 is not installed (package qemu-user)")
-    # An administrator may have set it to a newer processor, whose routines it would take here too.
+    # Users may have configured a newer processor, whose routines would also be chosen here.
     command = [program, "-cpu", PROCESSOR, "-U", "OPENBLAS_CORETYPE", sys.executable]
     done = run([*command, "-c", EXECUTE, OLD])
     if done.stdout != b"executed\n":
@@ -73,7 +73,7 @@ def old(run: Run) -> list[str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A small tree to copy, sign and profile."""
+    """Return a small tree to copy, sign and profile."""
     return Path(build_small_tree(bytes(tmp_path / "tree")).decode())
 
 
@@ -87,19 +87,19 @@ def _same(left: Path, right: Path) -> bool:
 
 @pytest.mark.parametrize("code", [AVX2, AVX512], ids=["AVX2", "AVX-512"])
 def test_newer_instructions_are_fatal_there(run: Run, old: list[str], code: str) -> None:
-    """Otherwise the tests below could not fail."""
+    """Newer instructions kill the process; otherwise the tests below could not fail."""
     done = run([*old, "-c", EXECUTE, code])
     assert done.returncode == -signal.SIGILL
     assert done.stdout == b""
 
 
 def _extension_modules() -> list[str]:
-    """The extension modules of the declared dependencies that are installed, extras included."""
+    """Return the extension modules of the installed dependencies, including extras."""
     names = []
     for requirement in requires("pcircle") or []:
         try:
             files = distribution(re.split(r"[^\w.-]", requirement)[0]).files or []
-        except PackageNotFoundError:  # of an extra that was not asked for
+        except PackageNotFoundError:  # belongs to an extra that is not installed
             continue
         for file in files:
             suffix = next((s for s in EXTENSION_SUFFIXES if file.name.endswith(s)), None)
@@ -109,7 +109,7 @@ def _extension_modules() -> list[str]:
 
 
 def test_every_extension_module_is_loaded(run: Run, old: list[str]) -> None:
-    """Of every dependency that is declared, so that a new one is tried without being named here."""
+    """The modules of every declared dependency are loaded, including future ones."""
     names = _extension_modules()
     assert {"msgspec._core", "xxhash._xxhash"} <= set(names)
     done = run([*old, "-c", IMPORT, *names])
@@ -126,7 +126,7 @@ def test_fcp(run: Run, old: list[str], tree: Path, tmp_path: Path) -> None:
 
 
 def test_fcp_resumes(run: Run, old: list[str], tmp_path: Path) -> None:
-    """What is done is looked up by numpy."""
+    """A resumed fcp uses numpy to look up completed entries."""
     source = build_flat_tree(bytes(tmp_path / "flat"), 8, 250, 1000)
     copied = tmp_path / "copied"
     interrupt(ONE, bytes(tmp_path), source, bytes(copied))

@@ -1,7 +1,7 @@
-"""Optional packages that end their process are refused before any work, and the tool lives.
+"""Optional packages that crash on import are refused before any work; the tool survives.
 
-Such a package stands in for a wheel that was built for a newer processor: real modules, found on
-the path, that send SIGILL to whoever imports or uses them.
+The package stands in for a wheel that was built for a newer processor: real modules on the path
+that send SIGILL to the importing process.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_what_is_not_asked_for_is_not_tried(run: Run, folder: Path) -> None:
 def test_one_node_that_lacks_it_ends_the_job(
     run: Run, mpirun: Callable[[int], list[str]], folder: Path, command: list[str], rank: int
 ) -> None:
-    """As where nodes have different processors: the job ends with the reason, and no rank hangs."""
+    """If nodes have different processors, the job ends with the reason and no rank hangs."""
     code = (
         "import os\nnumber = os.environ.get('PMI_RANK') or os.environ.get('OMPI_COMM_WORLD_RANK')\n"
         f"if number == '{rank}':\n    {KILL}{WORKING}"

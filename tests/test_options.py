@@ -1,7 +1,7 @@
-"""Options are what they seem: help says what the parser takes, and what is taken is used.
+"""Every option that help shows is parsed, and every parsed option is used.
 
-Read from the parsers themselves, and from the source with ``ast``: an option that is parsed and
-never read fails, and so does a field of a tool's ``Options`` or ``Plan`` that nobody asks for.
+Checked on the parsers themselves, and in the source with ``ast``: an option that is parsed and
+never read fails, and so does an unused field of a tool's ``Options`` or ``Plan``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tests.test_layering import PACKAGE, TOOLS
 every_tool = pytest.mark.parametrize("tool", sorted(TOOLS))
 every_command = pytest.mark.parametrize("tool", sorted({*TOOLS, "scale"}))
 OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*")
-# What looks like an option in help, and is one of another program, or one given twice.
+# Words in help that look like options, but belong to other programs or are combined letters.
 ELSEWHERE = re.compile(r"mpirun -np|python -m|fcp -s prints|-vv|setfacl -\w+|size,-mtime")
 DECIDED = ("Options", "Plan", "Settings")
-# `ranks`: what `pcircle.cli.program` calls the options that say how many there are.
+# `ranks`: the name in `pcircle.cli.program` of the options that set the number of ranks.
 HOLDERS = frozenset({"options", "plan", "settings", "ranks"})
 ARGUMENTS = frozenset({"args"})
 
@@ -42,7 +42,7 @@ def _actions(tool: str) -> list[argparse.Action]:
 @every_command
 def test_help_names_every_option_and_no_other(tool: str) -> None:
     said = ELSEWHERE.sub("", _parser(tool).format_help())
-    if tool == "ffind":  # whose examples have expressions
+    if tool == "ffind":  # its examples contain expressions
         said = said.partition("\nExamples:")[0]
     taken = {option for action in _actions(tool) for option in action.option_strings}
     assert set(OPTION.findall(said)) == taken
@@ -60,13 +60,13 @@ def test_help_says_the_defaults_that_hold(tool: str) -> None:
 
 
 def _holder(node: ast.expr) -> str:
-    """The last name of what an attribute is asked of: ``plan`` of ``self._plan.dry``."""
+    """Return the last name of the object of an attribute: ``plan`` for ``self._plan.dry``."""
     last = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
     return last.lstrip("_")
 
 
 def _asked(node: ast.AST, holders: frozenset[str]) -> Iterator[str]:
-    """Attributes of *holders* that are read, and of ``getattr`` of a name all that it may be."""
+    """Return the attributes read from *holders*, including all candidates of a ``getattr``."""
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
         if _holder(node.value) in holders:
             yield node.attr
@@ -119,7 +119,7 @@ def _names_read(path: Path, holders: frozenset[str]) -> set[str]:
 
 
 def _fields(tool: str) -> set[str]:
-    """The fields of a tool's decided options."""
+    """Return the fields of a tool's ``Options``, ``Plan`` and ``Settings``."""
     paths = [path for path, owner in _owners().items() if owner == tool]
     paths.append(PACKAGE / "ops" / "copy" / "entry" / "settings.py")
     return {
@@ -136,7 +136,7 @@ def _fields(tool: str) -> set[str]:
 def test_every_decided_option_is_asked_for(tool: str) -> None:
     fields = _fields(tool)
     assert len(fields) > 5
-    # By the tool, and by what is below the tools.
+    # Read by the tool, or by the packages below the tools.
     paths = [path for path, owner in _owners().items() if owner in (tool, "")]
     asked = {name for path in paths for name in _names_read(path, HOLDERS)}
     assert fields - asked == set()

@@ -1,4 +1,7 @@
-"""What a user meets first is true: the launchers start, and the README names what there is."""
+"""The launchers start, and the README is accurate.
+
+These are the first things that a user sees.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def test_every_tool_has_a_launcher() -> None:
 
 @pytest.mark.parametrize("tool", SCRIPTS)
 def test_a_launcher_works_from_anywhere(run: Run, tmp_path: Path, tool: str) -> None:
-    """Through a link, without installation, and it is the checkout's own package that runs."""
+    """A launcher works through a link without installation, and runs the checkout's own package."""
     (tmp_path / "link").symlink_to(ROOT / "bin" / tool)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = run([sys.executable, tmp_path / "link", "--version"], cwd=tmp_path, env=environment)

@@ -1,6 +1,6 @@
-"""Without a required package, or with one that cannot be imported, one line names it.
+"""Without a required package, or if its import fails, one line names it.
 
-A finder of modules, installed before the command starts, plays the machine without the package.
+A module finder that is installed before the command starts simulates the missing package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.meta_path.insert(0, Absent())
 BROKEN = "raise ImportError('libfancy.so.7: cannot open shared object file\\n\\nIMPORTANT: ...')\n"
 REASON = "cannot be imported (libfancy.so.7: cannot open shared object file)"
 
-# With each tool: a package that it imports before any work.
+# Each tool with a package that it imports before any work.
 TOOLS = {
     "fbcast": (["msgspec", "lru-dict"], ["tree/file", "."]),
     "fbench": (["msgspec"], ["--case=blocking", "."]),
@@ -54,13 +54,13 @@ def place(tmp_path: Path) -> Path:
 
 
 def without(place: Path, *packages: str) -> dict[str, str]:
-    """The environment of a Python that lacks these packages."""
+    """Return the environment of a Python that lacks these packages."""
     modules = {REQUIRED_PACKAGES[package] for package in packages}
     return _with(place, "sitecustomize.py", ABSENT.format(modules=modules))
 
 
 def with_broken(place: Path, package: str) -> dict[str, str]:
-    """The environment of a Python with a package whose import fails."""
+    """Return the environment of a Python in which the import of a package fails."""
     return _with(place, f"{REQUIRED_PACKAGES[package]}/__init__.py", BROKEN)
 
 
@@ -118,7 +118,7 @@ def test_numpy_is_named_where_it_is_used(run: Run, place: Path, broken: bool) ->
 def test_rich_is_named_where_the_bar_is_drawn(
     run: Run, place: Path, broken: bool, jobs: int
 ) -> None:
-    """The job has begun by then: it stops as at a limit, and can be resumed."""
+    """The job has already started, so it stops like at a limit and can be resumed."""
     (place / "tree" / "large").write_bytes(bytes(3 << 20))
     environ = with_broken(place, "rich") if broken else without(place, "rich")
     problem = f"rich {REASON}" if broken else "rich is not installed: pip install rich"

@@ -1,6 +1,6 @@
-"""`--strict-operands` and `--insecure-links`, of all tools that walk.
+"""`--strict-operands` and `--insecure-links`, in all tools that walk.
 
-As root, against links that another user has made, each test in a directory of its own.
+The tests run as root, against links that another user has made, each in a directory of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pcircle.tools.frm import remove
 from pcircle.walk.roots import Root, open_roots
 
 OTHER = 65534
-# What each is asked, and its exit code if all is well; OPERAND is the path in question.
+# The arguments of each tool and its exit code on success; OPERAND is the path in question.
 TOOLS: dict[str, tuple[list[str], int]] = {
     "frm": (["-r", "OPERAND"], 0),
     "ffind": (["OPERAND", "-name", "file"], 0),
@@ -120,7 +120,7 @@ def test_loose_operands_are_refused(top: Path, tool: str, text: str, why: str) -
 @every_tool
 @pytest.mark.parametrize("owner", [OTHER, 0])
 def test_operands_with_links_are_refused(top: Path, tool: str, owner: int) -> None:
-    """At the end and on the way, whoever has made them."""
+    """Links at the end or in the middle of an operand are refused, whoever owns them."""
     end = _planted(top / "shared" / "end", top / "tree" / "inner", owner)
     way = _planted(top / "shared" / "way", top / "tree", owner)
     for operand in (end, f"{way}/inner"):
@@ -132,7 +132,7 @@ def test_operands_with_links_are_refused(top: Path, tool: str, owner: int) -> No
 
 @as_root
 def test_a_link_that_is_put_there_later_is_not_followed(top: Path) -> None:
-    """By whichever rank opens the root, although it was looked at before."""
+    """Every rank that opens the root detects a link that was made after the first check."""
     _planted(top / "shared" / "way", top / "tree", 0)
     path = os.fsencode(top / "shared" / "way" / "inner")
     loose = open_roots([Root(path, b"", path)], os.getcwdb(), is_first=True)
@@ -149,7 +149,7 @@ def test_a_link_that_is_put_there_later_is_not_followed(top: Path) -> None:
 @pytest.mark.parametrize("tool", ["fcp", "fmirror"])
 @pytest.mark.parametrize("where", ["shared/end", "shared/way/inner", "shared/way/new", "./x", "x"])
 def test_what_is_written_is_an_operand(top: Path, tool: str, where: str) -> None:
-    """Links that root has made, which a copy follows else."""
+    """Links of root, which a copy normally follows, are refused."""
     _planted(top / "shared" / "end", top / "pair" / "inner", 0)
     _planted(top / "shared" / "way", top / "pair", 0)
     operand, target = str(top / "tree" / "inner"), where
@@ -171,7 +171,7 @@ def test_what_is_written_is_an_operand(top: Path, tool: str, where: str) -> None
 
 @pytest.mark.parametrize("tool", ["fcp", "fmirror"])
 def test_sides_are_opened_along_no_link(top: Path, tool: str) -> None:
-    """By each rank, also if one is put there after they were looked at."""
+    """Each rank refuses a link, even one that is made after the first check."""
     for side in ("tree", "pair"):
         (top / "shared" / side).symlink_to(top / side)
     direct = {side: os.fsencode(top / side) for side in ("tree", "pair")}
@@ -321,7 +321,10 @@ PLANTED: list[tuple[str, dict[str, Any]]] = [
 def test_functions_open_files_of_options_along_no_planted_link(
     top: Path, tool: str, options: dict[str, Any]
 ) -> None:
-    """As the commands do; and if that is allowed, each works, but for a trash, which is no file."""
+    """Functions refuse planted links like the commands.
+
+    With insecure links allowed, every option works except a trash, which is not a file.
+    """
     if options.keys() & {"parquet"}:
         pytest.importorskip("pyarrow")
     (top / "real").mkdir()
@@ -358,7 +361,7 @@ def test_functions_open_files_of_options_along_no_planted_link(
 
 @as_root
 def test_operands_are_no_files_of_options(top: Path) -> None:
-    """fchmod follows a link of another user neither way."""
+    """fchmod never follows a link of another user in an operand."""
     link = _planted(top / "shared" / "link", top / "tree" / "inner" / "file")
     command = [sys.executable, "-m", "pcircle.tools.fchmod", "--insecure-links", "0600", link]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

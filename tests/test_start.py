@@ -1,7 +1,7 @@
-"""The start of a rank: how many calls on files it makes, and how many modules it imports.
+"""The start of a rank: the number of file system calls and of imported modules.
 
-Ten thousand ranks that start at once all ask one shared file system, so what one of them asks for
-is counted here. What Python does before it comes to the tool is not ours and taken off.
+Ten thousand ranks that start at once load one shared file system, so the calls of one rank are
+counted here. Calls that Python makes before the tool starts are subtracted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests import counts, strace
 from tests.conftest import ROOT, Run
 
 TOOLS = ("fcp", "fprof", "frm", "fsum")
-# Packages of many modules, which no small job on one machine needs.
+# Packages with many modules, which a small job on one machine does not need.
 HEAVY = {
     *("asyncio", "cloudpickle", "email", "hashlib", "http", "logging", "matplotlib", "mpi4py"),
     *("multiprocessing", "numpy", "pyarrow", "rich", "sqlite3", "urllib"),
@@ -29,7 +29,7 @@ tools = pytest.mark.parametrize("tool", TOOLS)
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with a tree of three files."""
+    """Return a directory that has a tree of three files."""
     return _grown(tmp_path)
 
 
@@ -43,7 +43,7 @@ def _grown(place: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """As a user's, who speaks a language of his own, with a place for what is compiled."""
+    """Return a user's environment with a language other than English and a cache for bytecode."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -54,7 +54,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def command_of(tool: str, jobs: int) -> list[str]:
-    """The tool, as from this checkout, on the three files."""
+    """Return the command that runs the tool of this checkout on the three files."""
     operands = {"fcp": ["tree", "copy"], "frm": ["-r", "tree"]}.get(tool, ["tree"])
     return [sys.executable, str(ROOT / "bin" / tool), f"-j{jobs}", *operands]
 
@@ -63,7 +63,7 @@ def command_of(tool: str, jobs: int) -> list[str]:
 def calls(
     run: Run, place: Path, environment: dict[str, str]
 ) -> Callable[[list[str]], dict[int, list[str]]]:
-    """Runs a program, a second time under strace: the calls on files of each of its processes."""
+    """Run a program twice; return the file system calls of each process of the second run."""
 
     def traced(command: list[str]) -> dict[int, list[str]]:
         assert run(command, env=environment, cwd=_grown(place)).returncode == 0
@@ -91,7 +91,7 @@ def test_calls_on_files(calls: Callable[[list[str]], dict[int, list[str]]], tool
 def test_nobody_asks_for_translations(
     calls: Callable[[list[str]], dict[int, list[str]]], tool: str
 ) -> None:
-    """argparse would, for each of its words, in each of the user's languages."""
+    """argparse would look up translations of each word in each of the user's languages."""
     all_calls = [call for some in calls(command_of(tool, 1)).values() for call in some]
     assert [call for call in all_calls if ".mo" in call] == []
 
@@ -100,7 +100,7 @@ def test_nobody_asks_for_translations(
 def test_forked_ranks_import_nothing(
     calls: Callable[[list[str]], dict[int, list[str]]], tool: str
 ) -> None:
-    """The process that forks them has imported what they need."""
+    """The process that forks the ranks has imported all modules."""
     processes = calls(command_of(tool, 2))
     assert len(processes) > 1
     first = min(processes, key=lambda number: not _executes(processes[number]))
@@ -115,11 +115,11 @@ def _executes(some: list[str]) -> bool:
 @tools
 @pytest.mark.counts
 def test_imports(run: Run, place: Path, environment: dict[str, str], tool: str) -> None:
-    """None is of a heavy package, unless argparse or msgspec bring it."""
+    """Heavy packages are not imported, unless argparse or msgspec import them."""
     brought = _imported(run, place, environment, ["-c", "import argparse, msgspec"])
     imported = _imported(run, place, environment, command_of(tool, 1)[1:])
     if sys.version_info >= (3, 11):
-        assert "inspect" not in imported  # which typing_extensions does, and msgspec that
+        assert "inspect" not in imported  # typing_extensions imports it, and msgspec imports that
     wanted = imported - brought
     assert {name for name in wanted if name.partition(".")[0] in HEAVY} == set()
     counts.check(f"{tool} (start, imports)", lambda: {"modules": len(wanted)})

@@ -1,4 +1,4 @@
-"""Calls are whole in what `tests.strace` reads, however strace wrote them."""
+"""`tests.strace` returns whole calls, whatever the format of the log."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A file system that fails: entries that cannot be read are named, and the exit code is 1.
+"""A failing file system: unreadable entries are named, and the exit code is 1.
 
-It is never that of a defect, whichever call fails, and nothing is removed because of it.
+The exit code is never that of a defect, whichever call fails, and nothing is removed as a result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TOOLS = {
 
 
 def make(at: bytes) -> None:
-    """A small tree; two of its files are one."""
+    """Create a small tree in which two names are hard links of one file."""
     for directory in (b"d", b"d/e", b"h"):
         os.makedirs(os.path.join(at, directory), exist_ok=True)
         for number in range(3):
@@ -73,8 +73,8 @@ def test_no_error_of_a_file_system_is_a_defect(
         mounted.rules()
         assert finished.code in (0, 1, 2, 3 if tool == "fdiff" else 1), (rule, finished.said)
         assert "internal error" not in finished.said, rule
-        is_listed = rule.ops == ("flush",)  # then "own" is known to be extraneous
-        if tool not in ("fls", "frm"):  # 2 as of ls; frm refuses a mount point
+        is_listed = rule.ops == ("flush",)  # ensures that "own" is known to be extraneous
+        if tool not in ("fls", "frm"):  # 2 like ls; frm refuses a mount point
             assert finished.code != 2, (rule, finished.said)
         if tool == "fmirror" and finished.code and not is_listed:
             assert os.path.exists(kept + b"/h/own"), rule
