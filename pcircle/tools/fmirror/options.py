@@ -179,7 +179,7 @@ def _existing(args: argparse.Namespace) -> OverwriteOptions:
     near = bool(args.copy_dest or args.reflink_dest)
     # Otherwise a file that a killed run has cut short would stay for ever.
     whole = args.apply is not None or args.update or args.ignore_existing
-    return OverwriteOptions(kept=True, near=near, sync=args.fsync, whole=whole)
+    return OverwriteOptions(by_policy=True, near=near, sync=args.fsync, whole=whole)
 
 
 def _keep(args: argparse.Namespace) -> Keep:

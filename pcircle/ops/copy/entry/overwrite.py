@@ -28,9 +28,9 @@ class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
     """How existing entries are treated and how files are written.
 
     `stays` is -n, `newer` -u, `same` --skip-same, `force` -f, `in_place` --inplace and `sync`
-    --fsync. With `stays`, the options `newer`, `same` and `force` have no effect. With `kept` an
-    `OverwritePolicy` decides, which may also supply content (`near`). With `whole` no file has its
-    name before it is complete.
+    --fsync. With `stays`, the options `newer`, `same` and `force` have no effect. With `by_policy`
+    an `OverwritePolicy` decides, which may also supply content (`near`). With `whole` no file has
+    its name before it is complete.
     """
 
     stays: bool = False
@@ -39,14 +39,14 @@ class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
     force: bool = False
     in_place: bool = False
     sync: bool = False
-    kept: bool = False
+    by_policy: bool = False
     near: bool = False
     whole: bool = False
 
     @property
     def decides(self) -> bool:
         """True if an existing entry may be left."""
-        return self.stays or self.newer or self.same or self.kept
+        return self.stays or self.newer or self.same or self.by_policy
 
     @property
     def beside(self) -> bool:

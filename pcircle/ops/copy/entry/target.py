@@ -351,8 +351,8 @@ def stays(
     names.collisions.check(directory_fd, name)
     if settings.is_ours(old):
         return None
-    kept = kept_times(settings, directory_fd, names)
-    return old if same or file_stays(settings.existing, status, old, kept) else None
+    is_kept = kept_times(settings, directory_fd, names)
+    return old if same or file_stays(settings.existing, status, old, is_kept) else None
 
 
 def is_alike(

@@ -226,12 +226,12 @@ def _refuse_self(root: Root, status: os.stat_result) -> None:
 def _refuse_untrusted(roots: Sequence[Root]) -> None:
     """Refuse a destination that another user could redirect, or a name that is not a file."""
     for holder in dict.fromkeys(root.target_holder for root in roots):
-        some = [root for root in roots if root.target_holder == holder]
-        shown = show(some[0].target_shown)
+        siblings = [root for root in roots if root.target_holder == holder]
+        shown = show(siblings[0].target_shown)
         try:
             with place_of(os.path.join(holder, b"")) as place:
                 refuse_pseudo(place)
-                for root in some:
+                for root in siblings:
                     shown = show(root.target_shown)
                     if root.kind == LINK or not root.target_name:
                         continue  # a link replaces a link, wherever the old one leads

@@ -235,9 +235,9 @@ class DryVisitor(Visitor[None]):
         self.counters.directories_created += action == "copy"
         self.counters.directories_touched += action == "touch"
         if self._acting is not None:
-            self._acting.directory(opened.root, opened.path, self._told(action))
+            self._acting.directory(opened.root, opened.path, self._action(action))
 
-    def _told(self, action: str) -> str:
+    def _action(self, action: str) -> str:
         """Return the action of a directory for `--json-lines`."""
         return "copy"
 

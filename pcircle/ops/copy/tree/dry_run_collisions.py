@@ -53,7 +53,9 @@ class Foretold:
     def check_root(self, root: int) -> None:
         """Raise CollisionError if the copy of a root is the copy of an earlier root."""
         holder = self._roots[root].target_holder
-        before = [each.target_name for each in self._roots[:root] if each.target_holder == holder]
+        before = [
+            other.target_name for other in self._roots[:root] if other.target_holder == holder
+        ]
         name = self._name(root)
         other = self.later(root, HOLDER, [*before, name]).get(name) if name else None
         if other is not None:
@@ -62,8 +64,8 @@ class Foretold:
     def later(self, root: int, path: bytes, names: Iterable[bytes]) -> dict[bytes, bytes]:
         """Return the names of a directory that will collide, each with the name that it meets."""
         found: dict[bytes, bytes] = {}
-        for first, *others in group_by_key(names).values():
-            for other in others:
+        for first, *later_names in group_by_key(names).values():
+            for other in later_names:
                 for form, case in ((False, True), (True, False), (True, True)):
                     if differ_only_by(first, other, form=form, case=case):
                         if self._folds(root, path, form=form, case=case):

@@ -97,8 +97,8 @@ class Entries:
                 self._accounts.fail(root, join_path(path, name), doing, trouble, context)
             linked += [self._links.linked(name, s, place) for name, s in tally.linked]
             here_done -= len(tally.large) + len(linked)
-            undone.update([each[0] for each in tally.large], [failed[0] for failed in tally.failed])
-            undone.update(each.name for each in linked)
+            undone.update([name for name, _ in tally.large], [failed[0] for failed in tally.failed])
+            undone.update(linked_name.name for linked_name in linked)
             done = [name for name in done if name not in undone]
         if self._disk is not None:
             self._are_done(where, done, before, context)
@@ -106,10 +106,10 @@ class Entries:
             context.wait(where.slot)
             there = self._are_there(linked, target_fd)
             self._links.claim_later(where, there, ahead=True)
-            self._links.claim_later(where, [each for each in linked if each not in there])
+            self._links.claim_later(where, [name for name in linked if name not in there])
         self._counters.weight += where.weight * here_done
         if tally.large:
-            context.spawn([self._large_of(where, *each) for each in tally.large])
+            context.spawn([self._large_of(where, *large) for large in tally.large])
         if tried < len(files):
             context.spawn(list(handed_back(where, files[tried:])))
 
@@ -118,11 +118,14 @@ class Entries:
         there: list[Linked] = []
         if self._copier.names.keeper is None:
             return there
-        for each in linked:
+        for linked_name in linked:
             with suppress(OSError):
-                old = os.stat(each.name, dir_fd=target_fd, follow_symlinks=False)
-                if (old.st_size, old.st_mtime_ns) == (each.stamp.size, each.stamp.modified.ns):
-                    there.append(each)
+                old = os.stat(linked_name.name, dir_fd=target_fd, follow_symlinks=False)
+                if (old.st_size, old.st_mtime_ns) == (
+                    linked_name.stamp.size,
+                    linked_name.stamp.modified.ns,
+                ):
+                    there.append(linked_name)
         return there
 
     def are_copied(self, where: Open[Part], begun: Begun, context: ItemContext[Part]) -> None:
@@ -135,11 +138,11 @@ class Entries:
 
     def go_on(self, where: Open[Part], begun: Begun, context: ItemContext[Part]) -> None:
         """Copy the remaining names of that directory."""
-        rest = begun.names[begun.done :]
-        if rest:
+        remaining = begun.names[begun.done :]
+        if remaining:
             leases = require(where.leases)
             fds = leases[0].fd, require(leases[1]).fd
-            self.copy(where, Names(rest, [], []), fds, context)
+            self.copy(where, Names(remaining, [], []), fds, context)
 
     def _copy_others(
         self, where: Where, names: Names, fds: tuple[int, int], context: Context[Item]
@@ -218,9 +221,9 @@ class Entries:
         if self._done:
             recorder, done = require(self._recorder), self._done
             self._done = {}
-            for (root, path), each in done.items():
+            for (root, path), batches in done.items():
                 made = self._sides.copy_mark(root, path)
-                for names, before, after, entries in each:
+                for names, before, after, entries in batches:
                     counts = of_names(len(names), before, after)
                     recorder.add_names(root, path, names, named(counts), made, entries)
 

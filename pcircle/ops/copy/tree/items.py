@@ -148,9 +148,9 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
 class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Files of one directory whose copies will be verified: `digests` has 16 bytes for each.
 
-    `others` are names that were completed with the files and need no verification. `counts` covers
-    the files and `others`; it is empty if other records include them. If the copy is signed,
-    `entries` has the packed entries of all these names.
+    `other_names` were completed with the files and need no verification. `counts` covers the files
+    and `other_names`; it is empty if other records include them. If the copy is signed, `entries`
+    has the packed entries of all these names.
     """
 
     root: int
@@ -159,7 +159,7 @@ class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
     names: bytes
     sizes: tuple[int, ...]
     digests: bytes
-    others: bytes = b""
+    other_names: bytes = b""
     counts: tuple[int, ...] = ()
     entries: bytes = b""
     slot: int = 0

@@ -42,13 +42,13 @@ class JournaledCopy(CopyTask):
         plan: Plan,
         rank: int,
         size: int,
-        kept: CheckpointSession | None,
+        session: CheckpointSession | None,
         lists: Lists | None,
         beside: CopyTask | None = None,
         number: int = 0,
     ) -> None:
         super().__init__(plan, rank, size, lists, beside, number)
-        self._kept = kept  # on rank 0
+        self._session = session  # on rank 0
         self._recorder: Recorder = require(self._worker.recorder)
         self._committing = threading.Lock()
         self._sealed = 0
@@ -119,8 +119,8 @@ class JournaledCopy(CopyTask):
         with self._committing:
             if epoch <= self._late:
                 return  # the work has ended, and the checkpoint may be removed
-            if self._kept is not None:
-                self._kept.lock.check()
+            if self._session is not None:
+                self._session.lock.check()
             self._recorder.journal.commit(epoch, named(self.measure().counts))
         super().commit(epoch)
 

@@ -162,18 +162,19 @@ class HardLinks:
     ) -> None:
         """Claim names of one directory at the end of the item, before other names if `ahead`."""
         by_home: dict[tuple[int, int], list[Linked]] = {}
-        for each in linked:
-            home = home_of((each.file_system, each.stamp.inode), self._size)
-            by_home.setdefault((home, each.file_system), []).append(each)
-        for (home, number), some in by_home.items():
+        for linked_name in linked:
+            number = linked_name.file_system
+            home = home_of((number, linked_name.stamp.inode), self._size)
+            by_home.setdefault((home, number), []).append(linked_name)
+        for (home, number), names in by_home.items():
             claims = self._claims.setdefault(home, [])
             claimed = Claimed(
                 where.root,
                 where.path,
                 msgspec.structs.replace(require(where.place), file_system=number),
-                b"\0".join(each.name for each in some),
-                tuple(each.stamp for each in some),
-                tuple(each.names for each in some),
+                b"\0".join(linked_name.name for linked_name in names),
+                tuple(linked_name.stamp for linked_name in names),
+                tuple(linked_name.names for linked_name in names),
                 where.weight,
                 again,
                 where.slot,
@@ -216,7 +217,7 @@ class HardLinks:
     ) -> Claimed | None:
         """Decide for the names of one directory; return the remaining names when time is up."""
         where = group.root, group.path
-        rest = group.weight, group.place
+        weight_and_place = group.weight, group.place
         all_names = group.names.split(b"\0")
         for number, name in enumerate(all_names):
             at_once = not (context.is_stopping() or context.has_idle_workers())
@@ -227,7 +228,9 @@ class HardLinks:
                     stamps=group.stamps[number:],
                     counts=group.counts[number:],
                 )
-            one = One(*where, name, *rest, group.stamps[number], group.again, group.slot)
+            one = One(
+                *where, name, *weight_and_place, group.stamps[number], group.again, group.slot
+            )
             if group.expected:
                 one = msgspec.structs.replace(one, expected=group.expected)
             with self._lock:
@@ -433,7 +436,7 @@ class HardLinks:
                 self._sides.sync_holder(item.path, lease)
                 made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
                 stayed = self._counters.skipped != skipped
-                others = stayed and not self._is_copy(found, made, lease.fd)
+                is_other_file = stayed and not self._is_copy(found, made, lease.fd)
                 if self._signer is not None:
                     self._signer.add_entry_or_root(item.root, item.path, item.name)
         except OSError as error:
@@ -443,7 +446,7 @@ class HardLinks:
             self._accounts.fail(item.root, path, None, error, context)
             return Done(cause=self._accounts.failure(item.root, path, None, error))
         self._counters.weight += item.weight
-        if others:
+        if is_other_file:
             return Done()  # another file, to which nothing can be linked
         if self._waiting is not None:
             copied_again = self._waiting.copied(item, [item.name])

@@ -110,10 +110,10 @@ def open_sides(
     known = [root.source_known for root in roots], [root.target_known for root in roots]
     sources = bases([(r.source_holder, r.source_name) for r in roots], here, known[0])
     targets = bases([(r.target_holder, r.target_name) for r in roots], here, known[1])
-    each = capacity_of(is_first=is_first)
+    capacity = capacity_of(is_first=is_first)
     return (
-        Directories(sources, each, plan.identify, follow=plan.follow, linkless=plan.strict),
+        Directories(sources, capacity, plan.identify, follow=plan.follow, linkless=plan.strict),
         Directories(
-            targets, each, plan.identify, opened=opened, written=True, linkless=plan.strict
+            targets, capacity, plan.identify, opened=opened, written=True, linkless=plan.strict
         ),
     )

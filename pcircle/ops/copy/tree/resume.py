@@ -133,19 +133,19 @@ def keep(plan: Plan, wish: CheckpointOptions) -> CheckpointSession | None:
         identities, options_of(plan), plan.token, plan.large_bytes, marked, plan.now_ns
     )
     try:
-        kept = resume.open_session(job, wish)
+        session = resume.open_session(job, wish)
     except CheckpointError as why:
         raise UsageError(words_of(why)) from why
-    if kept is not None and not kept.plan.resumed:  # otherwise some of them may be resumed
-        _sweep_holders(plan, kept.plan.stale)
-    return kept
+    if session is not None and not session.plan.resumed:  # otherwise some of them may be resumed
+        _sweep_holders(plan, session.plan.stale)
+    return session
 
 
 def none_found(roots: Sequence[Root], target: bytes) -> str:
     """Return the message that nothing is resumed, with the destination of the copy."""
-    root, *others = roots
+    root, *more_roots = roots
     goes = root.target_shown
-    if others or root.kind != DIRECTORY or goes.rstrip(b"/") == target.rstrip(b"/"):
+    if more_roots or root.kind != DIRECTORY or goes.rstrip(b"/") == target.rstrip(b"/"):
         return "no checkpoint found: starting"
     return (
         f"no checkpoint found: starting; '{show(target)}' exists, so the copy goes to "
@@ -153,12 +153,12 @@ def none_found(roots: Sequence[Root], target: bytes) -> str:
     )
 
 
-def left_behind(kept: CheckpointSession) -> Iterator[Remark]:
+def left_behind(session: CheckpointSession) -> Iterator[Remark]:
     """Yield remarks about checkpoints of other copies to the same place.
 
     Checkpoints are named by source and destination, so a copy does not find them otherwise.
     """
-    mine = kept.checkpoint
+    mine = session.checkpoint
     targets = {copy.target for copy in require(mine.header).copies}
     holder, name = os.path.split(mine.path)
     for found in islice(_names_in(holder), _LOOKED_AT_MOST):
@@ -210,15 +210,15 @@ def words_of(error: CheckpointError) -> str:
     }[error.reason]
 
 
-def remarks_of(kept: CheckpointSession) -> list[Remark]:
+def remarks_of(session: CheckpointSession) -> list[Remark]:
     """Return remarks about the records that earlier runs have left."""
-    found = kept.state
+    found = session.state
     lines = [_damage(trouble) for trouble in found.problems]
     if found.discarded is not None:
-        lines.append(_distrust(found.discarded, kept.mark.directory))
+        lines.append(_distrust(found.discarded, session.mark.directory))
     if found.counts is not None:
         lines.append(f"resuming from {{}}: {how_far(found.counts)}")
-    return [Remark(kept.checkpoint.path, line) for line in lines]
+    return [Remark(session.checkpoint.path, line) for line in lines]
 
 
 def _damage(trouble: JournalProblem) -> str:

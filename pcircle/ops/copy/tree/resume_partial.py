@@ -62,9 +62,9 @@ def _list(resumed: PreviousRecords, directory_fd: int) -> tuple[list[bytes], Tar
     # mypy has no type for a scan of either a path or a descriptor.
     scan: Any = os.scandir(to_scan(directory_fd))
     with scan as entries:
-        while some := list(islice(entries, _LISTED_AT_ONCE)):
-            others = [each for each in some if not each.is_dir(follow_symlinks=False)]
-            names = [os.fsencode(each.name) for each in others]
+        while batch := list(islice(entries, _LISTED_AT_ONCE)):
+            files = [entry for entry in batch if not entry.is_dir(follow_symlinks=False)]
+            names = [os.fsencode(entry.name) for entry in files]
             stale += filter(resumed.is_stale, names)
             # Recorded names of a directory are never directories.
             listing.add(resumed.names(names))

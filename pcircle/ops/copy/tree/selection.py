@@ -91,7 +91,7 @@ def siblings_of(plan: Plan) -> Siblings:
         """Return the copied names in a directory; in the parent of roots, the roots' names."""
         if path == HOLDER:
             holder = roots[root].target_holder
-            return [each.target_name for each in roots if each.target_holder == holder]
+            return [other.target_name for other in roots if other.target_holder == holder]
         names: list[bytes] = []
         with sources.lease(root, path, readable=True) as source, reopened(source.fd) as fd:
             for block in read(path, fd):

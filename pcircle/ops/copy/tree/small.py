@@ -169,7 +169,7 @@ class SmallDirectories:
         go_on: Callable[[bytes, Begun], None],
     ) -> None:
         """Copy the files of new directories, complete the directories, and close them."""
-        kept: set[int] = set()
+        begun: set[int] = set()
         try:
             self._extras.enter(made.targets[0], bare=True)
             sizes = self._copy_files(made, device)
@@ -179,11 +179,11 @@ class SmallDirectories:
                 complete = [at for at in complete if at not in failed]
             self._complete(above, made, complete, sizes)
             for at in sorted(set(range(len(made.names))).difference(complete)):
-                kept.add(at)
+                begun.add(at)
                 go_on(made.names[at], self._begun(made, at, sizes[at]))
         finally:
             for at, fd in enumerate(made.targets):
-                if at not in kept:
+                if at not in begun:
                     close_open(fd)
 
     def _copy_files(self, made: _Made, device: int) -> list[list[int]]:
@@ -230,13 +230,13 @@ class SmallDirectories:
         """Count complete directories, and record each in the checkpoint."""
         counters, recorder = self._counters, self._recorder
         count = len(places)
-        each = [(len(sizes[at]), sum(sizes[at])) for at in places]
+        totals = [(len(sizes[at]), sum(sizes[at])) for at in places]
         counters.directories_created += count
-        counters.add_files(0, sum(size for _, size in each))
+        counters.add_files(0, sum(size for _, size in totals))
         if recorder is None or not places:
             return
         outcomes, table = native.stat_open([made.targets[at] for at in places])
-        rows = zip(places, each, native.numbers(outcomes), Table(table).rows(count), strict=True)
+        rows = zip(places, totals, native.numbers(outcomes), Table(table).rows(count), strict=True)
         for at, done, error, copy in rows:
             if error:
                 continue  # a resumed run walks the directory again
@@ -298,7 +298,7 @@ def small_directories(worker: Worker) -> SmallDirectories | None:
         worker.earlier,
         worker.acting,
     )
-    if any(each is not None for each in observers) or not _is_simple(plan):
+    if any(observer is not None for observer in observers) or not _is_simple(plan):
         return None
     if not worker.copier.copier.plain.is_active:
         return None
@@ -307,8 +307,7 @@ def small_directories(worker: Worker) -> SmallDirectories | None:
 
 def _is_simple(plan: Plan) -> bool:
     striping = plan.striping
-    others = plan.follow or plan.existing.sync
-    return not (others or striping.keep or striping.gives)
+    return not (plan.follow or plan.existing.sync or striping.keep or striping.gives)
 
 
 def made_with(mode: int, umask: int, *, closed: bool) -> int:

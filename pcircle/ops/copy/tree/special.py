@@ -22,7 +22,7 @@ class Skipper:
     def __init__(self, plan: Plan, counters: Counters) -> None:
         self._plan = plan
         self._counters = counters
-        self._told: set[tuple[int, str]] = set()
+        self._reported: set[tuple[int, str]] = set()
 
     def skip(
         self, root: int, above: bytes, name: bytes, source_fd: int, context: Context[Item]
@@ -35,8 +35,8 @@ class Skipper:
         self._counters.special_skipped += 1
         self._counters.sized += 1
         # Reported for each root, because a signature must know which root is incomplete.
-        if (root, kind) not in self._told:
-            self._told.add((root, kind))
+        if (root, kind) not in self._reported:
+            self._reported.add((root, kind))
             path = os.path.join(self._plan.roots[root].source_shown, join_path(above, name))
             context.note([Skipped(path, kind, root)])
         return status.st_mode

@@ -228,8 +228,8 @@ class CopyTask(PartedTask[Item, Done]):
             done = self._large.complete(require_type(Large, item), own.value, merged, context)
             of_file = merged.slots.get(OF_FILE, NOTHING)
             part = Part(of_file.counts, of_file.epoch)
-            others = {s: p for s, p in merged.slots.items() if s != OF_FILE}
-            done = self.merge(done, Done(others))
+            other_slots = {s: p for s, p in merged.slots.items() if s != OF_FILE}
+            done = self.merge(done, Done(other_slots))
             return self._with_part(done, slot, self._worker.takings.merge(own.part, part))
         slots = Done(merged.slots)
         if isinstance(own.value, Forwarded):

@@ -125,7 +125,7 @@ class Verifier:
                 cause = self._fail(item, name, error, context)
         recorder = self._recorder
         if recorder is not None and item.counts and cause is None:
-            done = names + unpack(item.others)
+            done = names + unpack(item.other_names)
             made_in = self._sides.copy_mark(item.root, item.path)
             recorder.add_names(
                 item.root, item.path, done, named(item.counts), made_in, item.entries

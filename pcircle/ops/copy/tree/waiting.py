@@ -75,8 +75,8 @@ class _Held:
         """Resume the items of this epoch and earlier ones."""
         with self._lock:
             self._committed = epoch
-            ready = [each for each in self._held if each[0] <= epoch]
-            self._held = [each for each in self._held if each[0] > epoch]
+            ready = [held for held in self._held if held[0] <= epoch]
+            self._held = [held for held in self._held if held[0] > epoch]
         for of, item, context in ready:
             context.resume(context.ticket, [item], Done(), of)
 
@@ -115,8 +115,8 @@ class Waiting:
             where.path,
             require(where.place),
             b"\0".join(files),
-            tuple(each.size for each in found),
-            b"".join(each.digest for each in found),
+            tuple(content.size for content in found),
+            b"".join(content.digest for content in found),
             b"\0".join(name for name in names if name not in seen),
             counts,
             entries,

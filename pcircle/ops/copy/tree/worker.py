@@ -176,7 +176,7 @@ def worker(
     if plan.acts.any:
         acting = Acting(plan.tool, plan.acts, rank, None if first is None else first.acting)
     wanted = (hasher, signing, limits, acting)
-    observers: list[Observer] = [each for each in wanted if each is not None]
+    observers: list[Observer] = [observer for observer in wanted if observer is not None]
     # The number makes temporary names unique among all threads of all ranks.
     temporary = TemporaryNames(plan, rank + size * number, siblings_of(plan))
     extras = AttributeCopier(plan.keep, counters, temporary)

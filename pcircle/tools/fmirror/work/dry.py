@@ -139,7 +139,7 @@ class DryMirrorVisitor(DryVisitor):
     def _differs(self, source: Lease, lease: Lease) -> bool:
         return False  # `enter` compares directories
 
-    def _told(self, action: str) -> str:
+    def _action(self, action: str) -> str:
         return action
 
     def _plan_directory(
