@@ -1,1 +1,1 @@
-"""Tests of single modules, that need no MPI and no second process."""
+"""Tests of single modules, which need neither MPI nor a second process."""

@@ -1,4 +1,4 @@
-"""An empty checkpoint, and the secret that its journals are written with."""
+"""Helpers that create an empty checkpoint and the secret for its journals."""
 
 from __future__ import annotations
 

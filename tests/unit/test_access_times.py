@@ -1,4 +1,4 @@
-"""The access times from before a walk that counts, in each rank."""
+"""Every rank reports the access times that entries had before the walk."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ YEAR_9999_S = 253_370_764_800
 
 
 def accessed_at(status: os.stat_result, second: int) -> os.stat_result:
-    """The status after the entry was read."""
+    """Return the status that the entry has after it was read."""
     times = {"st_atime_ns": second * NS_PER_S, "st_ctime_ns": status.st_ctime_ns}
     return os.stat_result(tuple(status), times)
 
 
 def test_all_ranks_restore_the_earliest_time(tmp_path: Path) -> None:
-    """A rank may open a directory that another one has read. Any year can be sent."""
+    """A rank may open a directory that another rank has read. Any year can be sent."""
     first, second, third = (AccessTimes(device_and_inode) for _ in range(3))
     status = tmp_path.stat()
     first.remember(accessed_at(status, YEAR_9999_S))
@@ -49,7 +49,7 @@ def test_an_entry_that_has_changed_keeps_its_time(tmp_path: Path) -> None:
     os.utime(tmp_path, (1, 1))
     times.remember(tmp_path.stat())
     changed_ns = tmp_path.stat().st_ctime_ns
-    while tmp_path.stat().st_ctime_ns == changed_ns:  # the clock of the file system has ticks
+    while tmp_path.stat().st_ctime_ns == changed_ns:  # the clock of the file system is coarse
         time.sleep(0.001)
         os.utime(tmp_path, (2, 2))
     assert times.restored(tmp_path.stat()).st_atime == 2
@@ -64,7 +64,7 @@ def test_too_many_times_stop_the_job_before_anything_is_removed(tmp_path: Path) 
 
 
 def test_access_times_count_only_of_entries_that_they_decide_about() -> None:
-    """Of files alone: then the directories that the walk reads need not be remembered."""
+    """If only files are tested, the directories that the walk reads need not be remembered."""
     accessed, of_files = Node("time", ("a", "+", 1, 1, 0)), Node("type", ("f",))
     for tests in ((accessed, of_files), (of_files, accessed)):
         node = Node("and", (), (*tests, Node("delete")))

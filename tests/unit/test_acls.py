@@ -1,7 +1,7 @@
-"""Files that tools replace stay open to those to whom they were, and to nobody else.
+"""Files that tools replace stay accessible to the same users, and to no other user.
 
-Results, manifests and what the asynchronous layer copies are written beside their names, in
-directories that may hand lists down, and renamed over files that may have lists of their own.
+Results, manifests and files that the asynchronous layer copies are written to a temporary name, in
+directories that may have default ACLs, and renamed over files that may have ACLs.
 """
 
 from __future__ import annotations

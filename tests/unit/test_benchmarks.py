@@ -1,7 +1,7 @@
 """The benchmark harness itself, on tiny data with the tools that every machine has.
 
-No time is asserted: what is held is that data sets are made once and as described, that a copy
-which lost an entry or a byte is never given a time, and that nothing is left in the folder.
+The tests measure no times. They check that data sets are made once and as described, that a copy
+which lost an entry or a byte never gets a time, and that the folder is empty afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from tests.benchmarks import datasets, measure, rounds, tools
 from tests.benchmarks.__main__ import main
 
-# One name that says "the tools at hand": rsync is not everywhere.
+# The set of installed tools: rsync is not available everywhere.
 PEERS = [tool for tool in ("cp", "rsync") if shutil.which(tool)]
 FACTOR = "0.002"
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def fake_rsync(folder: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
-    """Put an rsync that copies well and then does `damage` in the target first on PATH."""
+    """Put first on PATH an rsync that copies correctly and then applies `damage` to the target."""
     place = folder.parent / "bin"
     place.mkdir()
     script = place / "rsync"
@@ -137,7 +137,7 @@ def test_a_tool_that_hangs_is_killed(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_fcp_rows_run_the_named_command(folder: Path) -> None:
-    # Any program that takes fcp's options will do here: this one is cp behind a shell.
+    # Any program that accepts fcp's options works here: this one is cp behind a shell.
     command = shlex.join(["sh", "-c", 'while [ $# -gt 2 ]; do shift; done; cp -a "$1" "$2"', "x"])
     code, report = benchmark(
         folder, "--only", "tiny", "--tools", "cp,fcp,fcp-p", "--ranks", "1,3", "--fcp", command

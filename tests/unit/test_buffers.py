@@ -1,4 +1,4 @@
-"""Memory for what is read: where it begins, how long it lives, and whose it is."""
+"""Buffers for reading: alignment, lifetime and ownership."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_it_keeps_so_much_and_no_more() -> None:
         pool.give(taken.pop(0))
     gc.collect()
     assert [memory() is not None for memory in memories] == [True] * 3 + [False] * 3
-    for _ in range(10):  # what was lent again makes room
+    for _ in range(10):  # a returned buffer makes room
         pool.give(pool.take(MIB))
     kept = [pool.take(MIB) for _ in range(3)]
     assert {id(buffer.obj) for buffer in kept} == {id(memory()) for memory in memories[:3]}
@@ -142,12 +142,12 @@ def test_small_ones_and_those_of_nothing() -> None:
         pool.give(pool.take(size))
 
 
-# ---- who uses them ---------------------------------------------------------------------------
+# ---- users of pools ---------------------------------------------------------------------------
 
 
 @contextmanager
 def _read_into(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
-    """Where in a page each large read into a buffer goes, with how much it is."""
+    """Return the offset within a page and the size of each large read into a buffer."""
     seen: list[tuple[int, int]] = []
 
     def watched(real: Callable[..., int]) -> Callable[..., int]:
@@ -202,7 +202,7 @@ def test_a_file_that_is_copied_by_operations(
     with _read_into(monkeypatch) as seen, suppress(StopIteration):
         while True:
             step = steps.send(value)
-            # Of a file system that can't copy by itself.
+            # Simulate a file system that cannot copy by itself.
             value = 0 if step.name == "copy_file_range" else step()
     assert seen == [(0, MIB)] * 3
     assert (tmp_path / "copy").read_bytes() == (tmp_path / "source").read_bytes()

@@ -108,7 +108,7 @@ def test_a_transferred_slot_takes_its_results_along() -> None:
     work = second.bundles.give(2, [two, three], is_answer=False)
     assert work == WorkTransfer(1, False, ((2, 4),), 0, (MovedSlot(0, 0, 1, 0, (1,)),))
     assert (second.bundles.given, len(second.joins)) == (0, 0)
-    # The remaining slot of the bundle waits no longer.
+    # The remaining slot of the bundle has reached its time limit.
     assert second.bundles.results(0.0) == [(0, BundleResults(1, ((1, 8),)))]
     assert second.bundles.taken == 0
     for parcel in third.bundles.take(1, work):
@@ -152,7 +152,7 @@ def test_part_of_a_slot_and_slots_of_the_thief_are_not_transferred() -> None:
 def test_items_that_travel_produce_one_result(
     items: int, moves: list[tuple[int, int]], seed: int
 ) -> None:
-    """Ranks give items to each other, and process some, until all are done."""
+    """Ranks exchange items and process some of them until all are done."""
     rng, sides = Random(seed), [Side(rank) for rank in range(4)]
     ref = sides[0].join_of(items)
     held: list[list[Parcel[int]]] = [[Parcel(1 << n, ref) for n in range(items)], [], [], []]

@@ -1,4 +1,4 @@
-"""The lock of a checkpoint where the file system has none: by heartbeat, between hosts."""
+"""The lock of a checkpoint on file systems without locks: heartbeats between hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats of a tenth of a second, on a file system without locks."""
+    """Use heartbeats of a tenth of a second, on a file system without locks."""
 
     def refuse(fd: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -37,7 +37,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """From here on this is another host, or another boot of what has the same name."""
+    """Make this process appear to run on another host, or after a reboot of the same host."""
     if what == "host":
         monkeypatch.setattr(module, "_host", lambda: "another")
     else:
@@ -52,7 +52,7 @@ def test_a_job_that_beats_elsewhere_is_alive(
     first.acquire()
     first.start_heartbeat()
     try:
-        # Its beats go on under the name that it had.
+        # The heartbeats continue under their original name.
         lock = checkpoint.read(b"lock")
         assert b"another" not in lock
         other = CheckpointLock(checkpoint, b"other")
@@ -71,7 +71,7 @@ def test_a_job_that_beats_elsewhere_is_alive(
 def test_a_job_that_beats_no_more_is_dead(
     what: str, checkpoint: Checkpoint, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Watched for a while if it may have beaten just now; else at once."""
+    """The lock is observed for a while if the last heartbeat may be recent, else taken at once."""
     guards = [CheckpointLock(checkpoint, token) for token in (b"first", b"second", b"third")]
     guards[0].acquire()
     _elsewhere(monkeypatch, what)
@@ -96,7 +96,7 @@ def test_who_was_taken_for_dead_stops(
         second = CheckpointLock(checkpoint, b"second")
         second.acquire()
     first.start_heartbeat()
-    deadline_s = time.monotonic() + 60  # ends what hangs
+    deadline_s = time.monotonic() + 60  # ends a hanging test
     while not first.lost and time.monotonic() < deadline_s:
         time.sleep(0.01)
     with pytest.raises(StoppedEarly, match="taken over"):

@@ -1,4 +1,4 @@
-"""What two entries have different, field by field, and how it is shown; pairs beside blocks."""
+"""The differences between two entries, their presentation, and comparisons of whole blocks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _directories(tmp_path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _pair(tmp_path: Path) -> tuple[Path, Path]:
-    """Two files that are the same in all but when they were made."""
+    """Create two files that differ only in their creation times."""
     files = tmp_path / "a" / "x", tmp_path / "b" / "x"
     for file in files:
         file.parent.mkdir(exist_ok=True)
@@ -123,7 +123,7 @@ def test_times_are_the_same_within_a_window(tmp_path: Path) -> None:
 
 
 def test_times_are_the_same_as_exactly_as_the_coarser_side_keeps_them(tmp_path: Path) -> None:
-    """All times of a file in whole seconds tell that no file there has others."""
+    """Whole seconds in all times of a file show that its file system stores only seconds."""
     a, _ = _pair(tmp_path)
     fine = os.lstat(a)
     values = list(fine)
@@ -183,7 +183,7 @@ def test_owners_are_the_same_by_name_where_names_count(
 
 @as_root
 def test_blocks_are_compared_as_pairs_are(tmp_path: Path) -> None:
-    """All kinds, drawn: what `blocks` says of each pair is what `differences` says."""
+    """For random entries of all kinds `blocks` returns the same as `differences` for each pair."""
     draw = random.Random(5)
     with _directories(tmp_path) as (a, b):
         names = [b"%d" % number for number in range(CAPACITY)]
@@ -234,7 +234,7 @@ def _acl(file: Path) -> None:
 def _flags(file: Path) -> None:
     fd = os.open(file, os.O_RDONLY)
     try:
-        fcntl.ioctl(fd, 0x40086602, struct.pack("i", 0x40))  # no dump
+        fcntl.ioctl(fd, 0x40086602, struct.pack("i", 0x40))  # without a dump
     except OSError as error:
         pytest.skip(f"no inode flags here: {error.strerror}")
     finally:
@@ -289,7 +289,7 @@ def test_targets_of_links(tmp_path: Path) -> None:
             (tmp_path / side / "x").symlink_to(target)
     assert _details(tmp_path) == f.NOTHING
     (tmp_path / "b" / "x").unlink()
-    (tmp_path / "b" / "x").symlink_to("gone")  # as long
+    (tmp_path / "b" / "x").symlink_to("gone")  # equally long
     assert _details(tmp_path) == f.TARGET
 
 
@@ -328,7 +328,7 @@ def _same(tmp_path: Path, *, sparse: bool = False, offset: int = 0) -> bool:
 
 @pytest.mark.parametrize("size", [1, 4096, (64 << 10) + 1, BLOCK_BYTES, 3 * BLOCK_BYTES + 5])
 def test_contents(tmp_path: Path, size: int) -> None:
-    """Each of some bytes, changed alone, is found; one before the range is not looked at."""
+    """A change of any single byte is found; bytes before the range are not compared."""
     a, b = _pair(tmp_path)
     content = random.Random(size).randbytes(size)
     a.write_bytes(content)

@@ -1,4 +1,4 @@
-"""The connection to a launcher: what proves that it is closed, and what does not."""
+"""The connection to a launcher: evidence that it is closed, and lack of evidence."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pcircle.transport.launch import Launch, detect
 from tests.unit.test_launch import EXPECTED, environment
 
 WITHOUT_CONNECTION = {"srun-none", "srun-cray"}
-# The Slurm step that started the launcher's daemons may have started this process as well; a step
-# of one task, a shell, is no launch.
+# The Slurm step that started the launcher's daemons may also have started this process; a step with
+# one task, a shell, is not a launch.
 IN_A_STEP = {"mpich-in-sbatch": "srun", "mpich-in-srun-pty": ""}
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port at which nothing listens."""
+    """Return a port without a listener."""
     with socket.socket() as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("127.0.0.1", 0))
@@ -30,7 +30,7 @@ def port() -> Iterator[int]:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_launcher_that_has_ended_did_not_start_this(name: str, port: int) -> None:
-    """The recorded environments, whose servers do not run here."""
+    """In the recorded environments the servers of the launchers do not run here."""
     recorded = environment(name)
     for variable, value in recorded.items():
         if variable.startswith("PMIX_SERVER_URI"):
@@ -88,7 +88,7 @@ def test_a_connected_socket_is_left_alone() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 @pytest.mark.parametrize("form", ["x.0;tcp4://127.0.0.1:{}", "1.0;tcp://127.0.0.1,127.0.0.2:{}"])
 def test_a_listener_is_not_connected_to(host: str, form: str) -> None:
-    """It might count the connection as one of its ranks."""
+    """A listening launcher might count the connection as one of its ranks."""
     with socket.create_server((host, 0)) as server:
         server.setblocking(False)
         port = server.getsockname()[1]
@@ -125,7 +125,7 @@ def test_what_is_no_address(uri: str) -> None:
 @pytest.mark.parametrize(
     "uri",
     [
-        "x.0;ucx://lid-7",  # of a kind that is not known
+        "x.0;ucx://lid-7",  # of an unknown kind
         "x.0;tcp4://192.0.2.1:35199",  # of another machine
         "x.0;tcp4://name.invalid:35199",
     ],
@@ -137,7 +137,7 @@ def test_what_cannot_be_examined_is_a_launch(uri: str) -> None:
 
 
 def test_the_launcher_that_can_be_reached_started_this(port: int) -> None:
-    """As MPICH's mpirun in a shell that a rank of Open MPI left, and the other way round."""
+    """MPICH's mpirun may run in a shell that a rank of Open MPI left, and vice versa."""
     openmpi = environment("openmpi5")
     for name in openmpi:
         if name.startswith("PMIX_SERVER_URI"):
@@ -157,7 +157,7 @@ def test_the_launcher_that_can_be_reached_started_this(port: int) -> None:
 
 
 def test_a_closed_socket_is_no_sign_where_a_launcher_uses_none() -> None:
-    """As in the shell of one launcher another one is run that does not set PMI_FD."""
+    """A launcher that does not set PMI_FD may run in the shell of another launcher."""
     left = {"PMI_FD": "1023"}
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = f"127.0.0.1:{server.getsockname()[1]}"

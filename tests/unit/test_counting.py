@@ -1,4 +1,4 @@
-"""Counters that are declared once: a new one is a line, and all that goes by names has it."""
+"""Counters are declared once: all code that goes by names includes a new counter."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pcircle.jobs.counters import EntryCounters, reported
 
 
 class Folded(EntryCounters):
-    """A walk that counts something that no tool counts."""
+    """A walk with a counter that no tool has."""
 
     folded: int
     since_s: float
 
 
 class Report(msgspec.Struct):
-    """A report that tells of some counters."""
+    """A report of some counters."""
 
     tool: str
     files: int
@@ -62,7 +62,7 @@ def test_one_counter_is_a_row_as_well() -> None:
 
 
 def test_annotations_may_be_types() -> None:
-    """As in a module without `from __future__ import annotations`."""
+    """Annotations are types in a module without `from __future__ import annotations`."""
     names: dict[str, Any] = {"__annotations__": {"lines": int, "since_s": float}}
     declared: Any = type(EntryCounters)
     made = declared("Typed", (EntryCounters,), names)

@@ -1,7 +1,7 @@
-"""Moving bytes: holes are found and left alone, and every byte arrives, whichever way it goes.
+"""Copying bytes: holes are found and preserved, and every byte arrives, whichever way is used.
 
-On the file system of the temporary folder and, where there is one, on a tmpfs; between the two;
-and between descriptors that the kernel refuses to copy a range between.
+The tests run on the file system of the temporary folder and, where there is one, on a tmpfs;
+between the two; and between descriptors that the kernel refuses to copy a range between.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def opened(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
 
 
 def pattern(size: int, seed: int = 1) -> bytes:
-    """Bytes none of which is zero and that differ from place to place."""
+    """Return nonzero bytes that differ from place to place."""
     return bytes(1 + (seed + number * 7 + number // 251) % 255 for number in range(251)) * (
         size // 251
     ) + bytes(1 + number % 255 for number in range(size % 251))
 
 
 def finds_holes(folder: Path) -> bool:
-    """Whether the file system tells holes from data."""
+    """Return whether the file system distinguishes holes from data."""
     with opened(folder / "probe") as fd:
         os.ftruncate(fd, BLOCK_BYTES)
         try:
@@ -88,7 +88,7 @@ def test_the_ranges_of_a_window_are_its_data(layout: list[bool], start: int, len
         assert start <= offset
         assert offset + size <= start + length
         assert not covered or offset > max(covered)
-        # Pieces of 4 KiB would do, but the window begins anywhere: by end points per block.
+        # Pieces of 4 KiB would suffice, but the window has any offset: use end points per block.
         covered.update((offset, offset + size - 1))
     inside = [
         (max(start, n * BLOCK_BYTES), min(start + length, (n + 1) * BLOCK_BYTES))
@@ -114,7 +114,7 @@ def test_a_file_of_holes_has_no_ranges(folder: Path) -> None:
 
 
 def test_where_holes_are_unknown_all_is_data() -> None:
-    """A pipe is of no file system that reports holes; a device without holes is all data."""
+    """A pipe has no file system that reports holes; a device without holes is all data."""
     readable, writable = os.pipe()
     try:
         assert list(data_ranges(readable, 0, 10)) == [(0, 10)]
@@ -146,7 +146,7 @@ def test_a_file_may_have_holes_if_it_takes_less_space(folder: Path) -> None:
         assert may_have_holes(os.fstat(fd))
 
 
-# ---- moving --------------------------------------------------------------------------
+# ---- copying -------------------------------------------------------------------------
 
 SIZES = [0, 1, 4096, BUFFER_BYTES - 1, BUFFER_BYTES, 3 * BUFFER_BYTES + 5]
 
@@ -172,7 +172,7 @@ def test_all_bytes_arrive_between_file_systems(folder: Path, tmp_path: Path, siz
 
 @pytest.mark.parametrize("size", SIZES)
 def test_all_bytes_arrive_where_the_kernel_refuses(folder: Path, size: int) -> None:
-    """No range may be copied to a file that is open for appending."""
+    """The kernel refuses to copy a range to a file that is open for appending."""
     data = pattern(size)
     (folder / "from").write_bytes(data)
     append = os.O_RDWR | os.O_CREAT | os.O_APPEND
@@ -182,14 +182,14 @@ def test_all_bytes_arrive_where_the_kernel_refuses(folder: Path, size: int) -> N
         mover = Mover()
         assert mover.move(source, out, 0, size) == size
     assert (folder / "to").read_bytes() == data
-    # It remembers, and that does not depend on the pair.
+    # The refusal is remembered for all pairs.
     with opened(folder / "from", os.O_RDONLY) as source, opened(folder / "again") as out:
         assert mover.move(source, out, 0, size) == size
     assert (folder / "again").read_bytes() == data
 
 
 def test_files_that_tell_no_size_are_moved_to_their_end(tmp_path: Path) -> None:
-    """For /proc the kernel's copy ends at once and says it is done."""
+    """For /proc the kernel's copy returns at once and reports the end of the file."""
     with opened(Path("/proc/self/status"), os.O_RDONLY) as source, opened(tmp_path / "to") as out:
         assert os.fstat(source).st_size == 0
         count = Mover().move(source, out, 0, 1 << 20)
@@ -241,7 +241,7 @@ def test_a_target_that_can_not_be_written_is_an_oserror(folder: Path) -> None:
 
 @contextmanager
 def largest_file(limit_bytes: int) -> Iterator[None]:
-    """Files end at a size: a write across it comes short, the next one fails."""
+    """Limit the size of files: a write across the limit is short, the next one fails."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limits[1]))
@@ -267,7 +267,7 @@ def test_a_short_write_is_continued_and_its_failure_told(folder: Path) -> None:
 
 
 def test_writes_that_come_short_are_continued() -> None:
-    """A pipe takes what it has room for; the rest follows."""
+    """A pipe accepts what fits; the remaining bytes follow."""
     readable, writable = os.pipe()
     data = pattern(300_000)
 

@@ -1,9 +1,9 @@
-"""The ways bytes can move, each by itself, and what happens when one is refused or comes short.
+"""Each way of copying bytes by itself, with refusals and short results.
 
-Refusals and short results are the kernel's own wherever it can be brought to give them: between
-two file systems, to a file that is open for appending, for files of /proc, under a limit on the
-size of files. What no kernel does on demand (a way that moves a little at a time, or fails in the
-middle) is done by a way that calls the real one.
+Refusals and short results come from the kernel where possible: between two file systems, to a file
+that is open for appending, for files of /proc, under a limit on the size of files. Cases that no
+kernel produces on demand (a way that copies little at a time, or fails in the middle) use a wrapper
+that calls the real way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KERNEL_WAYS = [copy_range, send_range]
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Path]:
-    """A folder on another file system than that of `tmp_path`."""
+    """Return a folder on another file system than that of `tmp_path`."""
     if not os.access(SHM, os.W_OK):
         pytest.skip(f"no {SHM} to write to")
     if SHM.stat().st_dev == tmp_path.stat().st_dev:
@@ -49,7 +49,7 @@ def other(tmp_path: Path) -> Iterator[Path]:
 
 
 class Counted:
-    """A way that goes the real one and counts calls and bytes; at most `most` bytes at a time."""
+    """A wrapper that counts calls and bytes, and copies at most `most` bytes per call."""
 
     def __init__(self, way: Way, most: int = 1 << 30) -> None:
         self.calls = self.bytes = 0
@@ -64,7 +64,7 @@ class Counted:
 
 
 class Refusing:
-    """A way that moves `good` bytes and then fails."""
+    """A way that copies `good` bytes and then fails."""
 
     def __init__(self, number: int, good: int = 0) -> None:
         self.calls = 0
@@ -79,7 +79,7 @@ class Refusing:
 
 
 def moved(mover: Mover, source: Path, target: Path, flags: int = 0) -> bytes:
-    """Move a whole file and return what arrived."""
+    """Copy a whole file and return the bytes that arrived."""
     size = source.stat().st_size
     with ExitStack() as files:
         fd = files.enter_context(opened(source, os.O_RDONLY))
@@ -119,7 +119,7 @@ def test_the_options_allow_what_they_say() -> None:
 
 
 def test_a_clone_is_refused_or_is_the_file(tmp_path: Path) -> None:
-    """What a file system with clones makes of it is tested where there is one."""
+    """Tests that require clones run where the file system has them."""
     data = pattern(3 * BLOCK_BYTES + 5)
     (tmp_path / "from").write_bytes(data)
     with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
@@ -131,7 +131,7 @@ def test_who_must_clone_is_told_why_not(tmp_path: Path, other: Path) -> None:
     (tmp_path / "from").write_bytes(b"abc")
     mover = Mover("always")
     with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(other / "to") as out:
-        for _ in range(2):  # although it is known by then
+        for _ in range(2):  # although its support is known by then
             with pytest.raises(OSError, match=r".") as caught:
                 mover.clone(fd, out)
             assert caught.value.errno == errno.EXDEV
@@ -145,7 +145,7 @@ def test_who_must_clone_is_told_why_not(tmp_path: Path, other: Path) -> None:
 
 
 def test_what_a_pair_refuses_is_not_asked_again_for_that_pair(tmp_path: Path, other: Path) -> None:
-    """The kernel copies no range between file systems of different kinds: EXDEV."""
+    """The kernel copies no range between file systems of different types: EXDEV."""
     data = pattern(BUFFER_BYTES + 5)
     for folder in (tmp_path, other):
         (folder / "from").write_bytes(data)
@@ -170,7 +170,7 @@ def test_what_a_pair_refuses_is_not_asked_again_for_that_pair(tmp_path: Path, ot
 
 
 def test_what_one_file_refuses_is_asked_again_for_the_next(tmp_path: Path) -> None:
-    """To a file that is open for appending neither of the kernel's ways leads."""
+    """Neither of the kernel's ways can write to a file that is open for appending."""
     data = pattern(BUFFER_BYTES + 5)
     (tmp_path / "from").write_bytes(data)
     copying, sending = Counted(copy_range), Counted(send_range)
@@ -279,7 +279,7 @@ def test_a_write_that_comes_short_is_continued_and_its_failure_told(
 def test_blocks_of_zeros_are_not_written_and_all_else_is(
     layout: list[str], cut: int, start: int
 ) -> None:
-    """`0` a block of zeros, `x` of data, `s` one with a single byte of data in it."""
+    """`0` is a block of zeros, `x` a block of data, `s` a block with a single nonzero byte."""
     blocks: dict[str, Callable[[int], bytes]] = {
         "0": lambda _: bytes(BLOCK_BYTES),
         "x": lambda n: pattern(BLOCK_BYTES, n + 1),

@@ -1,7 +1,7 @@
-"""Leased directory descriptors: what a lease gives is the right directory, for as long as it lasts.
+"""Leased directory descriptors refer to the right directory for the whole lease.
 
-The property test keeps fewer descriptors than it uses at once, in random orders of leasing and
-releasing, and asks the kernel each time which directory a descriptor stands for.
+The property test keeps fewer descriptors than it uses at once, leases and releases in random order,
+and queries the kernel each time for the directory of a descriptor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pcircle.fs.entry_errors import CHANGED, kind_of
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
 
-# A tree in which paths share ancestors, and one of the names is no text.
+# A tree whose paths share ancestors; one of the names is not valid text.
 PATHS = [b"", b"a", b"a/b", b"a/b/c", b"a/b/c/d", b"a/x", b"a/x/\xff", b"e", b"e/f", b"e/f/g"]
 
 
@@ -45,7 +45,7 @@ def identity(path: bytes) -> tuple[int, int]:
 
 
 def stands_for(lease: Lease) -> tuple[int, int]:
-    """Which directory the lease's descriptor is now, as the kernel has it."""
+    """Return the current path of the lease's descriptor, according to the kernel."""
     status = os.fstat(lease.fd)
     return status.st_dev, status.st_ino
 
@@ -62,7 +62,7 @@ def without_leaks() -> Iterator[None]:
 
 
 def make_tree(root: bytes) -> dict[bytes, tuple[int, int]]:
-    """The tree of `PATHS`; the identity of each."""
+    """Create the tree of `PATHS` and return the identity of each directory."""
     for path in PATHS:
         os.makedirs(os.path.join(root, path), exist_ok=True)
     return {path: identity(os.path.join(root, path)) for path in PATHS}
@@ -93,7 +93,7 @@ steps = st.lists(
 
 
 def below(path: bytes, number: int) -> bytes:
-    """The last part of a path of those that are in a directory, or of none."""
+    """Return the name of an entry of the directory, or "missing" if the directory has none."""
     names = [one.rpartition(b"/") for one in PATHS if one]
     inside = [name for above, _, name in names if above == path]
     return inside[number % len(inside)] if inside else b"missing"
@@ -158,7 +158,7 @@ def test_a_lease_is_shared_and_evicted_only_after_its_last_use(root: bytes) -> N
             assert first.fd == second.fd
             with directories.lease(0, b"e/f"):
                 pass
-        # Its number is still taken, so nothing else can have been opened under it.
+        # The number is still in use, so it cannot have been reused.
         assert stands_for(first) == identity(root + b"/a")
         with directories.lease(0, b"a") as anew:
             assert anew.fd != first.fd
@@ -168,7 +168,7 @@ def test_a_lease_is_shared_and_evicted_only_after_its_last_use(root: bytes) -> N
 
 @pytest.mark.parametrize("capacity", [1, 2, 3])
 def test_a_root_is_kept_by_one_name_alone(root: bytes, capacity: int) -> None:
-    """By two, it would be closed when it is evicted by one of them, and given by the other."""
+    """With two names, eviction under one would close the root, while the other still returns it."""
     with without_leaks():
         directories = Directories([Base(root, b"")], capacity)
         for path in (b"", b"a", b"", b"e", b"a/b", b"", b"a/x", b""):
@@ -253,7 +253,7 @@ def test_threads_may_share_the_directories(root: bytes) -> None:
     assert wrong == []
 
 
-# ---- which directory it is ---------------------------------------------------------
+# ---- identity of directories ---------------------------------------------------------
 
 
 def test_a_root_is_a_name_in_its_holder_or_the_holder_itself(root: bytes) -> None:
@@ -313,7 +313,7 @@ def test_a_link_that_takes_a_directorys_place_is_not_followed(root: bytes) -> No
     with directories.lease(0, b"a/b"):
         pass
     with directories.lease(0, b"e"):
-        pass  # which evicts it
+        pass  # evicts the previous one
     os.rename(root + b"/a", root + b"/away")
     os.symlink(root + b"/away", root + b"/a")
     with pytest.raises(OSError, match=r".") as caught:
@@ -333,7 +333,7 @@ def test_the_holder_may_be_a_link_but_the_root_in_it_may_not(root: bytes) -> Non
     directories.close()
 
 
-# ---- what can't be reached ---------------------------------------------------------
+# ---- unreachable directories ---------------------------------------------------------
 
 
 def test_a_failure_in_the_middle_of_a_descent_leaves_nothing_leased(root: bytes) -> None:
@@ -395,14 +395,14 @@ def test_a_path_longer_than_any_path_may_be(tmp_path: Path) -> None:
         directories = Directories([Base(os.fsencode(tmp_path), b"")], capacity)
         with directories.lease(0, path) as lease:
             assert stands_for(lease) == (status.st_dev, status.st_ino)
-        # A neighbour is reached from the nearest ancestor that is still open.
+        # A sibling is opened from the nearest ancestor that is still open.
         with pytest.raises(FileNotFoundError):
             directories.lease(0, path + b"/missing")
         directories.close()
 
 
 def test_a_directory_that_may_only_be_written(run: Run, tmp_path: Path) -> None:
-    """As an upload folder: who may not list it can still copy into it."""
+    """Users who may not list an upload folder can still copy into it."""
     program = """
 os.makedirs("drop/in")
 os.chmod("drop/in", 0o300)
@@ -444,7 +444,7 @@ def test_descriptors_are_left_for_others(limit: int, expected: int) -> None:
     try:
         assert affordable() == expected
         for sides in (1, 2):
-            each = sides * capacity_of(is_first=False) + 8  # a file and what else
+            each = sides * capacity_of(is_first=False) + 8  # neither a file nor anything else
             needed = sides * capacity_of(is_first=True) + each * (affordable_threads(sides) - 1)
             assert needed <= 2 * affordable()
     finally:
@@ -458,7 +458,7 @@ def test_paths_are_joined_below_the_root() -> None:
 
 
 def test_a_base_may_be_relative() -> None:
-    """A base is opened as the user gave it, relative paths included."""
+    """A base is opened by the path that the user specified, relative or absolute."""
     with tempfile.TemporaryDirectory() as folder:
         relative = os.path.relpath(folder).encode()
         directories = Directories([Base(relative, b"")], 1)
@@ -468,7 +468,7 @@ def test_a_base_may_be_relative() -> None:
 
 
 def test_a_removed_directory_is_not_kept(tmp_path: Path) -> None:
-    """Nor are those in it that were removed before; one that is leased is, until that ends."""
+    """Neither are removed directories below it kept; a leased one stays open."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     directories = Directories([Base(os.fsencode(tmp_path), b"")], 10)
     directories.lease(0, b"a/b").end()
@@ -488,7 +488,7 @@ def test_a_removed_directory_is_not_kept(tmp_path: Path) -> None:
 
 
 def _gone(place: Path) -> list[str]:
-    """The descriptors of this process that stand for what was removed below a directory."""
+    """Return the descriptors of this process that refer to removed entries below a directory."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""How long one rank processes names of a directory before others get the rest."""
+"""How long one rank processes names of a directory before it shares the remaining names."""
 
 from __future__ import annotations
 

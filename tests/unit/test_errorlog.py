@@ -1,4 +1,4 @@
-"""Logs: whole lines, whatever happens."""
+"""Logs contain whole lines in all circumstances."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pcircle.jobs.failures import LogFile, open_log
 
 
 def test_what_a_full_disk_leaves_ends_with_a_whole_line(tmp_path: Path) -> None:
-    """Half a path in a list of paths may be that of a directory."""
+    """A truncated path in a list of paths may be that of a directory."""
     log = LogFile(open_log(str(tmp_path / "log")))
     former = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, former[1]))

@@ -1,4 +1,4 @@
-"""The exit codes: their numbers, which of several wins, and that the manual's page agrees."""
+"""The exit codes: numbers, precedence, and agreement with the manual page."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_worst(codes: list[int], expected: int) -> None:
 
 @given(st.lists(st.sampled_from(CODES)), st.lists(st.sampled_from(CODES)))
 def test_worst_can_be_taken_in_any_grouping(left: list[int], right: list[int]) -> None:
-    """As a tree of ranks does it: of parts first, in any order."""
+    """A tree of ranks combines partial results first, in any order."""
     together = errors.worst(left + right)
     assert together == errors.worst([errors.worst(right), errors.worst(left)])
     assert (together == 0) == (not any(left + right))
@@ -76,7 +76,7 @@ def test_an_unknown_code_is_a_defect(unknown: int, known: int) -> None:
 
 
 def test_the_page_of_exit_codes_is_up_to_date() -> None:
-    """If this fails: python docs/generate_exit_codes.py"""
+    """If this test fails, run: python docs/generate_exit_codes.py"""
     path = DOCS / "generate_exit_codes.py"
     spec = importlib.util.spec_from_file_location("generate_exit_codes", path)
     assert spec is not None

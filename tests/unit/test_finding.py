@@ -1,4 +1,4 @@
-"""The finder of modules finds what Python's own does, or leaves it to that."""
+"""The import finder finds the same modules as Python, or defers to Python."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_it_finds_what_python_finds() -> None:
     for name in [*_own(), *_OF_PYTHON, *_OF_OTHERS]:
         found = ImportFinder().find_spec(name, _folders(name))
         by_python = PathFinder.find_spec(name, _folders(name))
-        if found is None:  # part of the interpreter, or nowhere
+        if found is None:  # built into the interpreter, or nowhere
             assert by_python is None, name
             continue
         assert _described(found) == _described(by_python)
@@ -65,7 +65,7 @@ def test_an_extension_module_is_found_beside_others(tmp_path: Path) -> None:
 def test_what_is_not_plainly_there_is_left_to_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Even where a module of that name is in a folder that comes later."""
+    """This holds even if a later folder contains a module of that name."""
     (tmp_path / "last").mkdir()
     folder, last = tmp_path / "folder", str(tmp_path / "last")
     finder = ImportFinder()
@@ -110,7 +110,7 @@ print(open(thing.__cached__, "rb").read(4) == __import__("importlib.util").util.
 
 
 def test_what_is_compiled_is_written_used_and_replaced(run: Run, tmp_path: Path) -> None:
-    """Python's own files, which its own finder takes as well."""
+    """The files are Python's own, which Python's finder uses as well."""
     environment = {name: text for name, text in os.environ.items() if "BYTECODE" not in name}
     module = tmp_path / "thing.py"
     for value in (1, 1, 22):

@@ -1,7 +1,7 @@
-"""Which names a pattern chooses: rsync is the judge.
+"""Patterns select the same names as in rsync.
 
-Hypothesis thinks of rules; a tree with names that such rules are about is copied by
-``rsync -a`` with them, and what arrives must be what our rules choose, walked from the top.
+Hypothesis generates rules; ``rsync -a`` copies a tree of matching names with them, and the entries
+that it copies must equal those that our rules select, walked from the top.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def _rsync() -> str:
 
 
 def _chosen_by_rsync(tree: bytes, options: Sequence[bytes]) -> set[bytes]:
-    """The paths that rsync would copy, directories with a slash."""
+    """Return the paths that rsync would copy; directories end with a slash."""
     command = [_rsync().encode(), b"-a8n", b"--out-format=%n", *options]
     command += [tree + b"/", tree + b".new/"]
     finished = subprocess.run(command, check=True, capture_output=True)
-    # A line end in a name is told as \#012, and a backslash before # alone as itself.
+    # rsync prints a newline in a name as \#012; a backslash is escaped only before #.
     lines = (line.replace(b"\\#012", b"\n") for line in finished.stdout.splitlines())
     return {line for line in lines if line != b"./" and not line.startswith(b"created directory")}
 

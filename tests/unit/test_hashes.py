@@ -25,7 +25,7 @@ def packed(some: list[int]) -> bytes:
 @given(st.lists(st.lists(numbers, max_size=60), max_size=20), st.integers(1, 50), st.data())
 @settings(deadline=None)
 def test_it_has_what_was_added(added: list[list[int]], held: int, data: st.DataObject) -> None:
-    """However little is held in memory, however often something was added."""
+    """Lookups are exact with any limit on memory and any number of repeated additions."""
     hashes = HashSet(held)
     for some in added:
         hashes.add(packed(some))
@@ -39,7 +39,7 @@ def test_it_has_what_was_added(added: list[list[int]], held: int, data: st.DataO
 
 
 def test_more_than_a_block_in_the_file() -> None:
-    """Exact at all edges of blocks, with neighbours that are not in the set."""
+    """Lookups are exact at all edges of blocks, with neighbours that are not in the set."""
     count = 5000
     hashes = HashSet(700)
     for number in range(count):

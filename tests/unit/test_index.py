@@ -1,4 +1,4 @@
-"""The index of a checkpoint: in order, whole, and in memory that does not grow with the records."""
+"""The index of a checkpoint is sorted and complete, and its memory use is constant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.conftest import SOAK
 
 ENTRY_BYTES = 36
 EPOCHS = {1: 3, 2: 0, 3: 7}
-# Of a process that has imported NumPy and sorts what it holds; of one that only looks up.
+# For a process that has imported NumPy and sorts its rows; for one that only looks up.
 LIMIT_BYTES = {"write": 110 << 20, "look": 40 << 20}
 
 
@@ -31,7 +31,7 @@ def fd(tmp_path: Path) -> Iterator[int]:
 
 
 def write_index(fd: int, places: IndexBuilder) -> bytes:
-    """Write what is committed to the index; its content."""
+    """Write the committed entries to the index and return its content."""
     data = b"".join(places.committed_entries(EPOCHS))
     places.close()
     new = os.open("index", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=fd)
@@ -51,7 +51,7 @@ rows = st.tuples(keys, st.integers(1, 3), st.integers(0, 8))
 def test_what_is_committed_is_found(
     fd: int, found: list[tuple[bytes, int, int]], held: int, seed: int
 ) -> None:
-    """However few rows are held at a time, however many are of one key, and nothing else is."""
+    """Neither the number of rows per batch nor the number of rows per key matters."""
     places, rng = IndexBuilder(fd, held), Random(seed)
     wanted: dict[bytes, list[RecordLocation]] = defaultdict(list)
     for offset, (key, run, epoch) in enumerate(found):
@@ -122,7 +122,7 @@ print(int(status.split("VmHWM:")[1].split()[0]) << 10)
 @pytest.mark.slow
 @pytest.mark.parametrize("doing", ["write", "look"])
 def test_memory_does_not_grow_with_the_records(doing: str, tmp_path: Path) -> None:
-    """Of the process that writes the index, and of one that looks places up in it."""
+    """Both writing the index and looking up in it use constant memory."""
     peaks = []
     for records in (600_000, 6_000_000) if SOAK else (250_000, 500_000):
         place = tmp_path / str(records)

@@ -1,4 +1,4 @@
-"""The journal's bytes: what is written is read back, and nothing else is ever believed."""
+"""The journal's bytes: written records are read back, and nothing else is accepted."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _frames(path: str) -> list[JournalFrame | DamagedRange]:
 
 
 def _indexed(checkpoint: Checkpoint) -> tuple[History, int]:
-    """What the journals say; their index is written, and has so many bytes."""
+    """Read the journals and write their index; return the history and the size of the index."""
     places = IndexBuilder(checkpoint.fd)
     history = read_history(checkpoint, KEYS, places)
     checkpoint.write(b"index", places.committed_entries(history.commits))
@@ -108,12 +108,12 @@ def test_what_is_written_is_read_back(checkpoint: Checkpoint) -> None:
 
 
 def test_commit_after_the_journal_was_closed(checkpoint: Checkpoint) -> None:
-    """It is closed for the rank's account, and an abort may come even then."""
+    """The journal is closed for the rank's account, and an abort may follow even then."""
     journal = _journal(checkpoint)
     journal.reserve()
     journal.add(ALL, 3)
     journal.close()
-    journal.flush()  # there is nothing, so nothing is opened
+    journal.flush()  # it is empty, so nothing is opened
     journal.commit(3, SUMS)
     journal.close()
     records, commit = _frames(_path(checkpoint))
@@ -139,7 +139,7 @@ def test_a_record_has_the_epoch_of_its_rank_or_a_later_one(checkpoint: Checkpoin
 
 
 def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Checkpoint) -> None:
-    """However adding and sealing fall together, and whatever epochs others' results bring along."""
+    """This holds for any order of adding and sealing, and for any epoch of received results."""
     journal = _journal(checkpoint)
     claimed: dict[bytes, int] = {}
     sealing = 1
@@ -180,7 +180,7 @@ def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Ch
 
 
 def test_only_what_was_committed_counts(checkpoint: Checkpoint) -> None:
-    """By any rank of the run, and of this run only."""
+    """Any rank of the same run may have committed them."""
     done, late = SubtreeRecord(KEYS.directory(0, b"done"), COUNTS, 7, 8), KEYS.directory(0, b"late")
     first, second = _journal(checkpoint, 1, 0), _journal(checkpoint, 1, 1)
     first.add([done], 2)
@@ -211,7 +211,7 @@ def test_reserved_space_is_no_damage(checkpoint: Checkpoint) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
-    """Flipped, zeroed or cut anywhere: what is left is read, and nothing is made up."""
+    """Bytes are flipped, zeroed or cut anywhere: undamaged records are read, none is invented."""
     rng = Random(seed)
     journal = _journal(checkpoint)
     names = [b"%d" % number for number in range(40)]
@@ -258,7 +258,7 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
 def test_counters_that_come_and_go_are_no_damage(
     counts: dict[str, int], checkpoint: Checkpoint
 ) -> None:
-    """Another version has recorded it: what is known of it is read, the rest is 0."""
+    """Another version wrote the record: known counters are read, missing ones are 0."""
     journal = _journal(checkpoint)
     names = NamesRecord(KEYS.directory(0, b"a"), KEYS.names([b"one"]), counts, 6)
     journal.add([SubtreeRecord(KEYS.directory(0, b"b"), counts, 7, 8), names], 1)
@@ -312,7 +312,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_records_are_refused(data: bytes, checkpoint: Checkpoint) -> None:
-    """Each on its own, and with the checksum that only who has the secret can make."""
+    """Each record is refused on its own, even with a checksum that requires the secret."""
     with pytest.raises((ValueError, msgspec.DecodeError)):
         read_record(data)
     good = encode_frame(KEYS, RECORDS, 1, len(data).to_bytes(4, "little") + data)
@@ -323,7 +323,7 @@ def test_hostile_records_are_refused(data: bytes, checkpoint: Checkpoint) -> Non
 
 
 def test_no_more_is_believed_than_there_can_be(checkpoint: Checkpoint) -> None:
-    """Counts that each could be, but not all of them together."""
+    """Each count is possible on its own, but their sum is not."""
     journal = _journal(checkpoint)
     for number in range(8):
         journal.add(
@@ -343,7 +343,7 @@ def test_no_more_is_believed_than_there_can_be(checkpoint: Checkpoint) -> None:
 
 
 def test_names_that_a_later_run_has_recorded_again_count_once(checkpoint: Checkpoint) -> None:
-    """It found the directory changed, and did it again; what it did not get to is to be done."""
+    """The later run found the directory changed and repeated it; unprocessed names remain to do."""
     key = KEYS.directory(0, b"a")
     for run, names in ((1, ([b"1", b"2"], [b"3", b"4"], [b"5"])), (2, ([b"2", b"3"], [b"6"]))):
         journal = _journal(checkpoint, run)
@@ -371,7 +371,7 @@ def test_names_that_a_later_run_has_recorded_again_count_once(checkpoint: Checkp
 
 
 def test_few_journals_are_open_at_once(checkpoint: Checkpoint) -> None:
-    """However many runs and ranks there were."""
+    """The number does not depend on how many runs and ranks there were."""
     for rank in range(100):
         journal = _journal(checkpoint, 1, rank)
         journal.add([SubtreeRecord(KEYS.directory(0, b"%d" % rank), COUNTS, 1, 8)], 1)
@@ -393,7 +393,7 @@ def test_a_giant_length_is_not_believed(checkpoint: Checkpoint) -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
-    with suppress(ValueError, msgspec.DecodeError):  # the only two that it may raise
+    with suppress(ValueError, msgspec.DecodeError):  # the only two files that it may create
         list(read_records(data))
 
 
@@ -442,7 +442,7 @@ def test_keys_tell_apart_what_must_be() -> None:
 
 
 def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
-    """Byte for byte, and read from the page itself."""
+    """The bytes are those in the example of the page."""
     page = (Path(__file__).parents[2] / "docs" / "journal-format.rst").read_text()
     lines = re.findall(r"^    ([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+)", page, re.MULTILINE)
     example = b"".join(bytes.fromhex(data) for _, data in lines)
@@ -463,7 +463,7 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
 
 
 def test_it_grows_where_nothing_can_be_reserved(tmp_path: Path) -> None:
-    """As on ramfs, ext2 or NFSv3: past what the first reservation would have been."""
+    """On ramfs, ext2 or NFSv3 the journal grows past the size of a first reservation."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount")
     mount = ["mount", "-t", "ramfs", "none", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""One journal for the ranks of a node: what each writes is there, whoever dies or ends first."""
+"""One journal for the ranks of a node keeps all records, whichever rank dies or ends first."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _rank(checkpoint: Checkpoint, rank: int, token: bytes, records: int) -> None
 
 
 def recorded(checkpoint: Checkpoint) -> Counter[bytes]:
-    """The records of all journals, by key; nothing in them is damaged."""
+    """Return the records of all journals, by key, and check that none is damaged."""
     found: Counter[bytes] = Counter()
     for name in os.listdir(checkpoint.fd):
         if name.startswith("journal-"):
@@ -92,7 +92,7 @@ def test_all_that_ranks_write_at_once_is_in_one_journal(
         PROCESSES.Process(target=_rank, args=(checkpoint, rank, token, records))
         for rank in range(RANKS)
     ]
-    holder = journal_of(checkpoint, RANKS, token)  # else who ends first may take the end along
+    holder = journal_of(checkpoint, RANKS, token)  # else the first one to end may remove the tail
     holder.reserve()
     for rank in ranks:
         rank.start()
@@ -161,7 +161,7 @@ def test_a_rank_that_dies_costs_the_others_nothing(
 def test_a_flush_of_one_rank_is_one_for_those_that_wait(
     checkpoint: Checkpoint, token: bytes
 ) -> None:
-    """But not one that began before they had written."""
+    """A flush serves all ranks that wait, unless it began before they had written."""
     ends = [JournalTail(token, 1) for _ in range(2)]
     for end in ends:
         with end.locked() as here:
@@ -184,7 +184,7 @@ def test_a_job_without_others_shares_nothing(checkpoint: Checkpoint) -> None:
 
 
 def _without_memory_files(patch: pytest.MonkeyPatch) -> None:
-    """As Python is that was built with an old C library."""
+    """Simulate a Python that was built with an old C library."""
     patch.delattr(os, "memfd_create")
 
 
@@ -215,7 +215,7 @@ def test_who_can_share_nothing_has_a_journal_of_its_own(
 def test_what_was_opened_by_a_number_that_was_given_anew_is_not_taken(
     token: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or the numbers would be written into a file of the user's."""
+    """Otherwise the numbers would be written into a file of the user."""
     first = SharedBoard(token, "x", 2)
     (tmp_path / "precious").write_bytes(b"precious")
     real = os.open
@@ -247,7 +247,7 @@ def test_who_waits_for_a_lock_when_the_board_is_closed_writes_nowhere_else(
     with one.locked():
         waiting.start()
         begun.wait()
-        time.sleep(0.05)  # most likely it is in the call by now
+        time.sleep(0.05)  # by now it is probably in the call
         number = other._fd
         other.close()
         foreign = os.open(tmp_path / "foreign", os.O_RDWR | os.O_CREAT)
@@ -323,7 +323,7 @@ def test_half_a_frame_that_could_not_be_written_is_no_damage(
 
 
 def test_the_end_is_kept_whatever_happens(token: bytes) -> None:
-    """A file that was made is known to be there, if no space for it could be had."""
+    """A created file is recorded as existing even if no space could be reserved for it."""
     one, other = JournalTail(token, 1), JournalTail(token, 1)
     with suppress(OSError), one.locked() as end:
         end.creator = 5

@@ -1,4 +1,4 @@
-"""Launch detection: recorded environments of launchers, replayed."""
+"""Launch detection, tested with recorded environments of launchers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_nonsense_in_a_size_is_a_launch_of_unknown_size(value: str) -> None:
     assert detect({"OMPI_COMM_WORLD_SIZE": value}) == Launch("mpi", OPEN_MPI, None, None)
 
 
-# -- choosing
+# -- choosing a launcher
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_refused_choice(
         choose(transport, jobs, detect(environment(name)))
 
 
-# -- a launcher and a library that don't belong together
+# -- a launcher and a library that do not match
 
 
 def test_worlds_of_one_are_refused_with_the_cure() -> None:
@@ -224,9 +224,9 @@ def test_without_a_launcher_no_mpi_is_imported(jobs: int) -> None:
     [
         ([(1, 0b11), (1, 0b11)], False),
         ([(1, 0b11)] * 3, True),
-        ([(1, 0b01), (1, 0b10)], False),  # each bound to a core of its own
+        ([(1, 0b01), (1, 0b10)], False),  # each bound to one core
         ([(1, 0b01), (1, 0b01)], True),
-        ([(4, 0b1111)], False),  # a process with three local ones
+        ([(4, 0b1111)], False),  # a process with three local workers
         ([(4, 0b0011), (4, 0b1100)], True),
     ],
 )
@@ -238,7 +238,7 @@ def test_ranks_share_cores_where_a_node_has_more(
 
 @pytest.mark.parametrize("launched", [False, True])
 def test_a_command_ends_without_looking_for_garbage(run: Run, launched: bool) -> None:
-    """Without a launcher at once; under one as MPI libraries want it."""
+    """Without a launcher it exits at once; under a launcher MPI libraries shut down as usual."""
     program = (
         "import atexit, gc\n"
         "from pcircle.cli.startup import enter\n"

@@ -1,4 +1,4 @@
-"""Lifelines: where a rank registers, which waiter is served, and that no registration is lost."""
+"""Lifelines: registration of ranks, the choice of a waiting rank, and no lost registrations."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_lost_ranks_get_no_registration() -> None:
 
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 9))
 def test_a_waiting_rank_is_registered_or_will_be(seed: int, size: int) -> None:
-    """Registrations and transfers interleave in any way, with any delays on each edge."""
+    """Registrations and transfers interleave in any order, with any delays on each edge."""
     rng = Random(seed)
     ranks = [Lifelines(rank, size) for rank in range(size)]
     edges: dict[tuple[int, int], deque[str]] = {}

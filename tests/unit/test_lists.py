@@ -1,4 +1,4 @@
-"""A list of paths, sorted and divided: everything named comes out once, whatever the order."""
+"""A sorted and divided list of paths yields each named entry once, in any input order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATHS = st.lists(
 
 
 def _meant(paths: list[tuple[bytes, bool]]) -> set[tuple[bytes, bool]]:
-    """What a list means: paths, and whether all below them is; nothing below such a one."""
+    """Return the paths that a list names, except those below a path named with its subtree."""
     whole = {path for path, deep in paths if deep}
 
     def is_below(path: bytes) -> bool:
@@ -64,7 +64,7 @@ def _walk(kept: Lists, listed: PathListSlice, above: bytes = b"") -> list[tuple[
 
 @pytest.fixture(params=["all at once", "in small pieces"])
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with limits so low that each of the ways is taken."""
+    """Low limits exercise each of the code paths."""
     if request.param == "in small pieces":
         monkeypatch.setattr(lists, "_SORT_BYTES", 200)
         monkeypatch.setattr(lists, "_PORTION_BYTES", 8)

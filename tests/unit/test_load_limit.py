@@ -41,7 +41,7 @@ def test_load_falls_as_operations_take_longer() -> None:
 
 
 def test_load_grows_while_durations_do_not() -> None:
-    """All threads are used on a parallel file system, hardly more than one where requests queue."""
+    """Parallel file systems get all threads; where requests queue, hardly more than one is used."""
     limit = LoadLimit(0.5, 16)
     _simulate(limit, _S, 16 * 200)
     assert limit.max_busy == 8
@@ -73,7 +73,7 @@ def test_cached_operations_are_ignored() -> None:
 
 
 def test_best_duration_ages_slowly() -> None:
-    """A file system that has been slow for an hour is its own new standard."""
+    """A file system that has been slow for an hour becomes the new baseline."""
     limit = LoadLimit(0.5, 1)
     now_s = _simulate(limit, _S, 64)
     now_s = _simulate(limit, 4 * _S, 64, start_s=now_s)
@@ -91,7 +91,7 @@ def test_load_stays_positive_however_slow_the_file_system_is() -> None:
 
 
 def test_turns_are_passed_on() -> None:
-    """A turn is exclusive until it is given up; a thread that must stop does not wait for it."""
+    """A turn is exclusive until it is released; a thread that must stop does not wait for it."""
     turns = TurnTaking(0.5, 4)
     turns.begin(bool)
     turns.begin(lambda: True)

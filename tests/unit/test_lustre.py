@@ -1,9 +1,10 @@
-"""The bytes of Lustre layouts: read, written, refused, and made into wishes for new files.
+"""The bytes of Lustre layouts: parsed, composed, refused, and requested for new files.
 
-The vectors are written by hand after the structures lov_user_md_v1, lov_user_md_v3, lov_comp_md_v1
-and lov_comp_md_entry_v1 of lustre_user.h, field by field, so they are not what our own writer says.
-Then Hypothesis: what is composed is parsed to the same, and no bytes at all bring up anything but a
-ValueError. And what `--stripe` may say, and how a mount is known for Lustre's.
+The vectors are written by hand from the structures lov_user_md_v1, lov_user_md_v3, lov_comp_md_v1
+and lov_comp_md_entry_v1 of lustre_user.h, field by field, so they do not depend on the product's
+writer. Hypothesis tests add that a composed layout is parsed to the same layout, and that arbitrary
+bytes raise nothing but ValueError. Further tests cover values of `--stripe` and the detection of
+Lustre mounts.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from pcircle.ops.copy.tree.layouts import DEFAULT, KEEP, demand, read_wish
 
 
 def hexes(*rows: str) -> bytes:
-    """Bytes by rows of hexadecimal digits, each with a remark behind a `#`."""
+    """Parse rows of hexadecimal digits, each with an optional comment after a `#`."""
     return b"".join(bytes.fromhex(row.partition("#")[0]) for row in rows)
 
 
@@ -64,7 +65,7 @@ POOLED = hexes(
     "66 6c 61 73 68 00 00 00  00 00 00 00 00 00 00 00  # lmm_pool_name: flash",
 )
 WITHOUT_ID = hexes("00 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00")
-# The first MiB on the metadata server, then four stripes of 4 MiB, not used yet.
+# The first MiB is on the metadata server, followed by four unused stripes of 4 MiB.
 PROGRESSIVE = hexes(
     "d0 0b d6 0b  c0 00 00 00  # lcm_magic: LOV_USER_MAGIC_COMP_V1, lcm_size: 192",
     "07 00 00 00               # lcm_layout_gen",
@@ -85,7 +86,7 @@ PROGRESSIVE = hexes(
     "71 02 00 00 00 00 00 00  01 00 40 00 02 00 00 00",
     "00 00 40 00  04 00  ff ff",
 )
-# What is asked for to have the same: no ids, no flags, no generation, no stripes on the server.
+# The request for the same layout: no ids, flags, generation or stripes of the server.
 PROGRESSIVE_WISH = hexes(
     "d0 0b d6 0b  c0 00 00 00  00 00 00 00  00 00 02 00 00 00  00 00 00 00 00 00",
     "00 00 00 00 00 00 00 00",
@@ -141,7 +142,7 @@ def test_a_wish_has_no_objects_targets_or_generations() -> None:
     assert wanted(POOLED + OBJECTS) == compose(Stripes(1, MIB, 2, b"flash"))
     assert wanted(PROGRESSIVE) == PROGRESSIVE_WISH
     assert wanted(PROGRESSIVE_WISH) == PROGRESSIVE_WISH
-    # In whatever order of bytes they came, they are asked for in the machine's.
+    # Layouts of either byte order are requested in that of the machine.
     assert wanted(BIG_ENDIAN) == plain
 
 
@@ -182,7 +183,7 @@ def test_an_extension_stays_one() -> None:
     made = fresh(layout)
     assert isinstance(made, Composite)
     assert [part.flags for part in made.components] == [0, EXTENSION]
-    # The size of its extensions is none of stripes.
+    # The size of its extensions is not a stripe size.
     assert common_stripe_bytes(layout) == MIB
 
 
@@ -190,7 +191,7 @@ def test_what_can_not_be_asked_for_is_said() -> None:
     with pytest.raises(ValueError, match="not stored in Lustre"):
         parse(FOREIGN)
     with pytest.raises(ValueError, match="pattern 0x100 is unknown"):
-        fresh(Stripes(0x100, MIB))  # DoM is for components
+        fresh(Stripes(0x100, MIB))  # DoM is only for components
     with pytest.raises(ValueError, match="pattern 0x2 is unknown"):
         fresh(Stripes(2, MIB, 1))
     with pytest.raises(ValueError, match="not stored in Lustre"):
@@ -200,7 +201,7 @@ def test_what_can_not_be_asked_for_is_said() -> None:
 
 
 def changed(value: bytes, offset: int, to: bytes) -> bytes:
-    """The same with other bytes in one place."""
+    """Return the same bytes with other ones at one place."""
     return value[:offset] + to + value[offset + len(to) :]
 
 
@@ -221,7 +222,7 @@ def changed(value: bytes, offset: int, to: bytes) -> bytes:
         (changed(PROGRESSIVE, 56, b"\x04\0\0\0"), "lies outside"),
         (changed(PROGRESSIVE, 56, b"\xff\xff\xff\xff"), "lies outside"),
         (changed(PROGRESSIVE, 60, b"\xff\xff\xff\xff"), "lies outside"),
-        (changed(PROGRESSIVE, 60, b"\x30\0\0\0"), "lies outside"),  # one in the other
+        (changed(PROGRESSIVE, 60, b"\x30\0\0\0"), "lies outside"),  # one within the other
         (changed(PROGRESSIVE, 60, b"\x10\0\0\0"), "cut short"),
         (changed(PROGRESSIVE, 60, b"\0\0\0\0"), "cut short"),
         (changed(PROGRESSIVE, 40, (2 * MIB).to_bytes(8, "little")), "ends before it begins"),
@@ -297,7 +298,7 @@ def test_no_bytes_bring_up_anything_else(magic: bytes, rest: bytes) -> None:
         found = parse(magic + rest)
     except ValueError:
         return
-    # A plain header is 32 bytes: whatever is found was there.
+    # A plain header has 32 bytes, so all fields that were parsed exist.
     assert len(rest) >= 28
     assert isinstance(found, Stripes) or all(part.start <= part.end for part in found.components)
 
@@ -324,7 +325,7 @@ def test_the_type_of_a_mount() -> None:
     assert type_of(MOUNTS, os.makedev(0, 53)) == b"fuse.sshfs"
     assert type_of(MOUNTS, os.makedev(0, 54)) is None
     assert type_of(MOUNTS, os.makedev(0, 55)) is None
-    # What this machine says of /proc.
+    # Use the entry of this machine for /proc.
     own = Path("/proc/self/mountinfo").read_bytes()
     assert type_of(own, os.stat("/proc").st_dev) == b"proc"
 

@@ -1,4 +1,4 @@
-"""The manifest's bytes: what is written is found again, by bisection and as a stream."""
+"""The manifest's bytes: written entries are found again, by bisection and as a stream."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIGEST = bytes(range(16))
 
 
 def _tree(rng: Random) -> dict[bytes, list[ManifestEntry]]:
-    """Directories by their paths, each with its entries."""
+    """Return the entries of each directory by its path."""
     names = [name for name in NAMES if name != b"."]
     found: dict[bytes, list[ManifestEntry]] = {}
     paths = [b""]
@@ -46,7 +46,7 @@ def _tree(rng: Random) -> dict[bytes, list[ManifestEntry]]:
             if directory:
                 paths.append(path + b"/" + name if path else name)
         found[path] = entries
-    # What is in a directory comes after it, so from the end each digest is that of its entries.
+    # Entries of a directory follow it, so in reverse each digest covers final entries.
     for path in sorted(found, key=lambda each: each.split(b"/"), reverse=True):
         found[path] = [
             each._replace(digest=_digest(found[path + b"/" + each.name if path else each.name]))

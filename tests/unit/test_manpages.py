@@ -1,4 +1,4 @@
-"""Manual pages and lists of options are current, complete and without fault."""
+"""Manual pages and lists of options are current, complete and valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conftest import Run
 every_command = pytest.mark.parametrize(
     "about", references(), ids=[each.command.name for each in references()]
 )
-# A page is of a version; the day on which it was made would differ from one wheel to the next.
+# A page belongs to a version; a build date would make wheels differ.
 EXPECTED = re.compile(r"missing date, using")
 
 
@@ -30,7 +30,7 @@ def _page(about: Reference) -> Path:
 
 
 def test_what_is_made_is_current() -> None:
-    """If this fails: python -m docs.generate"""
+    """If this test fails, run: python -m docs.generate"""
     made = dict(files())
     differ = [path.name for path, text in made.items() if path.read_text("utf-8") != text]
     assert differ == []
@@ -40,7 +40,7 @@ def test_what_is_made_is_current() -> None:
 
 @every_command
 def test_every_option_is_on_the_page_and_in_the_manual(about: Reference, run: Run) -> None:
-    """Each flag with its value and what it does, as a reader sees them."""
+    """Each flag is there with its value and its description, as a reader sees it."""
     mandoc = shutil.which("mandoc")
     if mandoc is None:
         pytest.skip("mandoc is not installed")
@@ -75,7 +75,7 @@ def test_a_page_has_no_fault(name: str, run: Run, judge: str) -> None:
 
 
 def test_man_finds_and_shows_a_page(run: Run, tmp_path: Path) -> None:
-    """Beside the command, as an environment has them: bin/ and share/man/."""
+    """Pages are next to the command, like in an environment: bin/ and share/man/."""
     man = shutil.which("man")
     if man is None:
         pytest.skip("man is not installed")

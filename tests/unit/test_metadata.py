@@ -1,7 +1,7 @@
-"""Attributes: what a copy is given, in which order, and what is not an error without privilege.
+"""Attributes of copies: their order, and failures that are not errors without privileges.
 
-As root the real thing: owners change, and the bits that a change of owner clears come back. As
-nobody in a process of its own: no failure, and no id bits on a file that belongs to somebody else.
+As root, owners really change, and the bits that a change of owner clears are restored. As nobody,
+in a separate process, nothing fails, and no id bits are set on a file of another user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.tools.fcp.access import ACCESS, DEFAULT, NOBODY, Subject, access_of, 
 from tests.unit.unprivileged import run_unprivileged
 
 OWNER, GROUP = 4711, 4712
-# No clock rounds to these.
+# No clock rounds to these times.
 TIMES_NS = (1_234_567_890_123_456_789, 987_654_321_987_654_321)
 ALL = Keep(mode=True, ownership=True, timestamps=True)
 
@@ -26,7 +26,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners are changed by ro
 
 
 def make_source(path: Path, mode: int) -> os.stat_result:
-    """A file of another owner with a mode and times; its status."""
+    """Create a file of another owner with a mode and times; return its status."""
     path.write_bytes(b"source")
     return mark(path, mode)
 
@@ -122,7 +122,7 @@ def test_a_directory_gets_them_by_its_descriptor(tmp_path: Path) -> None:
 @as_root
 @pytest.mark.parametrize("group", ["another", "own"])
 def test_without_privilege_id_bits_are_not_given_away(run: Run, tmp_path: Path, group: str) -> None:
-    """A file of root's: nobody can't own the copy, so it must not be set-user-id nobody."""
+    """The copy of a file of root belongs to nobody, so it must not be set-user-id."""
     folder = tmp_path / "folder"
     folder.mkdir()
     for name, kind in (("file", "file"), ("directory", "directory")):
@@ -181,7 +181,7 @@ def test_a_failure_that_is_not_about_privilege_is_told(tmp_path: Path) -> None:
 def test_what_replaces_a_file_gives_its_new_group_nothing(
     run: Run, tmp_path: Path, listed: str
 ) -> None:
-    """The old one is root's: with the mode or the list that it had, nobody's group had got in."""
+    """With the mode or ACL of the old file of root, nobody's group would get access."""
     folder = tmp_path / "folder"
     folder.mkdir()
     old = folder / "old"

@@ -1,4 +1,4 @@
-"""The order in which subtrees are compared, and what is known of those that were not all done."""
+"""The order in which subtrees are compared, and the results kept for incomplete subtrees."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TREE: Tree = {
 
 
 class Stub:
-    """In place of `QuickCheck`: directories are descriptors, and None is one that has changed."""
+    """A replacement of `QuickCheck`: dictionaries are directories, and None is a changed one."""
 
     def __init__(self) -> None:
         self.tried: list[bytes] = []
@@ -31,7 +31,7 @@ class Stub:
         self._at: dict[int, Tree] = {}
 
     def enter(self, tree: Tree) -> tuple[int, int]:
-        """Open a directory as the walk does."""
+        """Open a directory like the walk does."""
         fds = self._opened(tree)
         self.entered += fds
         return fds
@@ -61,7 +61,7 @@ class Stub:
 
 @pytest.fixture
 def stub() -> Iterator[Stub]:
-    """The tree above; that nothing else stays open all tests see to."""
+    """Return the tree above; all tests check that nothing else stays open."""
     made = Stub()
     yield made
     for fd in made.entered:
@@ -73,7 +73,7 @@ def test_what_lies_above_a_change_is_walked(stub: Stub) -> None:
     result = found.compare(b"top", [b"a", b"f", b"i"], stub.enter(TREE), hastens=False)
     assert result == ([b"a"], [], 4, 12)
     tried = len(stub.tried)
-    # The walk enters it, and finds what is known of what is in it.
+    # The walk enters it and finds the known results for its entries.
     again = stub.enter(TREE[b"a"])
     assert found.compare(b"top/a", [b"b", b"e"], again, hastens=False) == ([b"b"], [], 1, 3)
     assert len(stub.tried) == tried
@@ -90,7 +90,7 @@ def test_it_ends_with_the_time(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(subtrees, "_LATE_S", -1.0)
     found = Subtrees(stub)  # type: ignore[arg-type]
     names = [b"a", b"f", b"i"]
-    # All that are tried at once; what is below is left to the walk.
+    # All that are tried at once; deeper directories are left to the walk.
     assert found.compare(b"", names, stub.enter(TREE), hastens=True) == ([b"a", b"f"], [], 1, 3)
     assert stub.tried == names
 
@@ -112,7 +112,7 @@ def test_names_that_were_not_tried_are_no_others(
 
 
 def test_few_directories_are_open_at_a_time(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a deep tree those that lie deeper are left to the walk, which comes to them."""
+    """The deeper directories of a deep tree are left to the walk, which reaches them later."""
     tree: Tree = {}
     for _ in range(30):
         tree = {b"d": tree}

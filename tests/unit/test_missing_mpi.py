@@ -13,7 +13,7 @@ from tests.conftest import ROOT, Run
 
 @pytest.mark.parametrize("required", [True, False])
 def test_missing_mpi_fails_if_it_is_required(run: Run, tmp_path: Path, required: bool) -> None:
-    """An mpi4py that cannot be loaded is MPI missing, whatever else is installed."""
+    """An mpi4py that cannot be loaded counts as missing MPI, whatever else is installed."""
     broken = tmp_path / "mpi4py"
     broken.mkdir()
     broken.joinpath("__init__.py").write_text("raise ImportError('no MPI library')\n")
@@ -24,7 +24,7 @@ def test_missing_mpi_fails_if_it_is_required(run: Run, tmp_path: Path, required:
 
 
 def test_another_missing_program_skips(run: Run, tmp_path: Path) -> None:
-    """A test that needs MPI and an emulator skips where only the emulator is missing."""
+    """A test that needs MPI and an emulator skips if only the emulator is missing."""
     environment = {"PATH": str(tmp_path), "PCIRCLE_REQUIRE_MPI": "1"}
     code, report = _outcome(run, "tests/test_old_processor.py", environment)
     assert code == 0, report

@@ -1,4 +1,4 @@
-"""What is answered to an option that does not exist, or that is not given as it should be."""
+"""Messages about options that do not exist or have malformed values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pcircle.tools.common.copy_arguments import BARE
         ("--exclud", ["--exclud", "--exclude", "--exclude-from"]),
         ("--verb", ["--verb", "--verbose"]),
         ("--check", ["--check", "--checkpoint-dir", "--checkpoint-interval"]),
-        # Nothing is near to these, and a guess would be another option altogether.
+        # No option is similar to these, and a guess would be misleading.
         ("--foo", ["--foo"]),
         ("--delete", ["--delete"]),
         ("--links", ["--links"]),
@@ -49,13 +49,13 @@ def test_help_has_no_words_of_argparse(tool: str) -> None:
 
 
 def test_a_signature_is_asked_for_among_other_letters() -> None:
-    """`-as` is `-a -s`: what follows is SRC and no algorithm."""
+    """`-as` is `-a -s`: the next word is SRC and not an algorithm."""
     cli = importlib.import_module("pcircle.tools.fcp.cli")
     for words in (["-as", "a", "b"], ["-vas", "a", "b"], ["-a", "-s", "a", "b"]):
         typed = cli.parser().parse(words, BARE)
         assert (typed.operands, typed.signature, typed.archive) == (["a", "b"], "xxh128", True)
     typed = cli.parser().parse(["-as", "sha256", "a", "b"], BARE)
     assert typed.unjoined == [("-s", "sha256")]
-    # -t takes what follows it, and so is no flag.
+    # -t takes the next characters as its value, so it is not a flag.
     typed = cli.parser().parse(["-ts", "a"], BARE)
     assert (typed.target_directory, typed.operands) == ("s", ["a"])

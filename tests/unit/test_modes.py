@@ -1,7 +1,7 @@
-"""Modes are read as chmod reads them: chmod itself is the judge.
+"""Modes are parsed like chmod parses them.
 
-Some expressions are drawn from a seed for each run; ``tox -e soak`` holds two hundred of them with
-three umasks against all modes of files and directories. chmod is started once for many files.
+Some expressions are drawn from a seed for each run; ``tox -e soak`` compares two hundred of them
+with three umasks on all modes of files and directories. chmod is started once for many files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WRONG += ["+7x", "=rw u", "a=rwx,,", "++x,", "7777777", "+10000", "gr", "\u0663"
 
 
 def _expression(rng: random.Random) -> str:
-    """A symbolic mode of one to three clauses."""
+    """Draw a symbolic mode of one to three clauses."""
 
     def operation() -> str:
         if rng.random() < 0.25:
@@ -48,7 +48,7 @@ def _expression(rng: random.Random) -> str:
 
 @pytest.fixture(scope="module")
 def entries() -> Iterator[Path]:
-    """A file and a directory for each mode, in memory where that can be had."""
+    """Create a file and a directory for each mode, in memory where possible."""
     base = next(filter(os.path.isdir, ("/dev/shm", "/tmp")))
     place = Path(base, f"pcircle-modes-{os.getpid()}")
     place.mkdir()
@@ -60,7 +60,7 @@ def entries() -> Iterator[Path]:
 
 
 def _judged(entries: Path, text: str, umask: int, modes: range) -> dict[str, int]:
-    """The modes that chmod makes of these, by name."""
+    """Return the modes that chmod sets for the entries, by name."""
     names = [f"{kind}{mode}" for kind in "fd" for mode in modes]
     fd = os.open(entries, os.O_RDONLY)
     try:
@@ -88,7 +88,7 @@ def test_modes_are_those_of_chmod(entries: Path) -> None:
 
 
 def test_what_is_no_mode_is_refused() -> None:
-    """And so it is by chmod, which is what makes this list right."""
+    """chmod refuses them too, which validates the list."""
     for text in WRONG:
         with pytest.raises(ValueError, match="invalid mode"):
             parse_mode(text)
@@ -97,7 +97,7 @@ def test_what_is_no_mode_is_refused() -> None:
 
 
 def test_which_bits_a_mode_is_about() -> None:
-    """As ``find -perm`` asks: an octal mode is about all bits, but for directories' set-id bits."""
+    """Like in ``find -perm``, an octal mode covers all bits, except directories' set-id bits."""
     about = {"755": (ALL, 0o1777), "02755": (ALL, ALL), "2755": (ALL, 0o3777), "g-w": (16, 16)}
     about["u+s,o="] = (0o5007, 0o5007)
     for text, (of_files, of_directories) in about.items():

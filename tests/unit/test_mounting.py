@@ -1,4 +1,4 @@
-"""The stand-ins for mount and umount do what tests need of the real programs."""
+"""The stand-ins for mount and umount provide the features of the real programs that tests need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests import mounting
 from tests.programs import needs_mount_namespace
 
 STAND_INS = Path(mounting.__file__).with_name("stand_ins")
-# What it mounts goes with the shell, which has a mount namespace of its own.
+# Its mounts disappear with the shell, which has a mount namespace of its own.
 SCRIPT = """
 set -e
 cd "$1"

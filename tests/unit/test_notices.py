@@ -1,4 +1,4 @@
-"""Notices: how they become batches, when batches are sent, and that fast producers wait."""
+"""Notices: batching, the time of sending, and back pressure on fast producers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _engine(rank: int) -> Engine[int, int]:
 
 @pytest.mark.slow
 def test_a_worker_waits_while_the_outbox_is_full() -> None:
-    """Of a million notices none is sent: the number that is held does not depend on it."""
+    """The number of buffered notices is bounded even if a million are never sent."""
     pool = WorkerPool(lambda: None)
     engine = _engine(1)
     line = WorkerChannel(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
@@ -149,7 +149,7 @@ def test_the_main_thread_never_waits() -> None:
 
 @pytest.mark.parametrize("held", [False, True])
 def test_threads_that_wait_for_the_outbox_do_not_increase_the_number_of_threads(held: bool) -> None:
-    """They resemble threads that wait for a disk, where more threads would help."""
+    """More threads help where threads wait for a disk, but not where they wait for the outbox."""
 
     class Working(Task[int, int]):
         done = 0.0

@@ -1,4 +1,4 @@
-"""Who looks on while files are copied: what observers are told, and what an error says of it."""
+"""Observers of file copies: the events that they receive, and the operation in an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 
 class Recorder(Observer):
-    """Keeps what it is told: all bytes by name, holes as zeros."""
+    """An observer that records all bytes by name, holes as zeros."""
 
     reads = True
 
@@ -61,7 +61,7 @@ class Recorder(Observer):
 
 
 class Pace(Observer):
-    """Counts what is due."""
+    """A counter of the amounts that are due."""
 
     slice_bytes = MIB
 
@@ -97,7 +97,7 @@ def _copier(*observers: Observer, umask: int = 0o022) -> Copier:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Small files, an empty one, a large one and one with a hole."""
+    """Create small files, an empty one, a large one and one with a hole."""
     folder = tmp_path / "source"
     folder.mkdir()
     (folder / "empty").write_bytes(b"")
@@ -143,7 +143,7 @@ def test_who_only_keeps_a_pace_has_nothing_read() -> None:
 
 
 def test_what_stays_is_not_said_to_be_copied(source: Path, tmp_path: Path) -> None:
-    """What has the name of a copy is replaced, and only then is it one."""
+    """Only a file that replaces an existing one is reported as a copy."""
     recorder = Recorder()
     target = tmp_path / "target"
     target.mkdir()

@@ -16,7 +16,7 @@ from pcircle.tools.ffind.language.words import split
 @pytest.mark.parametrize("end", [b"\n", b"\0"])
 @pytest.mark.parametrize("seed", range(8))
 def test_each_record_is_output_as_often_as_it_occurs(seed: int, end: bytes) -> None:
-    """Of three runs two end early, and each finds the records in a different order."""
+    """Two of three runs end early, and each finds the records in a different order."""
     rng = Random(seed)
     found = [b"%d" % rng.randrange(300) for _ in range(rng.randrange(1, 2000))]
     told, out = OutputLog(), b""

@@ -1,8 +1,8 @@
-"""The time left, of jobs of ten shapes that run by a clock of their own.
+"""Estimates of the remaining time, for jobs of ten shapes on a simulated clock.
 
-Workers take directories, files and pieces of large files from a stack, as fcp's do, and each takes
-as long as its entries and bytes cost. What is known meanwhile is handed to `Pace` five times a
-second. From the half of the run on what it tells is off by three tenths at most.
+Workers take directories, files and pieces of large files from a stack, like those of fcp, and each
+takes as long as its entries and bytes cost. The known counters are passed to `Pace` five times a
+second. From the half of the run on the estimates are off by at most three tenths.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LARGE_BYTES = 32 * MIB
 PIECE_BYTES = 4 * MIB
 PERIOD_S = 0.2
 WRONG_AT_MOST = 0.3
-Tree = Sequence["Tree | int"]  # of a directory: those in it, and the sizes of files
+Tree = Sequence["Tree | int"]  # of a directory: its subdirectories, and the sizes of its files
 
 
 class Job(NamedTuple):
-    """What is copied, by how many workers, and what it costs each."""
+    """The tree to copy, the number of workers, and the costs per worker."""
 
     tree: Tree
     workers: int = 2
@@ -41,7 +41,7 @@ class Moment(NamedTuple):
 
 
 class _Run:
-    """A job that runs: `moments` are what is known after each piece of work."""
+    """A running job: `moments` yields the known counters after each piece of work."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -72,7 +72,7 @@ class _Run:
                 self._count(sized=1, bytes_found=size, bytes_done=size, done=1)
                 self._weight += share
             elif size > LARGE_BYTES:
-                # Its size is known from now on, as that of the files that `Counters` has `ahead`.
+                # The size is known from now on, like that of the files that `Counters` has `ahead`.
                 self._count(sized=1, bytes_found=size)
                 large.append(self._large(size, share))
             else:
@@ -97,7 +97,7 @@ class _Run:
         self._count(bytes_done=size, done=not left[0])
 
     def moments(self) -> Iterator[Moment]:
-        """What is known after each piece of work, in the order of time."""
+        """Yield the known counters after each piece of work, in order of time."""
         busy: list[tuple[float, int, Iterator[float]]] = []
         now_s, serial = 0.0, 0
         idle = self._job.workers
@@ -125,7 +125,7 @@ class _Run:
 
 
 def _limited(small: int, workers: int = 2) -> Job:
-    """``--bwlimit 40M``: files of 5 MiB, and one of 300 MiB."""
+    """A job with ``--bwlimit 40M``, files of 5 MiB, and one file of 300 MiB."""
     return Job([5 * MIB] * small + [300 * MIB], workers, bytes_per_s=40 * MIB / workers)
 
 
@@ -179,6 +179,6 @@ def test_the_time_left_is_right_from_the_half_on(shape: str) -> None:
         told += 1
         assert view.remaining_s is not None
         wrong = abs(view.remaining_s - (end_s - at_s))
-        # What is over within a period is as good as done.
+        # A job that ends within a period is practically done.
         assert wrong <= WRONG_AT_MOST * (end_s - at_s) + PERIOD_S, f"{view} of {end_s} s"
     assert told >= 5

@@ -14,7 +14,7 @@ import pytest
 
 from pcircle.threads.pool import PoolFuture, WorkerPool
 
-# Ends a test that hangs; not a measure of speed.
+# Ends a hanging test; not a measure of speed.
 HANG_S = 60.0
 
 

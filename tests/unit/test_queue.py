@@ -1,4 +1,4 @@
-"""The queue against a list: after any operations it holds the same items, few of them in memory."""
+"""The queue matches a list after any operations, and keeps few items in memory."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_long_queue_keeps_only_its_ends_in_memory() -> None:
     assert len(queue) == 100_000
     assert most <= 96
     assert queue.segments_made == len(segments)
-    # Both ends work at once, without a read.
+    # Both ends hold items, so nothing is read.
     assert queue.steal(1)[0].item == 0
     last = queue.pop()
     assert last is not None
@@ -145,7 +145,7 @@ def test_a_thief_gets_spilled_parcels_in_order() -> None:
 
 
 def test_a_segment_that_is_read_too_late_returns_to_the_middle() -> None:
-    """The own end ran empty and was refilled during the read: the order still holds."""
+    """If the own end is emptied and refilled during the read, the order still holds."""
     queue: Queue[int] = Queue(4)
     queue.push(parcels(range(12)))
     segments = dict(queue.spills)

@@ -1,4 +1,4 @@
-"""What the site, the manual pages and the completions are made from is what the parsers say."""
+"""The site, manual pages and completions are generated from the data of the parsers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_command_is_what_its_table_says(command: Command) -> None:
 
 @every_command
 def test_all_that_help_shows_is_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Help in one wide line each, of which every word is found, and in its order."""
+    """Each word of help, on one wide line per option, is there in the same order."""
     monkeypatch.setenv("COLUMNS", "1000")
     found = reference(command)
     said = " ".join(command.built().format_help().split())
@@ -105,7 +105,7 @@ def test_what_help_leaves_out_is_left_out() -> None:
 
 
 def test_primaries_are_those_of_the_language() -> None:
-    """Each of them once, with as many arguments as the parser takes."""
+    """Each primary is listed once, with as many arguments as the parser takes."""
     flags = [flag for each in PRIMARIES for flag in each.flags]
     assert len(flags) == len(set(flags))
     assert set(flags) - OPERATORS - PATTERNS == set(words.primaries()) - REFUSED

@@ -1,4 +1,4 @@
-"""The registry of hard links: what is laid off comes back as it was, and memory is bounded."""
+"""The registry of hard links: spilled records return unchanged, and memory is bounded."""
 
 from __future__ import annotations
 

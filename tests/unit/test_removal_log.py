@@ -1,4 +1,4 @@
-"""What a killed thread had removed is known by what it had written down."""
+"""The removals of a killed thread are known from its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a copy: counts add up, the texts say what the numbers say, names are escaped."""
+"""The report of a copy: counts add up, texts match the numbers, names are escaped."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_nothing_to_do_is_said() -> None:
 
 
 def test_directories_that_were_there_are_not_copied() -> None:
-    """Nor are they in the rate. Of a resumed run an earlier one may have made them."""
+    """They do not count in the rate either. An earlier run may have made them."""
     text = summary(make_report(directories_created=1))
     assert text == (
         "1 directory checked; copied 11 entries (9 files, 1 directory, 1 link), 3.0 MiB to 'b' "

@@ -1,4 +1,4 @@
-"""Each field of a copy's plan: another run must have the same, or it says here why it need not.
+"""Each field of a copy's plan must match in a resumed run, or is listed as an exception.
 
 A new field fails until it is in one of the two tables.
 """
@@ -31,7 +31,7 @@ PLAN = Plan(
     chunk_bytes=None,
     directory=b"/",
 )
-# What the copy becomes depends on it: another value, and what the refusal calls it.
+# Fields that affect the result: another value, and the name of the field in the refusal.
 COMPARED: dict[str, tuple[Any, str]] = {
     "keep": (Keep(mode=True, acl=True), "what is preserved"),
     "existing": (OverwriteOptions(newer=True), "existing files"),
@@ -46,7 +46,7 @@ COMPARED: dict[str, tuple[Any, str]] = {
     "sign": ("xxh128", "--signature"),
     "umask": (0o077, "your umask"),
 }
-# Why it may differ, or where else it is compared.
+# The reason why the field may differ, or where else it is compared.
 FREE: dict[str, tuple[Any, str]] = {
     "roots": ((), "compared by what they are copies of: `copies`"),
     "directory": (b"/tmp", "compared with the roots, whose paths begin there"),
@@ -68,7 +68,7 @@ FREE: dict[str, tuple[Any, str]] = {
     "say_each": (True, "what is said"),
     "retries": (True, "what may be changed to write an entry, not what is copied"),
 }
-STRIPING_FREE = {"source", "target", "defaults"}  # are found, not given
+STRIPING_FREE = {"source", "target", "defaults"}  # are determined, not specified
 
 
 def test_each_field_is_compared_or_has_a_reason() -> None:
@@ -78,7 +78,7 @@ def test_each_field_is_compared_or_has_a_reason() -> None:
 
 @pytest.mark.parametrize("field", COMPARED)
 def test_what_is_compared(field: str) -> None:
-    """By just one name, which the refusal says."""
+    """A difference is reported under exactly one name."""
     value, said = COMPARED[field]
     assert _differing(msgspec.structs.replace(PLAN, **{field: value})) == {said}
 
@@ -100,7 +100,7 @@ def test_nothing_else_is_compared() -> None:
 
 
 def test_each_part_of_what_is_compared_counts() -> None:
-    """Every attribute to keep, everything about existing files, every layout that is asked for."""
+    """The parts are attributes to preserve, overwrite options, and requested layouts."""
     parts: list[tuple[str, Keep | OverwriteOptions | Attributes]] = []
     kept: list[Any] = [{name: True} for name in Keep.__struct_fields__ if name != "given"]
     parts += [("keep", Keep(**each)) for each in kept]

@@ -208,7 +208,7 @@ def test_a_rank_with_running_items_does_not_give_its_account() -> None:
 
 
 def test_an_account_lists_a_limited_number_of_reasons_and_ranks() -> None:
-    """However many ranks have reasons of their own, or are silent, an account stays as it is."""
+    """An account stays equally large, however many ranks have other reasons or are silent."""
     total = FinalAccount[int]()
     for rank in range(MAX_SILENT + 7):
         reasons = (f"rank {rank} has no space", "stopped")
@@ -224,7 +224,7 @@ def test_an_aborted_job_lists_silent_ranks() -> None:
     gather = gathering()
     gather.open()
     gather.hurry(10.0)
-    gather.hurry(99.0)  # a second abort does not make it longer
+    gather.hurry(99.0)  # a second abort does not add to it
     gather.handle(1, account(1))
     due_s = gather.wakeup_s()
     assert due_s == 12.0

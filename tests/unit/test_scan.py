@@ -1,4 +1,4 @@
-"""Reading a directory in blocks: every name once, by kind, and the first ones soon."""
+"""Directory listings in blocks: every name once, by kind, and the first names early."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scan(path: str | os.PathLike[str]) -> list[Block]:
     fd = os.open(path, os.O_RDONLY)
     try:
         found = list(blocks(fd))
-        assert stat.S_ISDIR(os.fstat(fd).st_mode)  # still open: it is the caller's
+        assert stat.S_ISDIR(os.fstat(fd).st_mode)  # still open: it belongs to the caller
     finally:
         os.close(fd)
     return found
@@ -82,7 +82,7 @@ def test_a_large_directory_comes_in_several_blocks() -> None:
             lasts, names = [], set[str]()
             reading = blocks(fd)
             first = next(reading)
-            # What the first block has can be worked on while the rest is not yet read.
+            # The first block can be processed while the remaining ones are not yet read.
             assert 0 < len(first) <= BLOCK_ENTRIES
             for block in (first, *reading):
                 assert len(block) <= BLOCK_ENTRIES
@@ -133,7 +133,7 @@ else:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_directory_is_read_to_its_end_before_its_first_block_is_given(count: int) -> None:
-    """So nothing is removed from one while it is listed; the blocks are the same."""
+    """Nothing is removed from a directory while it is listed; the blocks are the same."""
     made: list[Block] = []
 
     def read() -> Iterator[Block]:
@@ -154,7 +154,7 @@ def test_a_directory_is_read_to_its_end_before_its_first_block_is_given(count: i
 
 
 def kinds_of(path: str | os.PathLike[str], most: int) -> dict[bytes, int] | None:
-    """The kinds of a directory's entries, by name."""
+    """Return the kinds of a directory's entries, by name."""
     fd = os.open(path, os.O_RDONLY)
     try:
         found = names_and_kinds(fd, most)

@@ -1,4 +1,4 @@
-"""Parts and their merge: what many ranks have found, in order, with few descriptors and memory."""
+"""Segments and their merge: records of many ranks in order, with few descriptors and memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DESCRIPTORS = 256
 
 
 def _write(place: bytes, ranks: int, found: list[tuple[bytes, bytes]], rng: Random) -> None:
-    """Each record to any of the parts, in any order."""
+    """Write each record to any of the segments, in any order."""
     parts = [SegmentWriter(b"%b-%d" % (place, rank)) for rank in range(ranks)]
     for path, text in rng.sample(found, len(found)):
         rng.choice(parts).add(path, text)
@@ -53,7 +53,7 @@ def _in_order(found: list[tuple[bytes, bytes]]) -> bytes:
 def test_ranges_are_the_whole_in_the_order_of_a_walk(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the cuts; batches are made small, so that there are many."""
+    """Any cuts give the same result; batches are small, so that there are many."""
     rng = Random(seed)
     monkeypatch.setattr(segments, "_BATCH_BYTES", rng.choice((1, 100, 1 << 20)))
     place = os.fsencode(tmp_path / "place")
@@ -145,7 +145,7 @@ publish(plan, folder + b"/manifest", ManifestEntry(b"", b"d", bytes(16), 7, 8, 9
 def test_a_manifest_of_thousands_of_parts_needs_few_descriptors(
     ranged: int, tmp_path: Path
 ) -> None:
-    """As many as there are ranks: each rank writes one."""
+    """There is a segment per rank, because each rank writes one."""
     arguments = [str(tmp_path), str(PARTS), str(DESCRIPTORS), str(ranged)]
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, *arguments], capture_output=True, check=False
@@ -189,7 +189,7 @@ def test_a_batch_is_in_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_sorting_much_needs_few_descriptors() -> None:
-    """Runs are merged by the dozen before there are too many."""
+    """Runs are merged a dozen at a time, before there are too many."""
     opened = len(os.listdir("/proc/self/fd"))
     sorter = Sorter(run_bytes=1000)
     most = 0
@@ -208,7 +208,7 @@ def test_sorting_much_needs_few_descriptors() -> None:
 
 def test_merging_many_runs_takes_no_more_memory_than_few() -> None:
     sorter = Sorter(run_bytes=1 << 20)
-    count = (FAN_IN - 1) * 14_365 + 10_000  # which leaves all runs but one
+    count = (FAN_IN - 1) * 14_365 + 10_000  # leaves all runs except one
     tracemalloc.start()
     try:
         for number in range(count):

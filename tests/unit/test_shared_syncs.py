@@ -1,4 +1,4 @@
-"""Flushes that ranks of a node do for each other: what one rank may take for its own."""
+"""Flushes that ranks of a node share: which flush a rank may count as its own."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def token() -> bytes:
 
 
 def _come(folder: Path) -> None:
-    """Note that this process has come so far."""
+    """Record that this process has reached a step."""
     folder.mkdir(exist_ok=True)
     (folder / str(os.getpid())).touch()
 
 
 def _wait(folder: Path, count: int) -> None:
-    """Wait for *count* processes to come so far, however busy the machine is."""
+    """Wait until *count* processes have reached a step, however busy the machine is."""
     hangs_s = time.monotonic() + HANG_S
     while len(os.listdir(folder)) < count:
         assert time.monotonic() < hangs_s
@@ -43,7 +43,7 @@ def _wait(folder: Path, count: int) -> None:
 
 
 def _rank(token: bytes, place: Path, count: int, log: Path, late_s: float) -> None:
-    """A rank that syncs a few times, as all do; its calls and its flushes are in the log."""
+    """Run a rank that syncs several times like the others; log its calls and flushes."""
     shared = SharedSync(token, DEVICE)
     lines = []
 
@@ -136,7 +136,7 @@ def test_ranks_find_each_other_whoever_ends_first(token: bytes) -> None:
         (2, 2, 2),
         (1, 1, 1),
     ]
-    first.close()  # which made the file
+    first.close()  # created the file
     third, fourth = SharedSync(token, DEVICE), SharedSync(token, DEVICE)
     assert (third.counts, fourth.counts, second.counts) == ((0, 0, 2), (0, 0, 2), (2, 2, 2))
     for shared in (second, third, fourth, other):
@@ -144,7 +144,7 @@ def test_ranks_find_each_other_whoever_ends_first(token: bytes) -> None:
 
 
 def test_another_users_socket_is_not_trusted(token: bytes, tmp_path: Path) -> None:
-    """A rank then flushes for itself."""
+    """A rank then flushes by itself."""
     if os.geteuid():
         pytest.skip("only root can become another user")
     device = os.stat(tmp_path).st_dev

@@ -1,6 +1,6 @@
-"""Signals, real ones: the first is pending and wakes the loop, a second SIGINT ends the process.
+"""Real signals: the first is pending and wakes the loop, a second SIGINT ends the process.
 
-They are sent to this process where they are harmless, else to another process.
+Harmless signals are sent to this process, all others to another process.
 """
 
 from __future__ import annotations
@@ -117,10 +117,10 @@ def test_a_signal_ends_a_wait() -> None:
 
 
 def test_a_signal_is_handled_while_a_pipe_is_read() -> None:
-    """At any moment, also between the reads that fill one buffer."""
+    """The signal may arrive at any time, also between the reads that fill one buffer."""
     for number in range(100):
         out, into = os.pipe()
-        # Less data than requested, and no end of file.
+        # Fewer bytes than requested, without the end of the file.
         writer = threading.Thread(target=_write_slowly, args=(into,))
         due = threading.Timer(number % 20 / 4000, os.kill, (os.getpid(), signal.SIGINT))
         with Signals(Bell()) as signals, signals.raised():

@@ -1,7 +1,7 @@
-"""The dataset signature: the specification's vectors, and its parts against a plain reference.
+"""The dataset signature matches the specification's vectors and a plain reference.
 
-The reference is `tests.signed`: one thread, whole files in memory, the words of
-docs/signature.rst and nothing of the package.
+The reference is `tests.signed`: one thread, whole files in memory, written from docs/signature.rst
+without any code of the package.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ VECTORS = {
 
 
 def make_vectors(top: Path) -> bytes:
-    """The specification's tree `t`; returns its path."""
+    """Create the specification's tree `t`; return its path."""
     root = top / "t"
     (root / "empty").mkdir(parents=True)
     (root / "sub").mkdir()
@@ -167,7 +167,7 @@ def test_text_is_parsed_and_damage_refused(tmp_path: Path) -> None:
 
 
 def test_the_manuals_example_meets_the_vectors(tmp_path: Path) -> None:
-    """The few lines of docs/signature.rst, which know neither FIFOs nor other special files."""
+    """The example in docs/signature.rst supports neither FIFOs nor other special files."""
     text = (ROOT / "docs" / "signature.rst").read_text()
     example = text.partition(".. code-block:: python")[2].partition("Vectors")[0]
     program = textwrap.dedent(example.rpartition("print(")[0])

@@ -1,4 +1,4 @@
-"""Small directories that are listed together: which, how many, and that none stays open."""
+"""Small directories that are listed together: selection, number, and no leaked descriptors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def names(count: int) -> list[bytes]:
 
 
 def small(top: int, names: list[bytes], most: int, room: int) -> DirectoryBatch:
-    """List some, which stay open."""
+    """List small directories and keep them open."""
     return DirectoryBatch(
         top, names, os.fstat(top).st_dev, most=most, room=room, looks=True, keeps=True
     )
@@ -70,7 +70,7 @@ def test_all_files_of_as_many_as_there_is_room_for(top: int) -> None:
 
 
 def test_what_is_no_directory_of_files_is_left(top: int, tmp_path: Path) -> None:
-    """A link is not followed, and nobody is waited for at the other end of a pipe."""
+    """A link is not followed, and a pipe does not block."""
     (tmp_path / "link").symlink_to("d0")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "d1" / "fifth").touch()
@@ -85,7 +85,7 @@ def test_what_is_no_directory_of_files_is_left(top: int, tmp_path: Path) -> None
 
 
 def test_descriptors_are_bounded_for_each_limit(top: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By all threads of the process together, half of those that it may have."""
+    """All threads of a process together use at most half of its descriptors."""
     monkeypatch.setattr("pcircle.fs.scan._SCAN_NS", 1 << 60)
     kept = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -108,7 +108,7 @@ def test_descriptors_are_bounded_for_each_limit(top: int, monkeypatch: pytest.Mo
 def test_what_is_always_interrupted_is_left_to_the_walk(
     top: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server may say so for ever."""
+    """A server may return EINTR for ever."""
     untried = pure.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
 
     def interrupted(fd: int, some: list[bytes], *_: object) -> tuple[object, ...]:
@@ -133,7 +133,7 @@ def test_a_look_up_that_is_always_interrupted_fails(top: int) -> None:
 def test_look_ups_of_few_names_at_a_time_show_that_they_take_long(
     top: int, each_s: float, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a clock that only look-ups move."""
+    """The clock advances only in look-ups."""
     now_s = 0.0
 
     def looked_up(fds: object, some: list[bytes], until_ns: int) -> tuple[bytes, bytes]:

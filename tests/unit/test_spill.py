@@ -1,7 +1,7 @@
 """The spill file: segments are read back in any order, and the file leaves no trace.
 
-A property test drives it as the queue does, from both ends, next to a dictionary. Further tests
-check that the file has no name, shrinks when segments are read, and raises OSError.
+A property test drives it from both ends like the queue does, and compares it with a dictionary.
+Further tests check that the file has no name, shrinks when segments are read, and raises OSError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pcircle.runtime.spill import SpillFile
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files go in this test."""
+    """Return the folder for temporary files of the test."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
@@ -35,7 +35,7 @@ def spill(folder: Path) -> Iterator[SpillFile]:
 
 
 def file_of(folder: Path) -> os.stat_result:
-    """The status of the nameless file in a folder, which only its descriptor knows."""
+    """Return the status of the nameless file in a folder, which only its descriptor refers to."""
     for number in os.listdir("/proc/self/fd"):
         target = f"/proc/self/fd/{number}"
         if os.path.islink(target) and os.readlink(target).startswith(f"{folder}/"):
@@ -87,7 +87,7 @@ def test_the_file_has_no_name_and_shrinks(spill: SpillFile, folder: Path) -> Non
     assert file_of(folder).st_size == 4000
     spill.fetch(3)
     assert file_of(folder).st_size == 3000
-    spill.fetch(0)  # at the other end nothing can be cut off
+    spill.fetch(0)  # the other end cannot be truncated
     assert file_of(folder).st_size == 3000
     spill.fetch(2)
     spill.fetch(1)
@@ -111,7 +111,7 @@ def test_it_can_be_used_again_after_close(spill: SpillFile, folder: Path) -> Non
 
 
 def test_a_full_disk_raises_oserror(spill: SpillFile) -> None:
-    """A limit on file sizes: the first write comes short, the next fails."""
+    """A limit on file sizes makes the first write short and the next one fail."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))

@@ -1,4 +1,4 @@
-"""Attributes as columns: the same by statx as by os.stat, failures apart from the rest."""
+"""Attributes as columns: statx and os.stat give the same results, and failures are separate."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ every_call = pytest.mark.parametrize(
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[int]:
-    """A directory of rare things, by its descriptor."""
+    """Return the descriptor of a directory that has unusual entries."""
     (tmp_path / "file").write_bytes(b"x" * 12345)
     with open(tmp_path / "sparse", "wb") as sparse:
         sparse.truncate(1 << 41)
@@ -89,7 +89,7 @@ def test_a_name_that_fails_does_not_spoil_the_others(tree: int, looked_up_by: Mo
 
 
 def test_the_parts_of_a_range_overlap() -> None:
-    """All of them are under way at once, or this would never end."""
+    """The test hangs unless all parts run at the same time."""
     overlap = Overlap(5)
     met = threading.Barrier(5, timeout=60)
     ranges: list[tuple[int, int]] = []
@@ -107,7 +107,7 @@ def test_the_parts_of_a_range_overlap() -> None:
 
 
 def test_helpers_end_with_the_object_that_started_them(tree: int) -> None:
-    """Nobody closed it, but it is garbage: no thread may be left."""
+    """No thread is left if an object was not closed, but is garbage."""
     earlier = threading.enumerate()
     stats = Stats(threads=3)
     stats._slow = 9
@@ -129,7 +129,7 @@ def test_an_error_of_a_part_is_the_callers() -> None:
         if start:
             raise LookupError(str(start))
 
-    for _ in range(3):  # and it is as good as new
+    for _ in range(3):  # it can be used again
         with pytest.raises(LookupError):
             overlap.run(part, 0, 9)
     overlap.close()
@@ -157,7 +157,7 @@ def test_devices_and_nanoseconds_are_what_stat_says(tree: int, looked_up_by: Mod
 def test_names_may_each_be_of_a_directory_of_its_own(
     tree: int, tmp_path: Path, looked_up_by: ModuleType
 ) -> None:
-    """And one that fails does not spoil the others."""
+    """A failure for one name does not affect the others."""
     (tmp_path / "directory" / "file").write_bytes(b"other")
     inner = os.open(tmp_path / "directory", os.O_RDONLY)
     stats = Stats(looked_up_by=looked_up_by)
@@ -173,7 +173,7 @@ def test_names_may_each_be_of_a_directory_of_its_own(
 
 
 def test_calls_beside_look_ups_are_all_made(tree: int) -> None:
-    """One after the other, and side by side where look-ups take long."""
+    """The calls are sequential, and parallel if look-ups are slow."""
     stats = Stats(threads=4)
     for slow in (0, 9):
         stats._slow = slow

@@ -1,4 +1,4 @@
-"""fsum's reading of many names: nothing is opened twice in vain, and who waits gets some."""
+"""fsum reads many names without opening any of them twice needlessly, and shares its work."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_small_files_are_looked_for_as_long_as_there_are_any(
 
 
 class _Line:
-    """What an item says, and whether somebody waits."""
+    """A channel that records the notices of an item and simulates idle ranks."""
 
     def __init__(self, *, hungry: bool) -> None:
         self.hungry = hungry
@@ -97,7 +97,7 @@ def test_who_waits_gets_what_is_left_after_a_while(
     reader, counters, signer = _reader()
     visitor = SumVisitor(PLAN, counters, signer, reader, None, None)
     line: Any = _Line(hungry=hungry)
-    # A clock on which each file takes so long.
+    # Simulate a clock on which each file takes a fixed time.
     clock = SimpleNamespace(monotonic=lambda: each_s * counters.files)
     monkeypatch.setattr(module, "time", clock)
     where = Batch(0, b"", b"", b"", 1 / 60, DirectoryIdentity((0, 0)), b"", 1)
@@ -129,7 +129,7 @@ def test_larger_files_are_opened_once(
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", watched)
         visitor.names(where, Names(names, [], []), (folder, -1), ItemContext(Context(0, line)))
-    # Four of them were taken for small; how the C module opens these is not seen here.
+    # Four files were treated as small; calls of the C module are not visible here.
     assert sorted(opened) == sorted(names + names[: 0 if native.is_native else 4])
     assert counters.files == 40
 

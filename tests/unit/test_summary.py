@@ -1,4 +1,4 @@
-"""The summary of very many ranks: exact sums, useful quantiles, and constant size."""
+"""The summary of very many ranks has exact sums, useful quantiles and constant size."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_bins_are_ordered_by_value(a: int, b: int) -> None:
 
 
 def test_quantiles_of_balanced_work_are_precise() -> None:
-    """If all ranks did about the same, the bins are narrow enough to show the differences."""
+    """If ranks did similar amounts, the bins are narrow enough to show the differences."""
     rng = Random(7)
     values = [round(rng.gauss(1_000_000, 50_000)) for _ in range(20_000)]
     spread = merged(one(rank, (value,) * 3) for rank, value in enumerate(values)).figures["bytes"]
@@ -77,7 +77,7 @@ def test_quantiles_of_balanced_work_are_precise() -> None:
 
 
 def report(rank: int, rng: Random) -> RankReport:
-    """The worst case: figures of all magnitudes."""
+    """Build the worst case: figures of all magnitudes."""
 
     def any_size() -> int:
         return rng.getrandbits(rng.randrange(1, 62))
@@ -92,7 +92,7 @@ def report(rank: int, rng: Random) -> RankReport:
 
 
 def test_the_size_of_an_account_does_not_depend_on_the_number_of_ranks() -> None:
-    """The worst case, merged through the tree of ranks."""
+    """The worst case is merged through the tree of ranks."""
     sizes = {ranks: len(account_of(ranks)) for ranks in (1, 1000, 100_000 if SOAK else 10_000)}
     print("bytes of an account:", sizes)
     assert max(sizes.values()) < 16 << 10

@@ -1,6 +1,6 @@
-"""Putting one entry in place: under which name, with which mode, and when the job must stop.
+"""Creation of one entry: name, mode, and the conditions that must stop the job.
 
-Whether a file system is full is tried on a real one, a tiny tmpfs that root mounts for the test.
+Tests of full file systems use a real one, a tiny tmpfs that root mounts for the test.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def names() -> TemporaryNames:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[int]:
-    """A target directory, under the umask that is in force while fcp runs."""
+    """Create a target directory, under the umask that applies while fcp runs."""
     former = os.umask(0o022)
     folder = tmp_path / "target"
     folder.mkdir()
@@ -93,7 +93,7 @@ def test_temporary_names_are_short_and_never_the_same() -> None:
     made = [TemporaryNames(make_settings(), rank).next() for rank in range(1000)]
     of_one = TemporaryNames(make_settings(), 7)
     made += [of_one.next() for _ in range(1000)]
-    made.remove(b".fcp-t0k-7-1")  # which both have made
+    made.remove(b".fcp-t0k-7-1")  # that both have created
     assert len(set(made)) == len(made)
     assert max(map(len, made)) < 32
 
@@ -140,7 +140,7 @@ def test_a_file_made_beside_ends_with_the_same_mode(
     source, plan = source_status(tmp_path, mode), make_settings()
     creation = target.create_beside(directory, NAME, source, plan, names)
     assert creation.written != NAME
-    assert mode_of(directory, creation.written) & 0o600 == 0o600  # others will write to it
+    assert mode_of(directory, creation.written) & 0o600 == 0o600  # other users will write to it
     finish(directory, creation, source, plan)
     assert entries(directory) == {NAME}
     assert mode_of(directory, NAME) == mode & ~0o022
@@ -175,7 +175,7 @@ def test_the_old_file_is_whole_until_the_new_one_is(
     assert read(directory, NAME) == b"old"
     finish(directory, creation, source, plan)
     assert read(directory, NAME) == b"new"
-    assert mode_of(directory, NAME) == 0o604  # as with cp, which writes into the old one
+    assert mode_of(directory, NAME) == 0o604  # like cp, which writes into the old file
     assert entries(directory) == {NAME}
 
 
@@ -223,7 +223,7 @@ def test_discarding_is_no_error_when_there_is_nothing(directory: int) -> None:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs of 256 KiB and 16 entries."""
+    """Mount a tmpfs of 256 KiB and 16 entries."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a tmpfs")
     folder = tmp_path / "tiny"
@@ -258,7 +258,7 @@ def fill_bytes(directory: int) -> None:
 
 
 def fill_entries(directory: int) -> None:
-    for number in range(15):  # one of the 16 is the root
+    for number in range(15):  # the root is one of the 16
         os.mkdir(b"%d" % number, dir_fd=directory)
     with pytest.raises(OSError, match="space"):
         os.mkdir(b"15", dir_fd=directory)
@@ -305,7 +305,7 @@ def test_other_errors_are_not_probed(names: TemporaryNames) -> None:
 def test_a_probe_that_fails_otherwise_says_nothing_of_space(
     directory: int, names: TemporaryNames
 ) -> None:
-    """The directory was removed meanwhile: that entry's failure."""
+    """The directory was removed meanwhile, which is a failure of that entry."""
     os.rmdir(os.readlink(f"/proc/self/fd/{directory}"))
     target.stop_if_full(full(), directory, names)
 

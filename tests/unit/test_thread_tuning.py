@@ -57,7 +57,7 @@ def test_fast_operations_use_one_thread(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_search_follows_a_change_of_file_system(seed: int) -> None:
-    """Switch from a slow file system to a fast one, and back."""
+    """The file system changes from a slow one to a fast one, and back."""
     search, rng = ThreadCountSearch(), Random(seed)
     _simulate(search, 0.002, 0.00003, 1000, rng, 20)
     _simulate(search, 0.000001, 0.00002, 1000, rng, 300)
@@ -84,7 +84,7 @@ def test_empty_windows_are_ignored() -> None:
 
 
 def test_scheduler_adapts_its_number_of_threads() -> None:
-    """Operations that really wait; data and metadata have separate numbers of threads."""
+    """Operations really wait; data and metadata have separate numbers of threads."""
     with Files() as io:
         hangs_s = time.monotonic() + HANG_S
         while io.threads()["metadata"] < 4:  # threads without a processor are ignored
@@ -100,7 +100,7 @@ def test_scheduler_adapts_its_number_of_threads() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_scarce_processors_do_not_mislead_the_search(seed: int) -> None:
-    """Threads are kept from running half of the time, by other processes or by other threads."""
+    """Other processes or other threads keep threads from running half of the time."""
     rng = Random(seed)
     for field in ("delay_s", "other_threads_s"):
         search = ThreadCountSearch()
@@ -157,7 +157,7 @@ def test_first_window_of_pure_waiting_starts_at_eight_threads() -> None:
     search = ThreadCountSearch()
     assert search.update_first(Window(0.0, 0.01, 0.001)) == 8
     assert search.confirmed == 8
-    # A trial that does not pay off returns there.
+    # A trial that does not pay off returns to that number.
     search.update(Window(100, WINDOW_S, 0.001))
     assert search.threads > 8
     search.update(Window(100, WINDOW_S, 0.001))

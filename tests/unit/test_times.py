@@ -1,4 +1,4 @@
-"""Times that options name, and the command to run next as a shell reads it."""
+"""Times in options, and the command to run next in the syntax of the shell."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     ],
 )
 def test_local_dates_are_those_of_date(zone: str, text: str) -> None:
-    """GNU date is the judge."""
+    """The reference is GNU date."""
     said = subprocess.run(["date", "-d", text, "+%s"], check=True, capture_output=True)
     assert date_s("--x", text) == int(said.stdout), zone
 

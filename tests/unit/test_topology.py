@@ -1,4 +1,4 @@
-"""The k-ary tree and the nodes: the positions that ranks compute are consistent."""
+"""The k-ary tree and the nodes: all ranks compute consistent positions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_tree_is_as_low_as_it_can_be(size: int, arity: int) -> None:
 
 @given(size=sizes, arity=arities)
 def test_patience_shrinks_evenly_with_each_level(size: int, arity: int) -> None:
-    """So that a child that gives up can still be heard: by the same margin on every level."""
+    """A child that gives up can still report it, with the same margin on every level."""
     margin = 1 / (TreePosition(0, size, arity).height + 1)
     for rank in range(size):
         tree = TreePosition(rank, size, arity)

@@ -1,4 +1,4 @@
-"""Which links are followed on the way to a file that the user names, and what is no file."""
+"""Links that are followed on the way to a file in an option, and names that are not files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _open_and_close(path: Path) -> bytes:
 
 @pytest.fixture
 def top(tmp_path: Path) -> Path:
-    """A directory like /tmp, with one of ours beside it that holds a file."""
+    """Return a directory like /tmp, next to a directory of ours that contains a file."""
     tmp_path.chmod(0o755)
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "file").write_text("precious")
@@ -35,7 +35,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def test_what_is_ours_leads_where_it_leads(top: Path) -> None:
-    """Links in all forms, at the end and on the way, as the kernel follows them."""
+    """Links of all forms, at the end and in the middle, are followed like in the kernel."""
     (top / "sticky" / "own").symlink_to("../ours")
     (top / "absolute").symlink_to(top / "sticky" / "own")
     (top / "last").symlink_to("absolute/./file")
@@ -61,7 +61,7 @@ def test_what_is_ours_leads_where_it_leads(top: Path) -> None:
 @as_root
 @pytest.mark.parametrize("way", ["{}", "{}/file", "{}/", "../sticky/{}/../ours/file"])
 def test_another_user_s_link_is_not_followed(way: str, top: Path) -> None:
-    """Neither at the end nor on the way, in a sticky directory, a shared one or one of his own."""
+    """Such links are refused anywhere in the path and in a sticky, shared or private directory."""
     for name, owner, mode in (
         ("sticky", 0, 0o1777),
         ("shared", 0, 0o2775),
@@ -87,7 +87,7 @@ def test_another_user_s_link_is_not_followed(way: str, top: Path) -> None:
 
 @as_root
 def test_another_user_s_link_in_a_directory_of_ours_alone_is_ours(top: Path) -> None:
-    """As a restored backup has it: he could not have put it there."""
+    """Only a restore of a backup can have put it there, not the other user."""
     (top / "ours" / "link").symlink_to("file")
     os.lchown(top / "ours" / "link", OTHER, OTHER)
     assert _open_and_close(top / "ours" / "link") == b"precious"
@@ -116,7 +116,7 @@ def test_what_another_user_has_put_in_a_sticky_directory_is_not_written(top: Pat
 def test_what_comes_in_between_is_found_out(
     kind: str, top: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is opened is looked at, and not the name: here that is replaced just before."""
+    """The descriptor is checked, not the name, which is replaced just before the open."""
     path = top / "sticky" / "report"
     path.write_text("own")
     really = os.open
@@ -158,7 +158,7 @@ def test_descriptors_and_harmless_devices_are_used(top: Path) -> None:
     "name", ["/proc/self/status", "/proc/version", "/proc/self/comm", "/proc/self/exe", "/sys/x"]
 )
 def test_what_the_kernel_shows_is_no_file(name: str) -> None:
-    """Only names are tried here that could not be made or written to by mistake."""
+    """The names tried here can be neither created nor written to by mistake."""
     with pytest.raises(OSError, match=r"not accepted|Not a directory"):
         reading(name.encode())
     with pytest.raises(OSError, match=r"not accepted|Not a directory"):

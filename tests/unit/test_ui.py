@@ -1,6 +1,4 @@
-"""What people and scripts see: names never move a cursor, a lost terminal never ends a job, JSON
-documents are there whole or not at all, and tables line up.
-"""
+"""Output for users and scripts: safe names, lost terminals, atomic JSON files, aligned tables."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ from tests.conftest import Run
 
 
 def _unshow(text: str) -> bytes:
-    """The inverse of show, written from its description."""
+    """Return the inverse of show, written from its description."""
     data = b""
     for piece in re.findall(r"\\\\|\\x..|\\u....|\\U........|[^\\]", text):
         if piece == r"\\":
@@ -68,7 +66,7 @@ def test_names_are_shown(name: bytes, text: str) -> None:
 def test_shown_names_are_safe_and_tell_the_bytes(name: bytes) -> None:
     text = names.show(name)
     assert text.isprintable()
-    text.encode()  # no lone surrogate
+    text.encode()  # without lone surrogates
     assert not any(
         unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp") for character in text
     )
@@ -94,7 +92,7 @@ def _view(elapsed_s: float, **changes: object) -> progress.ProgressView:
 
 
 class Terminal:
-    """A pseudo-terminal: *stream* is the program's side; seen() is what arrived on the screen."""
+    """A pseudo-terminal: *stream* is the program's side; seen() returns the text on the screen."""
 
     def __init__(self) -> None:
         self._screen_fd, program_fd = os.openpty()
@@ -106,7 +104,7 @@ class Terminal:
         try:
             while data := os.read(self._screen_fd, 65536):
                 self._seen += data
-        except BlockingIOError:  # all of it was read
+        except BlockingIOError:  # all bytes were read
             pass
         return self._seen.decode()
 
@@ -190,7 +188,7 @@ def test_a_terminal_gets_a_bar_and_is_left_as_it_was(terminal: Terminal) -> None
     shown.update(_view(50))
     shown.note("after")
     seen = terminal.seen()
-    assert f"{path}: [bold]Input/output error\r\n" in seen  # neither wrapped nor taken for markup
+    assert f"{path}: [bold]Input/output error\r\n" in seen  # neither wrapped nor markup
     assert seen.rindex("\x1b[?25h") > seen.rindex("42.1%")  # the cursor is back
     assert seen.endswith("\x1b[2Kafter\r\n")  # the bar's line was erased
 
@@ -222,7 +220,7 @@ def test_a_terminal_without_a_cursor_gets_lines(
 
 
 def test_a_file_gets_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """``--progress always 2>log``: a log is read later, and escapes are no text."""
+    """With ``--progress always 2>log`` a log has no escape sequences."""
     monkeypatch.setenv("TERM", "xterm")
     with open(tmp_path / "log", "w", encoding="utf-8") as log:
         shown = progress.make("always", log, quiet=True, interval_s=1)
@@ -274,7 +272,7 @@ def test_a_full_pipe_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "always"])
 def test_a_broken_pipe_leaves_the_exit_code_alone(run: Run, mode: str) -> None:
-    """Python itself would end with 120 when what is left in its buffer can't be written."""
+    """Python itself would exit with 120 when its buffer can't be flushed."""
     program = (
         "import os, sys\n"
         "from pcircle.cli import progress\n"

@@ -1,4 +1,4 @@
-"""Modes, owners, sizes and times as text, held against ls itself."""
+"""Modes, owners, sizes and times as text, compared with ls itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pcircle.cli.listing import Modes, Times, groups, human, users
 from pcircle.core.errors import UsageError
 
 _ENVIRONMENT = {**os.environ, "LC_ALL": "C", "TZ": "Europe/Berlin"}
-# Before the epoch, in winter and in summer, in the half year before and behind it.
+# Times before the epoch, in winter and summer, on both sides of half a year ago.
 _SECONDS = (-2, 0, 951_827_696, 1_750_000_000, 4_000_000_000)
 
 

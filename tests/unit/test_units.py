@@ -1,4 +1,4 @@
-"""Sizes and durations: what is read, what is refused, and that what is shown can be read back."""
+"""Sizes and durations: accepted and refused texts; displayed values can be parsed back."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_is_not_a_duration_is_quoted(text: str) -> None:
 @given(st.floats(0, 1e9))
 def test_a_shown_duration_is_read_back(duration_s: float) -> None:
     text = units.format_duration(duration_s)
-    # The coarsest is the hour shown for a day: half of it is a 48th.
+    # The coarsest unit is the hour for a day: half of it is a 48th.
     assert math.isclose(units.parse_duration(text), duration_s, rel_tol=1 / 47, abs_tol=0.0051)
 
 

@@ -1,6 +1,6 @@
-"""Messages as bytes: every kind survives the way, and what fits no type is refused.
+"""Messages as bytes: every type survives, and unsuitable values are refused.
 
-The items are fcp's own and, for a library's task, plain tuples; names in them are any bytes.
+The items are those of fcp and, for a library's task, plain tuples; names in them are any bytes.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ VALUES = [(1, (2, 3)), {4, 5}, {(6, 7): b"8"}, Own(9), [Own(10), (11,)], Path("/
 
 @pytest.mark.parametrize("value", VALUES)
 def test_untyped_values_survive(value: Any) -> None:
-    """Tuples too, which MessagePack turns into lists."""
+    """Tuples survive too, which MessagePack turns into lists."""
     codec = Codec(Any, Any, Any)
     parcels = (Parcel(value, JoinRef(1, 2)), Parcel([value], None))
     for message in (
@@ -215,7 +215,7 @@ def test_untyped_values_survive(value: Any) -> None:
 
 
 def test_types_that_only_python_knows_are_pickled() -> None:
-    """Alone, inside other values, and where msgspec rejects the type."""
+    """The value is alone, inside other values, or of a type that msgspec rejects."""
     codec = Codec(tuple[Path, int], Own | Path, Own)
     parcel = Parcel((Path("/a"), 1), None)
     messages: list[Any] = [

@@ -24,7 +24,7 @@ def repr_of(told: tuple[Any, bytes]) -> bytes:
 
 
 class Rank:
-    """One rank's engine and pool without the loop; its first item spawns very many items."""
+    """The engine and pool of one rank without the loop; its first item spawns very many items."""
 
     def __init__(self) -> None:
         self.woken = Event()
@@ -56,7 +56,7 @@ def rank() -> Rank:
 
 
 def test_spawned_items_wait_while_the_owner_is_busy(rank: Rank) -> None:
-    """Otherwise a directory of millions of entries would be in memory while rank 0 sorts."""
+    """Otherwise the items of a huge directory would be in memory while rank 0 sorts."""
     done = rank.begin()
     known: list[int] = []
 

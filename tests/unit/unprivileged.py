@@ -1,7 +1,7 @@
-"""Running a few lines without privileges, because root may do what tests must see refused.
+"""Run a few lines without privileges, because root passes checks that the tests must see fail.
 
-The lines run in a process of their own, in a folder that they reach although its parents may be
-closed to them: they are in it already.
+The lines run in a separate process, in a folder that they can use although its parents may be
+closed to them, because it is their current directory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.conftest import Run
 
 NOBODY = 65534
 
-# What is imported comes first: the checkout may be closed to others.
+# Imports come first: the checkout may be inaccessible to other users.
 _BEGIN = """
 import errno, os, stat, sys
 import json, locale, pcircle.tools.fcp.command, pcircle.transport._single
@@ -31,7 +31,7 @@ if os.geteuid() == 0:
 
 
 def run_unprivileged(run: Run, program: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
-    """Run *program* in *folder*, which is given to its user."""
+    """Run *program* in *folder*, which is chowned to its user."""
     if os.geteuid() == 0:
         os.chown(folder, NOBODY, NOBODY)
     whole = _BEGIN.format(nobody=NOBODY) + program
