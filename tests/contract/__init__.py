@@ -1,1 +1,1 @@
-"""Suites that hold every implementation of one interface to the same promises."""
+"""Suites that check every implementation of an interface against the same contract."""

@@ -1,7 +1,8 @@
-"""Play one case again: `python -m tests.sim FAMILY SEED` prints all of its steps.
+"""Replay one case: `python -m tests.sim FAMILY SEED` prints all of its steps.
 
 The first line is the case: everything that was drawn. Then each instruction of a rank (`>`) and
-each arrival at one (`<`) with its virtual time, in the order of the run; at the end what broke.
+each arrival at one (`<`) follows with its virtual time, in the order of the run, and finally the
+violation.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.sim.judge import Run
 
 
 def main(arguments: list[str]) -> int:
-    """Print the case and its trace; the exit code is 1 if it violates anything."""
+    """Print the case and its trace; return 1 if it violates anything."""
     if len(arguments) < 2 or arguments[0] not in FAMILIES:
         print(__doc__, f"Families: {', '.join(FAMILIES)}", sep="\n\n", file=sys.stderr)
         return 2

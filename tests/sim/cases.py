@@ -1,8 +1,8 @@
 """Jobs drawn from seeds: everything that a run depends on, in one frozen value.
 
-A family says what may go wrong; within it a seed draws the number of ranks, all of the engine's
-settings, the tree, the network's nastiness and what is aborted, stuck or killed, and when. The
-same family and seed are the same run, step by step.
+A family determines the kinds of faults; within it a seed draws the number of ranks, all settings of
+the engine, the tree, the behaviour of the network, and the times and ranks of aborts, hangs and
+kills. The same family and seed give the same run, step by step.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ class AbortAt(msgspec.Struct, frozen=True):
 class Case(msgspec.Struct, frozen=True):
     """One job in the simulator.
 
-    `nodes` says which node each rank is on. Reading a spilled segment back
-    takes `fetch_s`; with 0 it happens in the same step. Every item whose
-    number is a multiple of `notice_every` tells `notice_bytes` (0: none). With
-    `codec` all messages go through msgspec. A sync takes `sync_s`; with
-    `late_seals` a rank's epoch is raised after it, with `forgetful_joins`
-    a result has the epoch of its own rank alone, and with `stale_syncs` a rank
-    takes a sync for its own that was under way when it was sealed: defects that
-    the search must find. With `walk` the items are those of the real walk, else those of
-    a `Forest`. `limit_s` bounds the virtual time.
+    `nodes` is the node of each rank. Reading a spilled segment back takes `fetch_s`; with 0 it
+    happens in the same step. Every item whose number is a multiple of `notice_every` sends
+    `notice_bytes` (0: none). With `codec` all messages pass through msgspec. A sync takes `sync_s`.
+
+    Three flags are defects that the search must find: with `late_seals` a rank's epoch is raised
+    after the sync, with `forgetful_joins` a result has the epoch of its own rank alone, and with
+    `stale_syncs` a rank accepts a sync that was in progress when its epoch was sealed.
+
+    With `walk` the items are those of the real walk, else those of a `Forest`. `limit_s` bounds the
+    virtual time.
     """
 
     family: str
@@ -64,12 +65,12 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
+        """Return the number of ranks."""
         return len(self.nodes)
 
     @property
     def replay(self) -> str:
-        """The command that plays this case again and prints each step."""
+        """Return the command that replays this case and prints each step."""
         return f"python -m tests.sim {self.family} {self.seed}"
 
 
@@ -106,11 +107,11 @@ FAMILIES = ("calm", "nasty", "ending", "abort", "kill", "stuck", "posts", "epoch
 
 
 def _ending(case: Case, rng: Random) -> Case:
-    """Work of very uneven length that is handed on, over links of very different speed.
+    """Draw jobs of very uneven items that are handed on, over links of very different speed.
 
-    What deceives a detector is work that is on its way to a rank, or at a rank, whose report is
-    on its way up by a faster one. So a few items are long, most are none, items spawn while they
-    run, and all that a rank has can be taken from it.
+    A detector fails if it misses work that is in transit to a rank, or at a rank whose report
+    overtakes it on a faster link. So a few items are long, most take no time, items spawn while
+    they run, and all items of a rank can be stolen.
     """
     replace = msgspec.structs.replace
     ranks = rng.choice((2, 3, 3, 4, 4, 5, 5, 8))
@@ -148,7 +149,7 @@ def _ending(case: Case, rng: Random) -> Case:
 
 
 def _epochs(case: Case, rng: Random, busy_s: float) -> Case:
-    """Rounds that tell what is on disk, more often than a sync takes, or only when urged."""
+    """Draw rounds that are more frequent than syncs, or that happen only on request."""
     replace = msgspec.structs.replace
     holds = rng.choice((0.0, 0.1, 0.5, 1.0))
     period_s = rng.choice((0.0005, 0.005, 0.05, 1000.0 if holds else 0.01))
@@ -159,14 +160,14 @@ def _epochs(case: Case, rng: Random, busy_s: float) -> Case:
         settings=replace(case.settings, epoch_period_s=period_s),
         sync_s=rng.choice((0.0, 0.001, 0.02, 0.2)),
         aborts=aborts,
-        limit_s=600.0,  # of slow rounds, one for each level of items that are held
+        limit_s=600.0,  # for slow rounds, one per level of held items
     )
 
 
 def _quiet(case: Case, rng: Random) -> Case:
-    """Epochs that only items that wait for a commit hurry on, with notices and no other timers.
+    """Draw epochs that only held items request, with notices and no other timers.
 
-    Whatever is overlooked at one event is then not made up for at the next.
+    An event that the engine misses is then not compensated by the next one.
     """
     replace = msgspec.structs.replace
     settings = replace(case.settings, progress_period_s=None, epoch_period_s=1000.0)
@@ -181,7 +182,7 @@ def _quiet(case: Case, rng: Random) -> Case:
 
 
 def _walk(seed: int) -> Case:
-    """The real walk, while anything may go wrong that does so in another family."""
+    """Draw the real walk, with all faults of the other families."""
     rng = Random(f"walk of {seed}")
     replace = msgspec.structs.replace
     kind = rng.choice(("nasty", "abort", "abort", "abort", "epochs", "epochs", "kill", "stuck"))
@@ -218,11 +219,11 @@ def _walk(seed: int) -> Case:
 
 
 def draw(family: str, seed: int) -> Case:
-    """The case of a family (one of `FAMILIES`) and a seed."""
+    """Return the case of a family (one of `FAMILIES`) and a seed."""
     if family == "walk":
         return _walk(seed)
     case = _draw(family, seed)
-    # Drawn apart, so that the rest of a seed's case stays what it was.
+    # Drawn separately, so that the other values of a seed's case do not change.
     agains = Random(f"agains {family} {seed}").choice((0.0, 0.0, 0.3, 1.0))
     notice_bytes = Random(f"notices {family} {seed}").choice((1, 3000, 40_000))
     replace, sharing = msgspec.structs.replace, Random(f"sharing {family} {seed}")
@@ -232,7 +233,7 @@ def draw(family: str, seed: int) -> Case:
     )
     forest = replace(case.forest, agains=agains)
     if case.aborts and case.notice_every and notice_bytes == 40_000:
-        # One goes at a time, and what is not told by the deadline of an abort is cut off.
+        # One notice travels at a time, and an abort drops those not delivered by its deadline.
         case = replace(case, notice_every=max(case.notice_every, 10))
     return replace(case, forest=forest, notice_bytes=notice_bytes, settings=settings)
 
@@ -261,7 +262,7 @@ def _draw(family: str, seed: int) -> Case:
         return _ending(case, rng)
     if family not in ("calm", "nasty"):
         # Each level of the tree must have the patience for the worst delay, or the ranks below a
-        # slow message are rightly called silent.
+        # slow message are rightly reported as silent.
         case = replace(case, settings=replace(case.settings, final_deadline_s=40.0))
     if family == "posts":
         shares = {"posts": rng.choice((0.1, 0.5, 1.0)), "holds": rng.choice((0.1, 0.5, 1.0))}

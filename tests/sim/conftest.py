@@ -1,4 +1,4 @@
-"""Replaying: `pytest tests/sim/test_search.py -k one_seed --family nasty --seed 1234`."""
+"""Options for replays: `pytest tests/sim/test_search.py -k one_seed --family nasty --seed 1234`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A termination detector alone, against an adversary that decides each next step.
 
 The engine's work stealing visits few of the states that could deceive a detector. Here a rank is
-nothing but active or passive, an active one sends basic messages to anybody, and the order of all
+either active or passive, an active one sends basic messages to any rank, and the order of all
 deliveries is drawn, with some pairs of ranks far slower than others: hundreds of jobs in the time
-that the engine needs for one. What is asked is the contract: never too early, and in the end.
+that the engine needs for one. The test checks the contract: never too early, and eventually.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pcircle.circle.termination import Detector, Outgoing
 from pcircle.circle.topology import TreePosition
 
 MakeDetector = Callable[[TreePosition], Detector]
-# How many steps the end may take after all work is done, per rank: some waves, some probes.
+# The maximum number of steps per rank from the end of all work to detection: some waves.
 PATIENCE = 400
 
 
@@ -36,9 +36,9 @@ class Game:
         self.budget = rng.choice((0, 2, 4, 8, 16))
         self.flying = 0  # basic messages
         self.now_s = 0.0
-        self._eager = rng.choice((0.2, 0.5, 0.9))  # to send rather than to become passive
+        self._eager = rng.choice((0.2, 0.5, 0.9))  # to send instead of becoming passive
         self._busy = rng.choice((0.05, 0.3, 0.7))  # chance that a step is work
-        self._slow = rng.choice((1.0, 0.2, 0.02))  # of the lame pairs, against the others
+        self._slow = rng.choice((1.0, 0.2, 0.02))  # of the slow pairs, relative to the other pairs
         self._lame = {(a, b) for a in range(size) for b in range(size) if rng.random() < 0.4}
 
     def play(self) -> None:

@@ -1,11 +1,10 @@
-"""Disks that forget: what of a job's work would survive if the power failed now.
+"""Disks that forget: the completed work that would survive a power failure at this moment.
 
-Each node has one, which is synced by one rank at a time, for all that wait. What a
-rank writes is volatile until a sync of its node that began later has ended; that
-sync may take along some of what was written meanwhile. What a rank records of its
-work is on disk at once, which is the worst case for a claim; it counts by the marks
-of commits, as in `pcircle.ops.checkpoint.journal`. Whatever counts must be stable at that
-moment: so the power is cut, in effect, after every step.
+Each node has a disk, which one rank syncs at a time, for all that wait. Writes are volatile until a
+later sync of the node ends; that sync may also cover some concurrent writes. Records are on disk at
+once, which is the worst case for a claim; a record counts by the marks of commits, as in
+`pcircle.ops.checkpoint.journal`. Whatever counts must be stable at that moment, so every step is
+checked like before a power cut.
 """
 
 from __future__ import annotations
@@ -17,48 +16,48 @@ from pcircle.ops.checkpoint.file_system_sync import SyncCounts
 
 
 class Disks:
-    """The nodes' disks, and what all journals of the job say. Items are their numbers here."""
+    """The nodes' disks and all journals of the job. Items are represented by their numbers."""
 
     def __init__(self, nodes: Iterable[int], rng: Random) -> None:
         self.committed = 0
-        self.claims = 0  # that were found to be true
+        self.claims = 0  # claims that were confirmed
         self._rng = rng
         self._written: dict[int, set[int]] = {node: set() for node in nodes}
         self.syncs = dict.fromkeys(self._written, SyncCounts())
-        self.busy: set[int] = set()  # nodes of which a rank syncs
-        self.spared = 0  # syncs that a rank left to another one
+        self.busy: set[int] = set()  # nodes on which a sync is in progress
+        self.spared = 0  # syncs that a rank left to another rank
         self._stable: set[int] = set()
-        # Epoch and numbers, not yet counting.
+        # Epoch and numbers of records that do not count yet.
         self._records: list[tuple[int, Collection[int]]] = []
 
     def write(self, node: int, number: int) -> None:
-        """An item's work is done; it is not on disk."""
+        """Record that the work of an item is done, but not on disk."""
         self._written[node].add(number)
 
     def begin_sync(self, node: int) -> set[int]:
-        """A sync begins; its end wants to know what it found."""
+        """Begin a sync; return the state that its end needs."""
         return set(self._written[node])
 
     def end_sync(self, node: int, found: set[int]) -> None:
-        """A sync ends."""
+        """End a sync."""
         written = self._written[node]
         lucky = {number for number in written - found if self._rng.random() < 0.3}
         self._stable |= found | lucky
         written -= found | lucky
 
     def is_stable(self, number: int) -> bool:
-        """Whether a work would survive."""
+        """Return whether the work of an item would survive."""
         return number in self._stable
 
     def record(self, epoch: int, numbers: Collection[int]) -> None:
-        """A journal says that all these numbers are done, as of this epoch."""
+        """Record in a journal that these numbers are done, under this epoch."""
         if epoch <= self.committed:
             self._check(epoch, numbers)
         else:
             self._records.append((epoch, numbers))
 
     def mark(self, epoch: int) -> None:
-        """A journal says that this epoch is committed."""
+        """Record in a journal that this epoch is committed."""
         self.committed = max(self.committed, epoch)
         due = [each for each in self._records if each[0] <= self.committed]
         self._records = [each for each in self._records if each[0] > self.committed]
@@ -72,5 +71,5 @@ class Disks:
 
     @property
     def latest(self) -> int:
-        """The latest epoch that was recorded and does not count."""
+        """Return the latest epoch that was recorded and does not count."""
         return max((epoch for epoch, _ in self._records), default=0)

@@ -1,7 +1,7 @@
-"""Plays ranks: carries out the engine's instructions in virtual time, and lets the judge watch.
+"""Play ranks: execute the engine's instructions in virtual time, and record events for the judge.
 
-Where the real runtime has worker threads, files and segments on disk, a player has timers: an
-item spawns a part of its children in its middle and the rest at its end, a completion takes a
+Where the real runtime has worker threads, files and segments on disk, a player has timers: an item
+spawns a part of its children in its middle and the remaining ones at its end, a completion takes a
 while, a spilled segment takes a while to come back. Everything else is the engine itself.
 """
 
@@ -55,7 +55,7 @@ from tests.sim.cases import AbortAt, Case
 from tests.sim.disks import Disks
 from tests.sim.work import NOTHING, Item, Result, expected, merge, own_result
 
-# What travels, with the types of this work's items and results.
+# Messages with the types of this work's items and results.
 WIRE = (
     StealRequest
     | StealRefusal
@@ -71,7 +71,7 @@ WIRE = (
     | TreeReduction[Result]
     | Abort
 )
-# An item whose step after step changes nothing spins: a real rank would burn its processor.
+# An item with this many steps without progress spins: a real rank would use a whole processor.
 SPIN_LIMIT = 10
 
 
@@ -84,23 +84,23 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Record:
-    """What happened in a job, for the judge; a real job has nobody who sees all of it."""
+    """The events of a job, for the judge; a real job has no observer that sees all of it."""
 
     def __init__(self, size: int, disks: Disks) -> None:
         self.disks = disks
         self.epochs: dict[Item, int] = {}  # of the results
-        self.processed = bytearray(size)  # how often each directory was
-        self.begun: dict[Any, int] = {}  # joins that were opened: how often they ended
-        self.notices: list[tuple[int, int]] = []  # who told, and what
+        self.processed = bytearray(size)  # number of times per directory
+        self.begun: dict[Any, int] = {}  # opened joins: how often they ended
+        self.notices: list[tuple[int, int]] = []  # source and value
         self.noted: list[tuple[int, int]] = []
         self.shows: list[tuple[float, ProgressSums]] = []
         self.account: FinalAccount[Any] | None = None
         self.result: Result | None = None
         self.concluded_s: float | None = None
-        self.abort_codes: list[int] = []  # asked of ranks that had not given their accounts
+        self.abort_codes: list[int] = []  # sent to ranks that had not given their accounts
         self.aborted_s: float | None = None
         self.cut_short: list[Any] = []  # items that ran when their rank stopped
-        # Of jobs that walk: directories that were made or failed, files that were read again.
+        # In jobs that walk: directories that were created or failed, files that were read again.
         self.made: set[int] = set()
         self.failed = 0
         self.verified: set[int] = set()
@@ -118,7 +118,7 @@ class Player:
     ) -> None:
         self.case = case
         self.record = record
-        self.duration_s = case.forest.duration_s  # a test may put another in its place
+        self.duration_s = case.forest.duration_s  # a test may replace it
         self.items = 0
         self.numbers = 0
         self.epoch = 1
@@ -144,16 +144,16 @@ class Player:
         self._aborts = [abort for abort in case.aborts if abort.rank == rank]
         self._now_s = 0.0
         self._stop: StopRank | None = None
-        self._taken: list[Instruction] = []  # and not carried out yet
+        self._taken: list[Instruction] = []  # and not yet executed
         self._has_given = False  # its account, after which an abort is too late
         self._idle_steps = 0
-        self._noted: dict[int, int] = {}  # notices given by the end of each epoch's sync
-        self._unheard = False  # a pack of notices is on its way
+        self._noted: dict[int, int] = {}  # notices submitted by the end of each epoch's sync
+        self._unheard = False  # a pack of notices is in transit
 
     # ---- the loop --------------------------------------------------------------------------------
 
     def play(self, t: SimTransport) -> Generator[float | None, list[Delivery | LostRank], Outcome]:
-        """This rank's program."""
+        """Run the program of this rank."""
         engine = self.engine
         self._now_s = t.now_s
         if engine.rank == 0:
@@ -221,7 +221,7 @@ class Player:
         reason = f"rank {abort.rank} was told to abort with {abort.code}"
         if self.record.aborted_s is None:
             self.record.aborted_s = self._now_s
-        # Whether an abort counts is seen from what the rank has said, whatever its engine thinks.
+        # The messages of the rank show whether an abort counts, regardless of the engine's view.
         self._taken += self.engine.take()
         if not (self._has_given or any(map(_gives_account, self._taken))):
             self.record.abort_codes.append(abort.code)
@@ -279,20 +279,20 @@ class Player:
         self._sync(epoch, seen - 1 if self.case.stale_syncs else seen)
 
     def _check_notices(self, epoch: int) -> None:
-        """Committed work is not done again: rank 0 must have received the notices of it."""
+        """Check that rank 0 has the notices of committed work, which is not repeated."""
         rank, aborts = self.engine.rank, self.case.aborts or self.case.conditions.kills
         received = sum(source == rank for source, _ in self.record.notices)
         wanted = 0 if aborts else self._noted.get(epoch, 0)
         assert received >= wanted, f"epoch {epoch} is committed before rank 0 has received {rank}'s"
 
     def _tell_of(self, epoch: int) -> None:
-        """As of a journal that can't be written; also after all work, up to the account."""
+        """Report a failure like that of a journal write; possible until the account is given."""
         if self.case.notice_every and not self.engine.shutdown.gather.closed:
             self.record.noted.append((self.engine.rank, -epoch))
             self.engine.outbox.add(-epoch, self.case.notice_bytes)
 
     def _sync(self, epoch: int, seen: int) -> None:
-        """One rank of a node at a time, and none whose work another one has synced meanwhile."""
+        """Sync for one rank of a node at a time; skip it if another rank has synced the work."""
         disks, node = self.record.disks, self._node
         syncs = disks.syncs[node]
         if syncs.covers(seen):
@@ -302,7 +302,7 @@ class Player:
             self._after(max(1e-4, self.case.sync_s / 4), self._sync, epoch, seen)
         else:
             disks.busy.add(node)
-            self._after(self.case.sync_s / 4, self._begin_sync, epoch)  # others may come meanwhile
+            self._after(self.case.sync_s / 4, self._begin_sync, epoch)  # ranks may join meanwhile
 
     def _begin_sync(self, epoch: int) -> None:
         disks, node = self.record.disks, self._node
@@ -327,13 +327,13 @@ class Player:
         return self.case.nodes[self.engine.rank]
 
     def _record(self, item: Item, epoch: int) -> None:
-        """A result is known, and recorded: all of the item, or without joins its own number."""
+        """Record a known result: the whole item, or without joins only its own number."""
         self.record.epochs[item] = epoch
         whole = self.case.settings.structured
         self.record.disks.record(epoch, range(*item) if whole else item[:1])
 
     def _epoch_of(self, item: Item) -> int:
-        """The epoch of an item that ends now: the latest of its own and its children's."""
+        """Return the epoch of an item that ends now: the latest among it and its children."""
         below = [self.record.epochs[child] for child in self.case.forest.children(item)]
         if self.case.forgetful_joins:
             below = []
@@ -356,14 +356,14 @@ class Player:
             self._after(duration_s, self._finish, start, children[len(early) :], bool(children))
 
     def _kept_back(self, item: Item) -> Item | None:
-        """The child that is made by an item's completion, where there are any."""
+        """Return the child that the completion of an item spawns, if it has children."""
         return self.case.forest.kept_back(item) if self.case.settings.structured else None
 
     def _is_held(self, start: StartItem) -> bool:
         return self.case.settings.structured and self.case.forest.is_held(start.item)
 
     def _is_awaiting(self, start: StartItem) -> bool:
-        """Whether what an item is held for is a commit."""
+        """Return whether an item is held for a commit."""
         return self.case.settings.epoch_period_s is not None and self._is_held(start)
 
     def _spawn(self, start: StartItem, children: list[Item]) -> None:
@@ -398,7 +398,7 @@ class Player:
             engine.held(start.ticket, self._now_s, self.epoch)
             self._awaiting.append((self.epoch, start, rest))
         elif held and len(engine.running) > 1:
-            self._held.append((start, rest))  # for the next item that ends here, as one will
+            self._held.append((start, rest))  # for the next item that ends here
         elif held:
             self._resume(start, rest)
         elif rest:
@@ -440,7 +440,7 @@ class Player:
         self.engine.finished(ticket, value, self._now_s)
 
     def _again(self, ticket: int, value: Result) -> None:
-        """An item's completion makes its last child, and will be called once more."""
+        """Spawn the last child in an item's completion, which will be called again."""
         item = self.engine.running[ticket].item
         kept = self._kept_back(item)
         assert kept is not None
@@ -483,13 +483,13 @@ class Player:
         self.engine.conclude(code, self._now_s)
 
     def close(self) -> None:
-        """The job is over."""
+        """End the job."""
 
     def _stopped(self, t: SimTransport, stop: StopRank) -> Outcome:
         self.record.cut_short += [parcel.item for parcel in self.engine.running.values()]
         assert self.engine.phase == STOPPED
         account = self.record.account
-        # Who could not be heard will not hear either: only the transport can end such a job.
+        # Unreachable ranks receive nothing either: only the transport can end such a job.
         alone = not stop.agreed and not self.engine.lost
         if self.engine.rank == 0 and account is not None:
             alone = alone or bool(set(account.silent) - self.engine.lost)
@@ -500,7 +500,7 @@ class Player:
 
 
 def _gives_account(instruction: Instruction) -> bool:
-    """Whether a rank says with it what it has done, for good."""
+    """Return whether an instruction sends a rank's final account."""
     if isinstance(instruction, Send):
         return (
             isinstance(instruction.message, TreeReduction)

@@ -1,9 +1,9 @@
-"""A tree that nobody has made, for the real walk: see `tests.sim.walking`.
+"""A virtual tree for the real walk: see `tests.sim.walking`.
 
-It has the numbers and the shape of a `Forest`: some of what has nothing below it are files, the
-rest directories, and some directories can't be read. What the walk asks of a file system is
-answered from arithmetic: a descriptor is a directory's number, and the walker's scan, clock and
-measures are put in place of the real ones while a job is played (`simulated`).
+It has the numbers and the shape of a `Forest`: some leaves are files, the others directories, and
+some directories can't be read. File system calls of the walk are computed: a descriptor is a
+directory's number, and the walker's scan, clock and limits are replaced while a job is played
+(`simulated`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.sim.work import NOTHING, Forest, Item, Result, merge, own_result, uni
 class Walk(msgspec.Struct, frozen=True):
     """How a job's items are walked.
 
-    Of what has nothing below it the share `files` are files. Of directories the share `fails`
-    can't be read; of files the share `verified` is read again when it is on disk, and after the
-    share `handed_back` an item has others do the rest of a directory's. An item walks for
-    `item_s` (0: until all is done), reads `block_names` at a time, and looks at no more than
-    `few_names` itself where it reads. It sees that the job stops `deaf_s` late.
+    Of the leaves the share `files` are files. Of the directories the share `fails` can't be read;
+    of the files the share `verified` is read again when it is on disk, and after the share
+    `handed_back` an item leaves the remaining names of a directory to other items. An item walks
+    for `item_s` (0: until all is done), reads `block_names` at a time, and processes no more than
+    `few_names` itself while it reads. It notices a stop `deaf_s` late.
     """
 
     files: float = 0.5
@@ -40,7 +40,7 @@ class Walk(msgspec.Struct, frozen=True):
 
 
 class Grove:
-    """What there is below the roots, and what is to come of each directory."""
+    """The entries below the roots, and the expected result of each directory."""
 
     def __init__(self, forest: Forest, walk: Walk) -> None:
         self.walk = walk
@@ -49,7 +49,7 @@ class Grove:
         self.above: dict[int, int | None] = {}
         self.below: dict[int, list[int]] = {}
         self.range: dict[int, Item] = {}
-        self.numbers: set[int] = set()  # that a walk comes to, and are not lost
+        self.numbers: set[int] = set()  # that a walk reaches and that are not lost
         self._totals: dict[int, tuple[Result, int]] = {}
         for root in self.roots:
             self._add(forest, root, None)
@@ -67,7 +67,7 @@ class Grove:
             waiting += [(child, item[0]) for child in children]
 
     def _sum(self, root: int) -> None:
-        """What comes of each directory; numbers grow from top to bottom."""
+        """Compute the result of each directory; numbers grow from top to bottom."""
         first, last = self.range[root]
         for number in reversed(range(first, last)):
             if self.fails(number):
@@ -86,37 +86,37 @@ class Grove:
                 seen += self.below[number]
 
     def is_file(self, number: int) -> bool:
-        """Whether it is one."""
+        """Return whether a number is a file."""
         if self.below[number] or self.above[number] is None:
             return False
         return self._drawn(number, 53, self.walk.files)
 
     def fails(self, number: int) -> bool:
-        """Whether it is a directory that can't be read."""
+        """Return whether a number is a directory that cannot be read."""
         return self._drawn(number, 59, self.walk.fails) and not self.is_file(number)
 
     def is_verified(self, number: int) -> bool:
-        """Whether it is a file that is read again."""
+        """Return whether a number is a file that is read again."""
         return self._drawn(number, 61, self.walk.verified) and self.is_file(number)
 
     def is_slow(self, number: int) -> bool:
-        """Whether it is a file after which the rest of its directory is handed back."""
+        """Return whether it is a file after which the remaining names are handed back."""
         return self._drawn(number, 67, self.walk.handed_back)
 
     def leaves_off(self, number: int) -> bool:
-        """Whether who stops at this file does so without a word."""
+        """Return whether a stop at this file returns nothing."""
         return self._drawn(number, 71, 0.7)
 
     def _drawn(self, number: int, factor: int, share: float) -> bool:
         return share > 0.0 and unit(self._salt + factor * number + 3) < share
 
     def total(self, number: int) -> tuple[Result, int]:
-        """What comes of a directory or file with all below it, and how many directories fail."""
+        """Return the result of a subtree, and its number of failing directories."""
         return self._totals[number]
 
     @property
     def whole(self) -> tuple[Result, int]:
-        """What comes of all."""
+        """Return the total result."""
         result, failed = NOTHING, 0
         for first, _ in self.roots:
             more, lost = self._totals[first]
@@ -124,19 +124,19 @@ class Grove:
         return result, failed
 
     def number(self, root: int, path: bytes) -> int:
-        """The directory of a path."""
+        """Return the directory of a path."""
         name = path.rpartition(b"/")[2]
         return int(name) if name else self.roots[root][0]
 
     def way(self, number: int) -> list[int]:
-        """A directory and those that it lies in."""
+        """Return a directory and its ancestors."""
         way = [number]
         while (above := self.above[way[-1]]) is not None:
             way.append(above)
         return way
 
     def blocks(self, number: int) -> Iterator[Block]:
-        """What is in a directory, as `pcircle.fs.scan.blocks` has it."""
+        """Return the entries of a directory like `pcircle.fs.scan.blocks`."""
         names, some = self.below[number], self.walk.block_names
         block = Block()
         for name in names:
@@ -157,7 +157,7 @@ class _Opened(NamedTuple):
 
 
 class Lease:
-    """As of `pcircle.fs.directories`."""
+    """A lease like that of `pcircle.fs.directories`."""
 
     opened = _Opened()
     searched = False
@@ -170,14 +170,14 @@ class Lease:
         directories.leased += 1
 
     def end(self) -> None:
-        """End it; a second time would close what another one has."""
+        """End the lease; a second time would close the lease of another user."""
         assert not self._ended, f"the lease of {self.fd} is ended twice"
         self._ended = True
         self._directories.leased -= 1
 
 
 class Directories:
-    """As of `pcircle.fs.directories`. `leased` are the leases that have not ended."""
+    """Leases like in `pcircle.fs.directories`. `leased` counts the leases that have not ended."""
 
     def __init__(self, grove: Grove) -> None:
         self._grove = grove
@@ -191,7 +191,7 @@ class Directories:
         *,
         readable: bool = False,
     ) -> Lease:
-        """Lease a directory; who knows its identity must mean that one."""
+        """Lease a directory; a known identity must match."""
         number = self._grove.number(root, path)
         assert identity in (None, (1, number)), f"{number} is taken for {identity}"
         way = [b"%d" % each for each in self._grove.way(number)[-2::-1]]
@@ -199,16 +199,16 @@ class Directories:
         return Lease(self, number)
 
     def lease_below(self, above: Lease, name: bytes) -> Lease:
-        """Lease a directory in another one."""
+        """Lease a directory within another directory."""
         assert int(name) in self._grove.below[above.fd]
         return Lease(self, int(name))
 
     def keep(self, lease: Lease, root: int, path: bytes) -> None:
-        """Nothing: none is closed."""
+        """Do nothing, because no directory is closed."""
 
 
 class Clock:
-    """In place of `time` in the walker."""
+    """A replacement of `time` in the walker."""
 
     now_s = 0.0
 
@@ -218,7 +218,7 @@ class Clock:
 
 @contextmanager
 def simulated(grove: Grove, clock: Clock) -> Iterator[None]:
-    """The walker of this process sees this tree and this time, and its measures are small."""
+    """Replace the tree, the clock and the limits of the walker in this process."""
     few = grove.walk.few_names
     instead: list[tuple[Any, str, Any]] = [
         (walker, "time", clock),

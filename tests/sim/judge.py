@@ -1,4 +1,4 @@
-"""Plays a case and says what was wrong with it.
+"""Play a case and report what is wrong with it.
 
 A run is watched after every step (the engine's invariants) and judged at its end: every item
 exactly once, results, sums and notices exact, no message and no segment left behind, all ranks
@@ -63,18 +63,18 @@ class Run:
             limit_s=case.limit_s,
         )
         self.outcomes: list[Outcome | None] = []
-        # The job is checked after every step of few ranks, and of many after some.
+        # With few ranks the job is checked after every step, with many only after some.
         self._stride = 1 if case.ranks <= 4 else case.ranks // 2
         # Messages vanish with a dead rank, and an unagreed end leaves some.
         self._whole = not case.conditions.kills and not self.stuck
 
     @property
     def stuck(self) -> set[int]:
-        """The ranks that never come back."""
+        """Return the ranks that hang until the end."""
         return {stall.rank for stall in self.case.conditions.stalls if stall.until_s == inf}
 
     def play(self) -> Run:
-        """Run it to its end."""
+        """Run the case to its end."""
         with ExitStack() as stack:
             if self.grove is not None:
                 stack.enter_context(simulated(self.grove, self._clock))
@@ -91,12 +91,12 @@ class Run:
 
     @property
     def numbers(self) -> Collection[int]:
-        """What is to be processed."""
+        """Return the numbers that must be processed."""
         return range(self.case.forest.size) if self.grove is None else self.grove.numbers
 
     @property
     def total(self) -> Result | None:
-        """What is to come of the job."""
+        """Return the expected result of the job."""
         if not self.case.forest.size:
             return None
         return expected(0, self.case.forest.size) if self.grove is None else self.grove.whole[0]
@@ -109,7 +109,7 @@ class Run:
     # ---- the verdict -----------------------------------------------------------------------------
 
     def judge(self) -> None:
-        """Raise AssertionError unless all is as it should be."""
+        """Raise AssertionError if anything is wrong."""
         record = self.record
         assert max(record.processed, default=0) <= 1, "an item was processed twice"
         self._judge_shows()
@@ -139,7 +139,7 @@ class Run:
             before = counts
 
     def _judge_notices(self) -> None:
-        """Rank 0 hears of each rank what it had to tell, in order, up to some point."""
+        """Check that rank 0 receives a prefix of the notices of each rank, in order."""
         for rank in range(self.case.ranks):
             heard = [value for source, value in self.record.notices if source == rank]
             noted = [value for source, value in self.record.noted if source == rank]
@@ -205,11 +205,11 @@ class Run:
         assert took_s <= self.case.settings.final_deadline_s, f"an abort took {took_s} s"
 
     def _judge_stuck(self) -> None:
-        """A rank is stuck for ever, and some rank aborts while it is."""
+        """Check a job in which a rank hangs for ever while another rank aborts."""
         record, settings = self.record, self.case.settings
         silent = record.account.silent if record.account else ()
         assert set(silent) <= self.stuck, f"ranks {silent} are called silent, {self.stuck} are"
-        if self.network.aborted is None:  # the job was over before
+        if self.network.aborted is None:  # the job had ended before
             left = [rank for rank, outcome in enumerate(self.outcomes) if outcome is None]
             tree = {rank: {rank, *self.engines[rank].tree.ancestors} for rank in left}
             assert all(tree[rank] & self.stuck for rank in left), f"ranks {left} did not stop"
@@ -218,7 +218,8 @@ class Run:
             return
         assert record.aborted_s is not None
         took_s = self.network.now_s - record.aborted_s
-        # Rank 0 decides within the deadline; twice that where the stuck one keeps it from hearing.
+        # Rank 0 decides within the deadline, or twice that where the stuck rank keeps messages from
+        # it.
         assert took_s <= 2 * settings.final_deadline_s + 1, f"an abort took {took_s} s"
         if self.network.aborted[0] == 0 and 0 not in self.stuck:
             assert silent, "rank 0 gave up, but named nobody"
@@ -229,7 +230,7 @@ class Run:
         outcomes = [outcome for outcome in self.outcomes if outcome is not None]
         dead = {kill.rank for kill in self.case.conditions.kills}
         if self.network.aborted is not None:
-            # Rank 0 was told by the accounts, before it heard of the death itself.
+            # Accounts reported the loss to rank 0 before the transport did.
             assert self.record.account is not None
             assert 0 < len(self.record.account.silent) <= len(dead)
             assert set(self.record.account.silent) <= dead
@@ -238,7 +239,7 @@ class Run:
         if not outcomes:
             return
         codes = {outcome.code for outcome in outcomes}
-        if codes == {0}:  # the job was over for all that counts
+        if codes == {0}:  # the job was over in all that matters
             account = self.record.account
             assert account is not None
             assert not account.silent
@@ -256,7 +257,7 @@ def play(
     watch: bool = True,
     walker_type: WalkerType = Walker,
 ) -> Run:
-    """Play and judge a case; raises Violation with the command that plays it again."""
+    """Play and judge a case; raise Violation with the command that replays it."""
     try:
         run = Run(case, engine_type, watch=watch, walker_type=walker_type).play()
         run.judge()
@@ -267,6 +268,6 @@ def play(
 
 
 def search(family: str, seeds: range, engine_type: EngineType = Engine) -> None:
-    """Play the cases of a family and a range of seeds; the first Violation leaves."""
+    """Play the cases of a family and a range of seeds; raise the first Violation."""
     for seed in seeds:
         play(draw(family, seed), engine_type)

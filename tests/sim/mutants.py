@@ -35,7 +35,7 @@ from pcircle.circle.topology import TreePosition
 
 
 class IdleFlags(FourCounter):
-    """Two waves that all ranks answered, whatever the counters say."""
+    """Two waves that all ranks answered, regardless of the counters."""
 
     def _closed(self, total: MessageCounts, now_s: float) -> None:
         self.terminated = self._previous is not None
@@ -44,7 +44,7 @@ class IdleFlags(FourCounter):
 
 
 class StaleReports(FourCounter):
-    """A wave is answered with what the rank had to say when it was last idle before it opened."""
+    """A wave is answered with the rank's last idle report, even one from before the wave."""
 
     _stale: MessageCounts | None = None
 
@@ -61,11 +61,11 @@ class StaleReports(FourCounter):
 
 
 class OverlappingWaves(FourCounter):
-    """The second wave opens with the first: there is no moment between their reports."""
+    """The second wave opens with the first: no moment lies between their reports."""
 
     def __init__(self, tree: TreePosition, kind: int) -> None:
         super().__init__(tree, kind)
-        # Of each open wave: the children that have not answered, and what the others counted.
+        # For each open wave: the children that have not answered, and the sums of those that have.
         self._both: dict[int, tuple[set[int], list[MessageCounts]]] = {}
 
     def handle(self, source: int, message: Message) -> Outgoing:
@@ -104,7 +104,7 @@ class OverlappingWaves(FourCounter):
 
 
 class NoCounts(TokenRing):
-    """The token goes round, but counts nothing."""
+    """The token goes round without counting."""
 
     def sent(self) -> None:
         pass
@@ -114,7 +114,7 @@ class NoCounts(TokenRing):
 
 
 class NoBlackening(TokenRing):
-    """A rank that was woken behind the token does not say so: nothing is ever black."""
+    """A rank that was woken behind the token does not report it, so nothing is ever black."""
 
     def __init__(self, rank: int, size: int) -> None:
         super().__init__(rank, size)
@@ -149,7 +149,7 @@ class WithOverlappingWaves(Engine[Any, Any]):
 
 
 class WithForgottenItems(Engine[Any, Any]):
-    """Termination where a rank with an empty queue is idle, whatever it runs."""
+    """Termination where a rank with an empty queue counts as idle, even while items run."""
 
     @property
     def passive(self) -> bool:
@@ -157,7 +157,7 @@ class WithForgottenItems(Engine[Any, Any]):
 
 
 class RingWithoutCounts(Engine[Any, Any]):
-    """The token ring of 1983, made for messages that take no time."""
+    """The token ring of 1983, designed for messages that take no time."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -191,7 +191,7 @@ class WithForgottenChild(Engine[Any, Any]):
 
 
 class WithUncountedWaits(Engine[Any, Any]):
-    """The drain at the end does not wait for those who say that they wait."""
+    """The drain at the end does not wait for ranks that announce that they wait."""
 
     def _send(self, dest: int, message: Message) -> None:
         super()._send(dest, message)
@@ -222,7 +222,7 @@ class EagerRounds(EpochRounds):
 
 
 class BlindRounds(EpochRounds):
-    """Answers before what it did is on disk."""
+    """Answers before the work is on disk."""
 
     def advance(self, idle: bool, heard: int, now_s: float) -> Outgoing:
         self._on_disk = 0
@@ -230,7 +230,7 @@ class BlindRounds(EpochRounds):
 
 
 class HastyRounds(EpochRounds):
-    """Answers before rank 0 has received the notices of what is on disk."""
+    """Answers before rank 0 has received the notices of the work on disk."""
 
     def advance(self, idle: bool, heard: int, now_s: float) -> Outgoing:
         if self._on_disk is not None:
@@ -239,7 +239,7 @@ class HastyRounds(EpochRounds):
 
 
 class LateRounds(EpochRounds):
-    """Sees that rank 0 has received a notice at the next event, if there is one."""
+    """Notices only at the next event that rank 0 has received a notice."""
 
     _heard = 0
 
@@ -249,7 +249,7 @@ class LateRounds(EpochRounds):
 
 
 class OverlappingRounds(EpochRounds):
-    """Opens a round while the last is open, and takes any answer for one to it."""
+    """Opens a round while the previous one is open, and accepts any answer for it."""
 
     def handle(self, source: int, message: TreeBroadcast | TreeReduction[Any]) -> Outgoing:
         if isinstance(message, TreeReduction) and message.kind == EPOCH:
@@ -306,7 +306,7 @@ class WithOverlappingEpochs(_Epochs):
 
 
 class WithHastyDrain(Engine[Any, Any]):
-    """The drain at the end does not wait for notices that are still to leave."""
+    """The drain at the end does not wait for notices that have not been sent yet."""
 
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
@@ -314,7 +314,7 @@ class WithHastyDrain(Engine[Any, Any]):
 
 
 class WithHastyAccounts(Engine[Any, Any]):
-    """Accounts are given although rank 0 has not heard yet what else there was to tell."""
+    """Accounts are given before rank 0 has received all notices."""
 
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
@@ -322,7 +322,7 @@ class WithHastyAccounts(Engine[Any, Any]):
 
 
 class FlowHastyAtLast(NoticeSender):
-    """Says that all is told as soon as its engine's accounts are gathered."""
+    """Claims that all notices were delivered as soon as its engine's accounts are gathered."""
 
     def __init__(self, engine: Engine[Any, Any]) -> None:
         super().__init__(engine.outbox, engine.rank, engine.size)
@@ -334,7 +334,7 @@ class FlowHastyAtLast(NoticeSender):
 
 
 class WithOneSidedDrain(Engine[Any, Any]):
-    """The drain takes the first wave for the end, whatever its counters say."""
+    """The drain treats the first wave as the end, regardless of the counters."""
 
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
@@ -342,14 +342,14 @@ class WithOneSidedDrain(Engine[Any, Any]):
 
 
 class OneSidedDrain(DrainWaves):
-    """All have answered: that is enough."""
+    """All answers together are treated as sufficient."""
 
     def _closed(self, total: MessageCounts, now_s: float) -> None:
         self.terminated = True
 
 
 class WithBusyDrain(Engine[Any, Any]):
-    """Ranks give their accounts and go on asking for work."""
+    """Ranks give their accounts and continue to request work."""
 
     def _advance(self, now_s: float) -> None:
         super()._advance(now_s)
@@ -358,7 +358,7 @@ class WithBusyDrain(Engine[Any, Any]):
 
 
 class WithUndrainedEnd(Engine[Any, Any]):
-    """The job ends with the accounts, whether a message is left or not."""
+    """The job ends with the accounts, even if messages are left."""
 
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
@@ -366,7 +366,7 @@ class WithUndrainedEnd(Engine[Any, Any]):
 
 
 class HastyFlow(NoticeSender):
-    """Says that all is told, and has what is left wait for more."""
+    """Claims that all notices were delivered, and delays the remaining ones for more."""
 
     @property
     def settled(self) -> bool:
@@ -377,7 +377,7 @@ class HastyFlow(NoticeSender):
 
 
 class WithoutAnswers(Engine[Any, Any]):
-    """Packs of notices leave whether rank 0 has dealt with the last one or not."""
+    """Packs of notices are sent whether or not rank 0 has processed the previous one."""
 
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
@@ -385,7 +385,7 @@ class WithoutAnswers(Engine[Any, Any]):
 
 
 class EagerFlow(NoticeSender):
-    """Takes every pack for answered."""
+    """Treats every pack as answered."""
 
     def packs(self, now_s: float, *, hurry: bool) -> Iterator[tuple[Any, ...]]:
         self.answered()
@@ -393,7 +393,7 @@ class EagerFlow(NoticeSender):
 
 
 class WithForgottenLines(Engine[Any, Any]):
-    """Who waits is forgotten when another one asks."""
+    """A waiting rank is forgotten when another rank sends a request."""
 
     def receive(self, source: int, message: Message, now_s: float) -> None:
         if isinstance(message, StealRequest):
@@ -403,7 +403,7 @@ class WithForgottenLines(Engine[Any, Any]):
 
 
 class WithHastyProxies(Engine[Any, Any]):
-    """A proxy is complete when all but one of its results have come."""
+    """A proxy is complete when all but one of its results have arrived."""
 
     def _complete_if_done(self, number: int) -> None:
         join = self.joins.peek(number)
@@ -413,7 +413,7 @@ class WithHastyProxies(Engine[Any, Any]):
 
 
 class WithDoubledReturns(Engine[Any, Any]):
-    """What came of a part of a bundle is sent again with the rest of it."""
+    """The result of a part of a bundle is sent again with the remaining parts."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -428,7 +428,7 @@ class WithDoubledReturns(Engine[Any, Any]):
 
 
 class _Moving(Engine[Any, Any]):
-    """Slots move on by a method of its own."""
+    """Slots move by a method of the subclass."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -440,14 +440,14 @@ class _Moving(Engine[Any, Any]):
 
 
 class WithLostValues(_Moving):
-    """A slot moves on without what has come of it."""
+    """A slot moves without its results."""
 
     def _move(self, proxy: int, place: int) -> MovedSlot[Any]:
         return msgspec.structs.replace(super()._move(proxy, place), came=())
 
 
 class WithDoubledValues(_Moving):
-    """What has come of a slot goes along where it moves to, and back as well."""
+    """The results of a slot move along with it, and are returned as well."""
 
     def _move(self, proxy: int, place: int) -> MovedSlot[Any]:
         bundles = self.sharing.bundles
@@ -460,7 +460,7 @@ class WithDoubledValues(_Moving):
 
 
 class WithHastyMoves(Engine[Any, Any]):
-    """A slot moves on although others still have some of its items."""
+    """A slot moves although other ranks still have some of its items."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -472,7 +472,7 @@ class WithHastyMoves(Engine[Any, Any]):
 
 
 class WithUnansweredBundles(Engine[Any, Any]):
-    """A slot that is complete alone waits for the others of its bundle for ever."""
+    """A complete slot waits for the other slots of its bundle for ever."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -480,7 +480,7 @@ class WithUnansweredBundles(Engine[Any, Any]):
 
 
 class WithIdleOwers(Engine[Any, Any]):
-    """A rank that still owes results calls itself passive."""
+    """A rank that still owes results reports itself as passive."""
 
     @property
     def passive(self) -> bool:

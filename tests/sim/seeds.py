@@ -1,7 +1,7 @@
-"""Which seeds the searches play: in a soak all of a range, else every second of it.
+"""The seeds that the searches play: in a soak a whole range, else every second one.
 
 ``PCIRCLE_SIM_ONE_IN=40`` plays every fortieth, as ``tox`` and ``tox -e quick`` do. Where cases are
-drawn (`tests.drawing`) the range is another one in each run, so that breadth accumulates.
+drawn (`tests.drawing`) each run has another range, so that coverage accumulates.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _APART = 100_000  # more than any range has
 
 
 def part_of(steps: range) -> range:
-    """Those of *steps* that are tried: the first, and every `ONE_IN`-th after it."""
+    """Return the *steps* to try: the first, and every `ONE_IN`-th after it."""
     return steps[::ONE_IN]
 
 
 def played(seeds: range) -> range:
-    """Return those of *seeds* that are played, or where cases are drawn as many others."""
+    """Return the *seeds* to play, or as many other ones where cases are drawn."""
     first = 0 if drawing.budget_s() is None else _APART * int(os.environ["PCIRCLE_TESTS_SEED"])
     return part_of(range(first + seeds.start, first + seeds.stop))

@@ -1,8 +1,8 @@
-"""The contract of termination detectors, held by both strategies and by no mutant of theirs.
+"""The contract of termination detectors holds for both strategies and for no mutant.
 
 Each plays thousands of small games against an adversary (`detection`): it must find the end, and
-must never find it too early. The mutants drop one premise of the argument each, and the same
-search catches every one of them.
+must never find it too early. The mutants drop one premise of the argument each, and the same search
+catches every one of them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_every_mutant_is_deceived(make: MakeDetector) -> None:
 
 
 def test_a_wave_costs_two_messages_an_edge() -> None:
-    """The price that the docstring names, for a job of nothing."""
+    """The price is the one that the docstring names, for a job without work."""
     size, messages = 30, 0
     detectors = [FourCounter(TreePosition(rank, size, 3), QUIESCE) for rank in range(size)]
     waiting = [(0, dest, message) for dest, message in detectors[0].advance(True, 0.0)]

@@ -1,6 +1,6 @@
 """Engines with a known defect: the search must find each of them, or it proves nothing.
 
-Nobody watches their steps here: what is found, is found by what a job came to.
+The steps are not watched here: a defect is found by the outcome of a job.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def first_violation(engine_type: EngineType, choices: dict[str, Any]) -> Violati
 
 
 def first_loss(engine_type: EngineType, defect: dict[str, bool]) -> Violation | None:
-    """The first of frequent epochs, in jobs of few ranks, after which a power cut would hurt."""
+    """Return the first epoch after which a power cut would lose work."""
     replace = msgspec.structs.replace
     for seed in range(SEEDS):
         case = draw("epochs", seed)
@@ -79,9 +79,9 @@ def test_search_finds_mutant(engine_type: EngineType, choices: dict[str, Any]) -
 
 @pytest.mark.parametrize("family", ["abort", "epochs"])
 def test_search_finds_ignored_aborts(family: str) -> None:
-    """Whether an abort came in time is not for the engine to say."""
+    """The engine does not decide whether an abort came in time."""
     cases = (draw(family, seed) for seed in range(SEEDS))
-    aborted = (case for case in cases if case.aborts)  # the others are those of a right engine
+    aborted = (case for case in cases if case.aborts)  # not those of a correct engine
     with pytest.raises(Violation, match="the ranks stopped with"):
         deque((play(case, mutants.WithDeafAccounts, watch=False) for case in aborted), 0)
 
@@ -113,12 +113,12 @@ def test_search_finds_mutants_of_sharing(family: str, engine_type: EngineType) -
     ],
 )
 def test_search_finds_mutant_of_epochs(engine_type: EngineType, defect: dict[str, bool]) -> None:
-    """What would be lost by a power cut is seen at once."""
+    """The loss that a power cut would cause is detected at once."""
     assert first_loss(engine_type, defect) is not None
 
 
 def test_search_finds_overlapping_epochs() -> None:
-    """They may lose work, or never come to an end."""
+    """Overlapping epochs may lose work, or never end."""
     cases = (draw("epochs", seed) for seed in range(SEEDS))
     often = (case for case in cases if case.settings.epoch_period_s == 0.005 and case.sync_s)
     with pytest.raises(Violation):
@@ -140,7 +140,7 @@ def test_search_finds_mutants_of_notices(engine_type: EngineType, found: str) ->
 
 
 def test_search_finds_accounts_that_do_not_wait_for_notices() -> None:
-    """Those of an epoch that ends after its rank has reported to the drain."""
+    """The notices belong to an epoch that ends after its rank has reported to the drain."""
     replace = msgspec.structs.replace
     cases = (replace(draw("epochs", seed), notice_every=1) for seed in range(SEEDS))
     with pytest.raises(Violation, match=r"messages are left|notices (of epochs|lost)"):
@@ -155,7 +155,7 @@ def test_search_finds_accounts_that_do_not_wait_for_notices() -> None:
     ],
 )
 def test_search_finds_mutants_of_quiet_epochs(engine_type: EngineType, found: str) -> None:
-    """A wake-up that is missed is one that no timer makes up for."""
+    """No timer compensates for a missed wake-up."""
     with pytest.raises(Violation, match=found):
         deque((play(draw("quiet", seed), engine_type, watch=False) for seed in range(SEEDS)), 0)
 
@@ -191,7 +191,7 @@ def search_walks(walker_type: type[Walker[Any]]) -> None:
 
 
 def test_search_finds_what_a_hasty_stop_leaves_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not only that it is completed, but what is then wrong with it."""
+    """The search finds the resulting error, not only the early completion."""
     monkeypatch.setattr(CopyModel, "may_complete", lambda _: True)
     with pytest.raises(Violation, match="is completed with"):
         search_walks(walk_mutants.WithHastyStops)
@@ -199,13 +199,13 @@ def test_search_finds_what_a_hasty_stop_leaves_undone(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("defect", [{"late_seals": True}, {"forgetful_joins": True}])
 def test_search_finds_forgotten_floors_of_walks(defect: dict[str, bool]) -> None:
-    """A record must count no sooner than the directories that it is in, wherever they were made."""
+    """A record must count no sooner than its ancestor directories, wherever they were created."""
     with pytest.raises(Violation, match="would be lost"):
         deque((play(of_epochs(seed, defect), watch=False) for seed in range(SEEDS // 10)), 0)
 
 
 def of_epochs(seed: int, defect: dict[str, bool]) -> Case:
-    """A walk of frequent epochs, which nothing disturbs."""
+    """Return walks with frequent epochs and no disturbance."""
     replace, case = msgspec.structs.replace, draw("walk", seed)
     assert case.walk is not None
     return replace(

@@ -1,7 +1,7 @@
-"""The simulated network itself: what it promises, and that it is as nasty as it says.
+"""The simulated network itself: its guarantees, and its documented bad behaviour.
 
-What it shares with the other transports is held by the contract suite; this is the rest: virtual
-time, order under the worst delays, ranks that are stuck, slow or killed, and the end of a run.
+The contract suite covers what it shares with the other transports; these tests cover virtual time,
+order under the worst delays, ranks that are stuck, slow or killed, and the end of a run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def sleeper(t: SimTransport) -> Steps:
 
 
 def collector(t: SimTransport) -> Steps:
-    """Rank 0 collects from all others what they send, in the order of its coming."""
+    """Collect on rank 0 what all other ranks send, in order of arrival."""
     if t.rank:
         for number in range(50):
             t.send(0, number)

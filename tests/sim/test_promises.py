@@ -1,7 +1,7 @@
 """Single promises of the engine, each in a job made for it.
 
-Much of this was first found by the search; here it has a name, and stays found whatever the seeds
-come to play.
+The search found many of these first; here each has a name, and is tested whatever seeds the search
+plays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.sim
 
 
 def case(ranks: int, *, size: int = 200, **changes: Any) -> Case:
-    """A job on a kind network, but for what is changed."""
+    """Return a job on a well-behaved network, with the given changes."""
     settings = EngineSettings(**changes.pop("settings", {}))
     forest = Forest(size=size, fan=5, item_s=changes.pop("item_s", 0.01))
     conditions = Conditions(**changes.pop("conditions", {}))
@@ -63,7 +63,7 @@ def _one_is_long(item: Item) -> float:
 
 
 def test_rounds_come_from_each_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not once from each rank: of progress, epochs, waves and accounts."""
+    """There is one message per node, not per rank: of progress, epochs, waves and accounts."""
     nodes = tuple(rank * 7 % 5 for rank in range(40))
     sent: Counter[tuple[int, int]] = Counter()
     carry_out = Player._carry_out
@@ -79,7 +79,7 @@ def test_rounds_come_from_each_node_once(monkeypatch: pytest.MonkeyPatch) -> Non
     job = case(40, size=4000, settings=settings)
     play(msgspec.structs.replace(job, nodes=nodes))
     assert {kind for kind, _ in sent} >= {PROGRESS, EPOCH, QUIESCE, GATHER}
-    assert max(sent.values()) == 4  # to that of rank 0
+    assert max(sent.values()) == 4  # to the node of rank 0
     assert {number for (kind, number) in sent if kind == EPOCH} >= {1, 2, 3}
 
 
@@ -107,7 +107,7 @@ def test_progress_goes_on_while_a_rank_is_stuck(stuck: int) -> None:
 
 
 def test_progress_is_exact_when_nothing_moves() -> None:
-    """One long item holds the job open; the rounds then sum up all the rest, exactly."""
+    """One long item holds the job open; the rounds then sum up all other items, exactly."""
     size = 300
     job = case(9, settings={"progress_period_s": 0.05, "arity": 2, "ahead": 0})
     run = Run(msgspec.structs.replace(job, forest=Forest(size=size, seeds=size)))
@@ -124,7 +124,7 @@ def test_progress_is_exact_when_nothing_moves() -> None:
 
 @pytest.mark.parametrize("rank", [1, 4])
 def test_nobody_is_silent_in_a_job_that_ends_well(rank: int) -> None:
-    """A rank that is slow to give its account is waited for, however long, unless all abort."""
+    """A rank that is slow to give its account is waited for without limit, unless all abort."""
     ended_s = play(case(6, settings={"arity": 2})).record.concluded_s
     assert ended_s is not None
     begin_s = ended_s - 1e-5
@@ -134,7 +134,7 @@ def test_nobody_is_silent_in_a_job_that_ends_well(rank: int) -> None:
 
 
 def test_accounts_mostly_tell_that_no_message_is_left() -> None:
-    """Requests that are on their way when the work is done do not cost a wave."""
+    """Requests that are in transit when the work is done do not cost a wave."""
     job = case(48, settings={"arity": 8}, conditions={"near_s": 1e-3})
     flat = msgspec.structs.replace(job, forest=Forest(size=48, seeds=48, item_s=0.01))
     runs = [play(msgspec.structs.replace(flat, seed=seed)) for seed in range(20)]
@@ -143,7 +143,7 @@ def test_accounts_mostly_tell_that_no_message_is_left() -> None:
 
 
 def _ends(case: Case, step: str) -> tuple[float, float]:
-    """When a job's accounts came to be gathered, and its end."""
+    """Return when a job began to gather accounts, and when it ended."""
     lines: list[str] = []
     run = Run(case, trace=lines.append).play()
     begin_s = min(float(line.split()[0]) for line in lines if step in line or "Conclude" in line)
@@ -152,7 +152,7 @@ def _ends(case: Case, step: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("family", ["nasty", "epochs", "posts", "ending"])
 def test_aborts_at_the_end_are_soon_over(family: str) -> None:
-    """One rank or all, before, while and after accounts are given, and until rank 0 concludes."""
+    """One rank or all abort, before, while and after accounts are given, until rank 0 concludes."""
     replace, step = msgspec.structs.replace, f"Down(kind={GATHER}, number=1"
     for seed in part_of(range(400)):
         drawn = draw(family, seed)
@@ -174,7 +174,7 @@ def test_aborts_at_the_end_are_soon_over(family: str) -> None:
 
 
 def test_a_silent_rank_does_not_keep_an_abort_at_the_end_for_longer() -> None:
-    """Its counters are missing, so the others' do not balance."""
+    """Its counters are missing, so those of the other ranks do not balance."""
     job = case(6, settings={"arity": 8})
     begin_s, _ = _ends(job, f"Down(kind={GATHER}, number=1")
     for stuck in range(1, 6):
@@ -196,7 +196,7 @@ def test_what_is_noted_after_the_account_does_not_keep_the_job() -> None:
 
 
 def _noting(engine: Any) -> Any:
-    """Puts something into a rank's outbox right after its account, as a task with threads may."""
+    """Add to a rank's outbox right after its account, as a task with threads may."""
     advance = engine.shutdown.gather.advance
 
     def noting(*arguments: Any) -> Any:
@@ -225,7 +225,10 @@ def test_abort_while_the_accounts_are_gathered_has_a_deadline() -> None:
 
 
 def test_ranks_that_wait_are_silent() -> None:
-    """One works for a minute. A second after the others have nothing to do they say nothing."""
+    """One rank works for a minute.
+
+    A second after the other ranks run out of work they are silent.
+    """
     run = Run(case(64), watch=False)
     for player in run.players:
         player.duration_s = _one_is_long
@@ -246,7 +249,7 @@ def test_ranks_that_wait_are_silent() -> None:
 @pytest.mark.parametrize("sync_s", [0.02, 2.0])
 @pytest.mark.parametrize("asked", [0, 1])
 def test_abort_while_the_accounts_are_gathered_commits(asked: int, sync_s: float) -> None:
-    """All work was done when the abort came, and the next run must not do it again."""
+    """All work was done when the abort came, and the next run must not repeat it."""
     settings = {"arity": 2, "epoch_period_s": 0.05, "final_deadline_s": 40.0}
     job = case(6, settings=settings, sync_s=sync_s)
     ended_s = play(job).record.concluded_s
@@ -278,7 +281,7 @@ def test_stuck_rank_is_named_after_an_abort(stuck: int) -> None:
 
 
 def test_abort_below_a_stuck_rank_ends_the_job() -> None:
-    """Rank 0 can't hear of it; the rank that aborts gives up on the others in the end."""
+    """Rank 0 never receives it; the aborting rank eventually gives up on the other ranks."""
     job = case(
         13,
         size=4000,
@@ -292,7 +295,7 @@ def test_abort_below_a_stuck_rank_ends_the_job() -> None:
 
 
 def test_abort_waits_for_what_is_running() -> None:
-    """Files that are being copied are not dropped where they are, and the accounts count them."""
+    """Copies in progress are not dropped, and the accounts count them."""
     run = play(case(8, item_s=1.0, size=400, aborts=(AbortAt(3, 130, at_s=2.0),)))
     assert run.record.cut_short == []
     assert 0 < sum(run.record.processed) < 400
@@ -308,7 +311,7 @@ def test_items_that_never_end_do_not_hold_up_an_abort() -> None:
 
 @pytest.mark.parametrize("victim", [0, 1, 4, 12])
 def test_everybody_stops_when_a_rank_dies(victim: int) -> None:
-    """Also ranks whose way to rank 0 is gone: they don't sit out the deadline."""
+    """Ranks without a path to rank 0 stop as well, without waiting for the deadline."""
     job = case(13, size=4000, settings={"arity": 3}, conditions={"kills": (Kill(victim, 1.0),)})
     run = play(job)
     outcomes = [outcome for outcome in run.outcomes if outcome is not None]
@@ -335,7 +338,7 @@ def test_death_while_the_accounts_are_gathered() -> None:
 
 
 def _step_times(job: Case, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When any rank of a job does anything, from its beginning until all have stopped."""
+    """Return the times of all steps of any rank, from the start until all have stopped."""
     times: set[float] = set()
     carry_out = Player._carry_out
 
@@ -351,7 +354,7 @@ def _step_times(job: Case, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("structured", [True, False])
 def test_a_rank_may_die_at_every_step(structured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And another one soon after: of work, epochs, waves, accounts and the stop."""
+    """A second rank may die soon after: during work, epochs, waves, accounts and the stop."""
     settings = {"arity": 2, "epoch_period_s": 0.01, "structured": structured}
     job = case(6, size=60, item_s=0.005, settings=settings)
     times = _step_times(job, monkeypatch)
@@ -370,7 +373,7 @@ def test_a_rank_may_die_at_every_step(structured: bool, monkeypatch: pytest.Monk
 
 
 def test_last_items_do_not_travel_to_and_fro() -> None:
-    """Ranks that are all busy leave each other alone, however long their items take."""
+    """Busy ranks do not steal from each other, however long their items take."""
     run = play(case(2, size=40, item_s=0.05, settings={"workers": 3, "ahead": 2}))
     assert run.network.messages < 40 * 20
 

@@ -1,8 +1,8 @@
-"""Hundreds of virtual ranks on fifty thousand directories, and the policies compared.
+"""Hundreds of virtual ranks on fifty thousand directories, and a comparison of policies.
 
 ``tox -e soak`` plays two thousand ranks on two hundred thousand as well, which takes a minute or
-two. `pytest tests/sim/test_scale.py` shows the figures: how even the work is, how many messages and
-steals it costs, and the speed-up in virtual time. They are the same in every run; asserted are
+two. `pytest tests/sim/test_scale.py` prints the figures: balance of the work, numbers of messages
+and steals, and the speed-up in virtual time. They are the same in every run; the tests assert
 bounds on counts, with room for another seed, never a time.
 """
 
@@ -27,7 +27,7 @@ RANKS = (500, 2000) if SOAK else (500,)
 
 
 def cluster(ranks: int, directories: int, **choices: Any) -> Case:
-    """A tree of directories that take 0.1 s on average, on nodes of 32 ranks."""
+    """Return a tree of directories that take 0.1 s on average, on nodes of 32 ranks."""
     return Case(
         family="scale",
         seed=0,
@@ -40,7 +40,7 @@ def cluster(ranks: int, directories: int, **choices: Any) -> Case:
 
 
 class Figures:
-    """What a run cost and came to."""
+    """The costs and results of a run."""
 
     def __init__(self, run: Run) -> None:
         size, ranks = run.case.forest.size, run.case.ranks
@@ -96,7 +96,7 @@ def test_policies_at_hundreds_of_ranks(
     choices: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     ranks = 200 if SOAK else 100
-    # Unstructured, so that the detector is what ends the job.
+    # Unstructured, so that the detector ends the job.
     run = play(cluster(ranks, 100 * ranks, structured=False, **choices), watch=False)
     figures = Figures(run)
     with capsys.disabled():

@@ -1,7 +1,8 @@
 """The search: thousands of jobs drawn from seeds, none of which may break a promise.
 
-What is promised is in `judge`: every item exactly once, no early end, exact results and sums, no
-message left, all ranks stopped with one code, in time, whatever is slow, stuck, aborted or killed.
+`judge` checks the promises: every item exactly once, no early end, exact results and sums, no
+message left, all ranks stopped with one code, in time, with ranks that are slow, stuck, aborted or
+killed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.sim.cases import FAMILIES, draw
 from tests.sim.judge import play, search
 from tests.sim.seeds import played
 
-# How many seeds of each family; in chunks, so that xdist can share them out.
+# The number of seeds of each family; in chunks, so that xdist can distribute them.
 SEEDS = {
     "calm": 240,
     "nasty": 800,
@@ -42,7 +43,7 @@ def test_no_promise_is_broken(family: str, chunk: int) -> None:
 
 
 def test_one_seed(request: pytest.FixtureRequest) -> None:
-    """Replays what --family and --seed say; without them, the first case of all."""
+    """Replay the case of --family and --seed, by default the first case of all."""
     family = request.config.getoption("--family", default="nasty")
     seed = request.config.getoption("--seed", default=0)
     play(draw(family, seed or 0))
@@ -50,14 +51,14 @@ def test_one_seed(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_seeds_cover_what_they_should(family: str) -> None:
-    """No choice of the engine's, and no number of ranks, may be missing by a slip in `cases`."""
+    """A mistake in `cases` must not lose any choice of the engine or number of ranks."""
     cases = [draw(family, seed) for seed in range(SEEDS[family])]
     chosen = {
         (s.victims, s.split, s.termination, s.structured) for s in (case.settings for case in cases)
     }
     assert chosen == {
         policy[:4] for policy in POLICIES if policy[3] or family not in ("quiet", "walk")
-    }  # which have joins
+    }  # have joins
     ranks = {case.ranks for case in cases}
     assert ranks >= {2, 3, 4, 5, 8}
     assert family == "ending" or ranks >= {16, 64}
@@ -90,7 +91,7 @@ def test_a_case_can_be_played_again_from_the_command_line(
 
 @pytest.mark.slow
 def test_seeds_reach_what_they_are_for() -> None:
-    """Spilling, handing on, unagreed ends: a search that never gets there holds nothing."""
+    """Spilling, handing on and unagreed ends are reached, else the search proves nothing."""
     runs = [play(draw("nasty", seed)) for seed in range(60)]
     runs += [play(draw("ending", seed)) for seed in range(60)]
     activities = [engine.activity for run in runs for engine in run.engines]

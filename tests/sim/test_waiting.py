@@ -1,7 +1,7 @@
-"""An item that waits for what another item of its own bundle is needed for.
+"""An item that waits for an item that depends on its own bundle.
 
 The file X is copied in chunks, and Y is another name of it. A chunk and Y are stolen together. Y
-waits for X, X for its chunk: so the chunk's result must not wait for Y's.
+waits for X, and X for its chunk: so the chunk's result must not wait for Y's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEP_S = 0.001
 
 
 class Pair:
-    """Two ranks, of which the first finishes what it has only when the second has stolen."""
+    """Two ranks: the first finishes its work only when the second has stolen."""
 
     def __init__(self, engine_type: type[Engine[Any, Any]]) -> None:
         settings = EngineSettings(tries=0, ahead=0)
@@ -28,16 +28,16 @@ class Pair:
             engine_type(rank, 2, merge=add, rng=Random(rank), settings=settings) for rank in (0, 1)
         ]
         self.flying: list[tuple[int, int, Message]] = []
-        self.x: int | None = None  # the ticket of what runs for a while, at the first
-        self.y: int | None = None  # the ticket of what waits, at the second
-        self.done: list[str] = []  # in which order they were completed
+        self.x: int | None = None  # the ticket of a long item, at the first rank
+        self.y: int | None = None  # the ticket of the waiting item, at the second rank
+        self.done: list[str] = []  # the order of completion
         self.end: Any = None
         self.now_s = 0.0
 
     def play(self) -> None:
-        """Until the job ends, or for ten seconds."""
+        """Play until the job ends, or for ten seconds."""
         first, second = self.engines
-        # Not from the start, but when it has said so, the second waits.
+        # The second rank waits once it has registered, not from the start.
         first.sharing.lifelines.got(1)
         second.sharing.lifelines.got(0)
         first.seed(["Y", "X"], 0.0)
@@ -62,7 +62,7 @@ class Pair:
             self._run(engine, instruction.ticket, instruction.item)
         elif isinstance(instruction, do.CompleteItem):
             self.done.append(instruction.item)
-            if self.done == ["X"]:  # the first time: again, when what it posts has run
+            if self.done == ["X"]:  # the first time: again, when the posted item has run
                 engine.posted(instruction.ticket, 1, ["X is there"], now_s)
             engine.finished(instruction.ticket, 1, now_s)
         elif isinstance(instruction, do.Conclude):
@@ -72,7 +72,7 @@ class Pair:
     def _run(self, engine: Engine[Any, Any], ticket: int, item: str) -> None:
         now_s = self.now_s
         if item == "X":
-            # Half of what is left is stolen: Y and the first chunk.
+            # Half of the remaining items are stolen: Y and the first chunk.
             engine.spawned(ticket, ["stolen", "chunk", "chunk"], now_s)
             self.x = ticket
             return  # it runs for a while

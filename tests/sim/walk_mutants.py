@@ -20,7 +20,7 @@ def complete(
 
 
 class WithShiftedSlots(Walker[Any]):
-    """What came of an item counts in the directory that was entered next."""
+    """The result of an item counts in the directory that was entered next."""
 
     def join(self, opens: list[Open[Any]], slots: dict[int, Any], context: Context[Any]) -> Any:
         moved: dict[int, Any] = {}
@@ -31,7 +31,7 @@ class WithShiftedSlots(Walker[Any]):
 
 
 class WithLostSlots(Walker[Any]):
-    """Of what came back the last slot is dropped."""
+    """The last of the returned slots is dropped."""
 
     def join(self, opens: list[Open[Any]], slots: dict[int, Any], context: Context[Any]) -> Any:
         return super().join(opens, dict(list(slots.items())[:-1]), context)
@@ -48,7 +48,7 @@ class WithoutStops(Walker[Any]):
 
 
 class WithHastyStops(Walker[Any]):
-    """When the job stops, what a directory waits for will not come: so it is completed."""
+    """When the job stops, a directory is completed without the results that it waits for."""
 
     def _settle(self, opened: Open[Any], above: Open[Any], context: ItemContext[Any]) -> None:
         if not context.stopping:

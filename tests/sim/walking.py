@@ -1,16 +1,16 @@
 """Items that walk: the real `pcircle.walk.walker.Walker` at work in the simulator.
 
-Its tree is a `Grove`, and its visitor does what fcp's does (`fcp/work/visitor.py`), without files:
-a directory is made when it is entered, its names are done one by one or handed back, some files
-are read again by other items when they are on disk, and a directory that is complete is recorded
-as one, the names of the others apart; all under the latest epoch of what the item has touched.
-That much is a model. The walk itself, its items, slots, opens and joins are the real code.
+Its tree is a `Grove`, and its visitor models that of fcp (`fcp/work/visitor.py`), without files: a
+directory is created when it is entered, its names are processed one by one or handed back, some
+files are read again by other items when they are on disk, a complete directory is recorded as one,
+and other names separately; all under the latest epoch of what the item has touched. The visitor is
+only a model. The walk itself, its items, slots, opens and joins are the real code.
 
-Virtual time passes between any two of these steps, and with it messages, epochs and aborts. As
-the walk is no generator, each item has a thread of its own, that runs while the simulation waits
-for it, and waits while the simulation runs: see `pcircle.testing.stepwise`.
+Virtual time passes between any two of these steps, and with it messages, epochs and aborts. As the
+walk is no generator, each item has a thread of its own, which runs while the simulation waits for
+it, and waits while the simulation runs: see `pcircle.testing.stepwise`.
 
-What is not here: lists (`Portion`, posts), names of inodes that have several, large files.
+Lists (`Portion`, posts), names of inodes that have several, and large files are not modelled.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WalkerType = type[Walker[Any]]
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What comes of a part of the tree; `failed` directories are none of it."""
+    """The result of a part of the tree; it excludes `failed` directories."""
 
     result: Result = NOTHING
     epoch: int = 0
@@ -61,7 +61,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Group(msgspec.Struct, frozen=True, array_like=True):
-    """Files of one directory to be read again."""
+    """Files of one directory that must be read again."""
 
     slot: int
     above: int
@@ -70,7 +70,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Check(msgspec.Struct, frozen=True, array_like=True, tag="v"):
-    """Read files again, which are on disk by now."""
+    """Read files again, which are now on disk."""
 
     groups: tuple[Group, ...]
 
@@ -99,12 +99,12 @@ SCOPE = Scope()
 
 
 def merge_parts(a: Part, b: Part) -> Part:
-    """Two parts of a directory, together."""
+    """Merge two parts of a directory."""
     return Part(merge(a.result, b.result), max(a.epoch, b.epoch), a.failed + b.failed)
 
 
 def merge_slots(a: Slots, b: Slots) -> Slots:
-    """What came to some directories, and what came to some others or the same."""
+    """Merge the results of two sets of directories, which may overlap."""
     slots = dict(a)
     for slot, part in b.items():
         slots[slot] = merge_parts(slots.get(slot, EMPTY), part)
@@ -112,7 +112,7 @@ def merge_slots(a: Slots, b: Slots) -> Slots:
 
 
 class Hand:
-    """What one item at a time is walked with: a walker, and the visitor that it tells."""
+    """The walker of one item at a time, and the visitor that it calls."""
 
     def __init__(self, player: WalkPlayer, walker_type: WalkerType) -> None:
         self.directories = Directories(player.grove)
@@ -124,7 +124,7 @@ class Hand:
 
 
 class Tally:
-    """See `pcircle.walk.visitor.WalkCounters`."""
+    """The counters of `pcircle.walk.visitor.WalkCounters`."""
 
     def __init__(self) -> None:
         self.found = self.scans_due = self.offline = self.files = 0
@@ -136,36 +136,34 @@ class Tally:
 
 
 class CopyModel(Visitor[Part]):
-    """What fcp does at each step, and whether the walk asks for it when it should."""
+    """A model of each step of fcp, which checks that the walk requests steps at the right time."""
 
     nothing: ClassVar[Part] = EMPTY
 
     def __init__(self, player: WalkPlayer) -> None:
         self._player = player
         self._grove = player.grove
-        type(self).batch_names = player.grove.walk.few_names  # of all that play at a time
+        type(self).batch_names = player.grove.walk.few_names  # shared by all concurrent items
         self.pause: Callable[[float], None] = lambda wait_s: None
         self.joining = False
         self._floor = 0
         self._taken = EMPTY
         self._done: dict[int, list[int]] = {}  # by directory
-        self._whole: list[int] = []  # directories that are complete
+        self._whole: list[int] = []  # complete directories
         self._copied: list[Group] = []
 
     # ---- items -----------------------------------------------------------------
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
         self._floor = item.place.epoch if isinstance(item, Tree | Batch) and item.place else 0
         self._taken, self._done, self._whole, self._copied = EMPTY, {}, [], []
 
     def resume(self, base: Open[Part], context: Context[Any]) -> None:
-        """See `Visitor`."""
         self.begin(None, context)
         self._floor = base.own
 
     def end(self, context: Context[Any], opens: Sequence[Open[Part]]) -> None:
-        """See `Visitor`: hold, and record all that was done under one epoch."""
+        """Hold, and record all work under one epoch."""
         player = self._player
         if self._copied:
             player.await_commit(context, Check(tuple(self._copied)))
@@ -180,28 +178,26 @@ class CopyModel(Visitor[Part]):
             opens[0].own = self._floor
 
     def since(self, part: Part) -> Part:
-        """What came of an item that has just ended, under the epoch in which it counts."""
+        """Return the result of an item that has just ended, under the epoch in which it counts."""
         if self._player.case.forgetful_joins:
             return msgspec.structs.replace(part, epoch=self._floor)
         return msgspec.structs.replace(part, epoch=max(part.epoch, self._floor))
 
     def reached(self, epoch: int) -> None:
-        """What the item is made of counts no sooner than this."""
+        """Set the minimum epoch of the item's work."""
         self._floor = max(self._floor, epoch)
 
     def taken(self) -> Part:
-        """See `Visitor`."""
         taken, self._taken = self._taken, EMPTY
         return taken
 
     def merge(self, a: Part, b: Part) -> Part:
-        """See `Visitor`."""
         return merge_parts(a, b)
 
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[Part], source: Any, holder: Open[Part] | None) -> None:
-        """See `Visitor`: make it, and then see in which epoch that was."""
+        """Create the directory, and read the epoch afterwards."""
         player, number = self._player, source.fd
         self._passes(number)
         if self._grove.fails(number):
@@ -220,7 +216,7 @@ class CopyModel(Visitor[Part]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
     ) -> None:
-        """See `Visitor`: half of them, as may be, when the job stops."""
+        """Process the names, or only half of them when the job stops."""
         place, grove, player = where.place, self._grove, self._player
         assert place is not None
         assert place.source == (1, fds[0])
@@ -248,7 +244,7 @@ class CopyModel(Visitor[Part]):
             context.wait(where.slot)
 
     def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
-        """See `Visitor`: all that is below must be done, and must have been counted here."""
+        """Check that all entries below are done and were counted here."""
         number, grove, player = self._number(opened), self._grove, self._player
         assert self.may_complete(), f"{number} is completed in place by a job that stops"
         player.record.reached["in a join" if self.joining else "in place"] += 1
@@ -266,28 +262,25 @@ class CopyModel(Visitor[Part]):
         self.reached(max(part.epoch, opened.place.epoch))
         if not failed:
             if all(map(grove.is_file, grove.below[number])):
-                self._done.pop(number, None)  # one record says it all
+                self._done.pop(number, None)  # one record covers the directory
             self._whole.append(number)
         return part
 
     def may_complete(self) -> bool:
-        """Whether a directory may be completed now."""
+        """Return whether a directory may be completed now."""
         return self.joining or not self._player.is_stopping()
 
     def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         assert self._grove.fails(self._number(opened)), f"{opened.path!r} fails: {error}"
         self._taken = merge_parts(self._taken, Part(failed=1))
 
     def lost(self, opened: Open[Part]) -> Part:
-        """See `Visitor`."""
         part = merge_parts(opened.part, self.taken())
         assert part.result == NOTHING
         assert part.failed == 1
         return part
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`."""
         raise AssertionError(f"{name!r} in {where.path!r}: {error}")
 
     def check(self, item: Check, context: Context[Any]) -> Slots:
@@ -339,33 +332,33 @@ class WalkPlayer(Player):
         self._noticed_s: float | None = None
         self.verifies = case.settings.epoch_period_s is not None
 
-    # ---- what an item asks for: see `pcircle.runtime.worker_channel` ---------------------
+    # ---- requests of an item: see `pcircle.runtime.worker_channel` ------------------------
 
     def spawn(self, ticket: int, items: Sequence[Any]) -> None:
-        """The item has made these."""
+        """Add children of an item."""
         self.engine.spawned(ticket, items, self._now_s)
 
     def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
-        """The item has made these for that rank."""
+        """Add children of an item for a certain rank."""
         self.engine.posted(ticket, rank, items, self._now_s)
 
     def hold(self, ticket: int, epoch: int) -> None:
-        """The item is not complete before it is resumed."""
+        """Keep an item incomplete until it is resumed."""
         self.engine.held(ticket, self._now_s, epoch)
 
     def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
-        """The held item makes these."""
+        """Add children of a held item and resume it."""
         self.engine.resumed(ticket, items, value, self._now_s, epoch)
 
     def note(self, notices: Sequence[Any]) -> None:
-        """Nothing: what is told is told where it is done."""
+        """Ignore notices, because events are recorded where they happen."""
 
     def note_synced(self, notices: Sequence[Any]) -> bool:
         self.note(notices)
         return True
 
     def is_stopping(self) -> bool:
-        """The job stops, as the rank's workers see it."""
+        """Return whether the job stops, from the view of the rank's workers."""
         if not self.engine.reasons:
             return False
         if self._noticed_s is None:
@@ -373,13 +366,13 @@ class WalkPlayer(Player):
         return self._now_s >= self._noticed_s + self._walk.deaf_s
 
     def has_idle_workers(self) -> bool:
-        """Somebody waits for work."""
+        """Return whether a worker waits for work."""
         return self.engine.has_idle_workers()
 
-    # ---- what is done -----------------------------------------------------------
+    # ---- events -----------------------------------------------------------------
 
     def make(self, number: int, above: int | None) -> None:
-        """A directory is made, in one that is there."""
+        """Create a directory in an existing one."""
         made = self.record.made
         assert number not in made, f"{number} is made twice"
         assert above is None or above in made, f"{number} is made in {above}, which is not there"
@@ -387,7 +380,7 @@ class WalkPlayer(Player):
         self.record.disks.write(self._node, _made(number))
 
     def process(self, number: int) -> None:
-        """A file or a directory is done."""
+        """Process a file or a directory."""
         self.items += 1
         self.numbers += number
         self.record.processed[number] += 1
@@ -399,7 +392,7 @@ class WalkPlayer(Player):
             self.engine.outbox.add(number, self.case.notice_bytes)
 
     def check_below(self, number: int) -> None:
-        """All that is to be done below a directory is done, the reading again too."""
+        """Check that all entries below a directory are done, including verification."""
         record, grove = self.record, self.grove
         for below in range(*grove.range[number]):
             if below == number or below not in grove.numbers:
@@ -409,19 +402,19 @@ class WalkPlayer(Player):
                 assert below in record.verified, f"{number} is completed, {below} is not verified"
 
     def await_commit(self, context: Context[Any], check: Check) -> None:
-        """Hold an item until what it has done is on disk, and can be read again."""
+        """Hold an item until its work is on disk and can be read again."""
         self._awaiting.append((self.epoch, StartItem(context.ticket, None), [check]))
         context.hold(self.epoch)
 
     def read_again(self, number: int) -> None:
-        """A file is read again, once, and from the disk."""
+        """Read a file again, once, from the disk."""
         record = self.record
         assert record.disks.is_stable(number), f"{number} is read again, but is not on disk"
         assert number not in record.verified, f"{number} is read again twice"
         record.verified.add(number)
 
     def record_done(self, epoch: int, numbers: Sequence[int], directory: int) -> None:
-        """The journal says that these are done, in a directory that is there."""
+        """Record in the journal that these are done, in an existing directory."""
         record, grove = self.record, self.grove
         undone = [number for number in numbers if not record.processed[number]]
         assert not undone, f"{directory} is recorded, but {undone[:5]} are not done"
@@ -528,11 +521,11 @@ class WalkPlayer(Player):
             self.record.failed = slots[0].failed
 
     def close(self) -> None:
-        """End what is still at work."""
+        """End the items that are still running."""
         for steps in self._steps_of:
             steps.close()
 
 
 def _made(number: int) -> int:
-    """What stands for a directory's being there, beside its being done."""
+    """Return the number that represents the creation of a directory, not its completion."""
     return -1 - number

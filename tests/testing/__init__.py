@@ -1,1 +1,1 @@
-"""Tests of `pcircle.testing`: what it must find in a task, and what it must leave alone."""
+"""Tests of `pcircle.testing`: the defects it must find in a task, and the code it must accept."""

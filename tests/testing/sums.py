@@ -1,4 +1,4 @@
-"""Small tasks, and what `testing.check` says of them."""
+"""Small tasks, and the results of `testing.check` for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sum(Task[Range, int]):
 
 
 class Listed(Task[int, list[int]]):
-    """Numbers in the order in which they came."""
+    """Numbers in the order of their arrival."""
 
     def seed(self) -> range:
         return range(12)
@@ -49,7 +49,7 @@ class Listed(Task[int, list[int]]):
 
 
 def found(make: Callable[[], Task[Any, Any]], text: str, **more: Any) -> testing.Violation:
-    """What `check` raises, which says this."""
+    """Return the violation that `check` raises, which must contain this text."""
     with pytest.raises(testing.Violation, match=re.escape(text)) as raised:
         testing.check(make, **{"seeds": range(60), **more})
     return raised.value

@@ -1,4 +1,4 @@
-"""The examples of the docstrings and of docs/testing-tasks.rst do what they say."""
+"""The examples in docstrings and in docs/testing-tasks.rst work as described."""
 
 from __future__ import annotations
 

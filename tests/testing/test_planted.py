@@ -1,6 +1,6 @@
-"""Tasks with a known bug, each of which `testing.check` must find and say clearly what it is.
+"""Tasks with a known bug, each of which `testing.check` must find and describe clearly.
 
-What stands beside a bug is the same task without it, which must pass.
+The same task without the bug must pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Loose(Sum):
 
 
 class Joined(Sum):
-    """The numbers of items below each, by joins that check what they get."""
+    """The number of items below each item, by joins that check their results."""
 
     def join(self, item: Range, own: int, merged: int, context: Context[Range]) -> int:
         numbers = range(*item)
@@ -31,7 +31,7 @@ class Joined(Sum):
         return own + merged
 
 
-# ---- what is right -------------------------------------------------------------------
+# ---- correct tasks --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("task", [Sum, Loose, Joined])
@@ -42,7 +42,7 @@ def test_a_task_that_is_right(task: type[Sum]) -> None:
 
 
 class Many(Task[int, int]):
-    """Posts, holds that are ended at once or at a commit, notices, results that ranks keep."""
+    """Posts, holds that end at once or at a commit, notices, and results that stay on ranks."""
 
     epoch_period_s = 1.0
     threads = None
@@ -81,7 +81,7 @@ def test_all_that_a_task_may_do() -> None:
 
 
 class Flood(Sum):
-    """More items, and more to tell, than a rank takes in at once."""
+    """More items and notices than a rank accepts at once."""
 
     def seed(self) -> list[Range]:
         return [(0, 1)]
@@ -127,7 +127,7 @@ def test_the_grouping_of_results() -> None:
 
 
 class CountedTwice(Sum):
-    """An item that has children counts them, too."""
+    """An item with children counts its children too."""
 
     def join(self, item: Range, own: int, merged: int, context: Context[Range]) -> int:
         return own + merged + (merged if item == (0, SIZE) else 0)
@@ -138,7 +138,7 @@ def test_a_result_that_is_counted_twice() -> None:
 
 
 class KeptTwice(Sum):
-    """What an item comes to is returned, and handed over at the end once more."""
+    """The result of an item is returned, and handed over again at the end."""
 
     kept = 0
 
@@ -156,7 +156,7 @@ def test_a_result_that_is_returned_and_kept() -> None:
 
 
 class OneList(Task[int, list[int]]):
-    """All items come to one list, which `merge` changes."""
+    """All items return the same list, which `merge` modifies."""
 
     def __init__(self) -> None:
         self._list: list[int] = []
@@ -184,7 +184,7 @@ def test_one_result_of_several_items() -> None:
 
 
 class Overlapping(Sum):
-    """The middle is in both halves."""
+    """Both halves contain the middle."""
 
     def process(self, item: Range, context: Context[Range]) -> int:
         first, last = item
@@ -199,7 +199,7 @@ def test_an_item_that_is_made_twice() -> None:
 
 
 class Once(Sum):
-    """Each rank leaves out what it has seen, and so not what others have."""
+    """Each rank skips what it has seen, but not what other ranks have seen."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
@@ -220,7 +220,7 @@ def test_state_that_each_rank_has_for_itself() -> None:
     assert "1 rank:" not in str(violation)
 
 
-# ---- state that is shared here alone -------------------------------------------------
+# ---- state that is not shared between processes ---------------------------------------
 
 
 class InClass(Sum):
@@ -327,7 +327,7 @@ def test_an_item_that_is_changed_after_it_was_spawned() -> None:
 
 
 class Locked(Task):  # type: ignore[type-arg]
-    """Items, results or notices that no other process can have."""
+    """Items, results or notices that cannot be sent to another process."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -356,7 +356,7 @@ class Locked(Task):  # type: ignore[type-arg]
     ],
 )
 def test_what_cannot_be_pickled(what: str, text: str) -> None:
-    """Also with one rank, which sends nothing."""
+    """They are found even with one rank, which sends nothing."""
     violation = found(lambda: Locked(what), text, ranks=(1,))
     assert isinstance(violation.__cause__, Exception)
 
@@ -367,7 +367,7 @@ class Mistyped(Sum):
 
 
 class Tuples(Task[dict[str, Any], int]):
-    """Of a type that says less than the items are: a tuple comes as a list."""
+    """The declared type is less precise than the items: a tuple arrives as a list."""
 
     def seed(self) -> list[dict[str, Any]]:
         return [{"place": (1, 2)}]
@@ -388,7 +388,7 @@ def test_types_that_do_not_hold() -> None:
 
 
 class Alone(Task[Range, int]):
-    """Does all in one item."""
+    """One item does all the work."""
 
     def seed(self) -> list[Range]:
         return [(0, SIZE)]
@@ -406,7 +406,7 @@ def test_a_task_that_hands_nothing_out() -> None:
 
 
 class Forgetful(Sum):
-    """Holds an item, and forgets it."""
+    """An item is held and then forgotten."""
 
     def process(self, item: Range, context: Context[Range]) -> int:
         if item == (0, 3):
@@ -415,7 +415,7 @@ class Forgetful(Sum):
 
 
 class Endless(Sum):
-    """Spawns itself."""
+    """An item spawns itself."""
 
     def process(self, item: Range, context: Context[Range]) -> int:
         if item[1] - item[0] < 4:
@@ -425,7 +425,7 @@ class Endless(Sum):
 
 
 class Circling(Sum):
-    """Waits for what does not come."""
+    """An item waits for an event that never happens."""
 
     def process(self, item: Range, context: Context[Range]) -> int:
         while item[0] == 0 and not context.has_idle_workers():
@@ -445,7 +445,7 @@ def test_a_job_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Deaf(Sum):
-    """An item takes minutes, and does not look whether the job stops."""
+    """An item takes minutes without checking whether the job stops."""
 
     looks = False
 
@@ -472,7 +472,7 @@ class Raising(Sum):
 
 
 class Careless(Sum):
-    """Can't undo what it has begun."""
+    """An item cannot undo an incomplete action."""
 
     def abandon(self, item: Range, own: int) -> None:
         raise RuntimeError("there is nothing to undo")
@@ -487,7 +487,7 @@ def test_exceptions() -> None:
 
 
 class Astray(Sum):
-    """Posts to a rank that is not there."""
+    """An item is posted to a rank that does not exist."""
 
     def seed(self) -> list[Range]:
         return [(number, number + 1) for number in range(SIZE)]
@@ -499,6 +499,6 @@ class Astray(Sum):
 
 
 def test_an_item_for_nobody() -> None:
-    """The reason is told also where a part of the queue was on disk."""
+    """The reason is reported even if a part of the queue was on disk."""
     for seed in range(30):
         found(Astray, "no rank 9 in a job of 1", seeds=[seed], ranks=(1,))

@@ -1,4 +1,4 @@
-"""Runs of a task: the same by the same seed, another by another, with faults at any moment."""
+"""Runs of a task: reproducible by seed, different for other seeds, with faults at any moment."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A job in one process, in a seeded random order: what the engine does for the walk, and no more.
+"""A job in one process, in a seeded random order: only the engine features that the walk needs.
 
-Any of some workers takes any item that is there, and items are joined at any time after all that
-they made is complete. Time, hunger and the stop come when the seed says. The visitor knows the
-tree, by `os.walk`, and refuses a directory that is left twice, or too early, or without something
-that is in it.
+Any of several workers takes any available item, and items are joined at any time after all of their
+children are complete. Time, hunger and the stop come when the seed determines. The visitor knows
+the tree, by `os.walk`, and rejects a directory that is left twice, too early, or without some of
+its entries.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Paths = frozenset[bytes]
 
 
 class Wrong(Exception):
-    """The walk has done what it must not."""
+    """The walk has violated its contract."""
 
 
 @dataclass
 class Odds:
-    """How likely what is at any moment that the walk asks for it."""
+    """The probabilities of the events that the walk may observe at any moment."""
 
     time_is_up: float = 0.2
     hungry: float = 0.2
@@ -47,12 +47,12 @@ class Odds:
 
 @dataclass
 class World:
-    """What all workers share: the tree as it is, and what has happened so far."""
+    """The state that all workers share: the tree, and the events so far."""
 
     random: Random
     odds: Odds
     below: dict[bytes, Paths]
-    """Of each directory what is meant of all that is below it."""
+    """For each directory, the entries below it that the walk must find."""
     failing: Paths = frozenset()
     left: set[bytes] = field(default_factory=set)
     looked_at: set[bytes] = field(default_factory=set)
@@ -61,7 +61,7 @@ class World:
     joining: bool = False
 
     def refuse(self, why: str) -> None:
-        """Note what must not be; the walk goes on, so that it ends its leases."""
+        """Record a violation; the walk continues, so that it ends its leases."""
         self.wrong.append(why)
 
     def happens(self, odds: float) -> bool:
@@ -69,7 +69,7 @@ class World:
 
 
 class Tally:
-    """See `pcircle.walk.visitor.WalkCounters`."""
+    """The counters of `pcircle.walk.visitor.WalkCounters`."""
 
     def __init__(self) -> None:
         self.found = self.scans_due = self.scans_done = self.offline = self.files = 0
@@ -82,7 +82,7 @@ class Tally:
 
 
 class Watcher(Visitor[Paths]):
-    """What comes of a part of a tree is the paths that are in it."""
+    """A visitor whose result for a part of a tree is the set of paths in it."""
 
     nothing: ClassVar[Paths] = frozenset()
     batch_names: ClassVar[int] = 6
@@ -224,7 +224,7 @@ class Watcher(Visitor[Paths]):
 
 
 class Line:
-    """What an item makes, and what it is told, as the seed says."""
+    """The context of an item; the seed determines its answers."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -259,7 +259,7 @@ class Line:
 
 
 class Clock:
-    """In place of `time` in the walker: an item's time is up when the seed says."""
+    """A replacement of `time` in the walker: the seed determines when an item's time is up."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -273,7 +273,7 @@ class Clock:
 
 @dataclass
 class Made:
-    """An item that has made others, `missing` of which are not complete."""
+    """An item that has spawned others, `missing` of which are not complete."""
 
     item: Any
     own: Any
@@ -283,7 +283,7 @@ class Made:
 
 
 class Job:
-    """A walk of a tree by some workers. `walkers` are theirs."""
+    """The walk of a tree by several workers, which have the `walkers`."""
 
     def __init__(
         self,
@@ -305,7 +305,7 @@ class Job:
         ]
 
     def run(self) -> Paths | None:
-        """Walk until all is done; what came of it, None if the job was stopped."""
+        """Walk until everything is done; return the result, or None if the job was stopped."""
         try:
             part = self._run()
         finally:
@@ -357,7 +357,7 @@ class Job:
             part = walker.join(made.own, made.slots, Context(1, Line(self.world)))
             self.world.joining = False
             return part
-        # An item that opens no directories: what it has made counts where it counts itself.
+        # An item that opens no directories: its children count where it counts.
         if set(made.slots) - {made.item.slot}:
             raise Wrong(f"{made.item} has no slots {set(made.slots)}")
         own: Paths = made.own

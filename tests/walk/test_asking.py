@@ -35,7 +35,7 @@ some_launchers = pytest.mark.parametrize("launcher", launchers([1, 2], [2]), ids
 
 @pytest.fixture
 def mount(fuse: Mount) -> Iterator[Mounted]:
-    """A file system with a tree that takes its time until it is released."""
+    """Mount a file system with a tree that blocks until it is released."""
     found = fuse()
     for number in range(40):
         os.makedirs(found.backing + b"/t/%d" % number)
@@ -83,7 +83,7 @@ class Asked:
 
 @pytest.mark.parametrize("tool", COMMANDS)
 def test_each_tool_says_how_far_it_is(tool: str, mount: Mounted, place: bytes) -> None:
-    """Quiet or not; and it goes on to its end as if nothing had been."""
+    """Progress is printed in quiet mode too; the run then continues normally."""
     mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/7", delay_s=3600.0))
     module, words = words_of(tool, mount, place)
     with Asked(place, Launcher(jobs=2), module, *words) as asked:
@@ -98,7 +98,7 @@ def test_each_tool_says_how_far_it_is(tool: str, mount: Mounted, place: bytes) -
 
 @some_launchers
 def test_all_ranks_may_be_asked(launcher: Launcher, mount: Mounted, place: bytes) -> None:
-    """As by a batch system, which knows no first one: the first one speaks."""
+    """A batch system signals all ranks; only the first rank prints."""
     mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/7", delay_s=3600.0))
     with Asked(place, launcher, "pcircle.tools.fprof", mount.path + b"/t") as asked:
         wait(lambda: mount.state().delayed > 0)
@@ -111,7 +111,7 @@ def test_all_ranks_may_be_asked(launcher: Launcher, mount: Mounted, place: bytes
 
 
 def test_it_never_ends_a_command(place: bytes) -> None:
-    """Before the job, and while it ends."""
+    """The signal arrives before the job, and while it ends."""
     os.makedirs(place + b"/t/a")
     for number in range(8):
         with Run(ONE, "-q", place + b"/t", program=("pcircle.tools.ffind",)) as run:
@@ -124,7 +124,7 @@ def test_it_never_ends_a_command(place: bytes) -> None:
 
 
 def is_heard(number: int) -> bool:
-    """Whether a process catches SIGUSR1, or is over: until Python has begun nothing can be done."""
+    """Return whether a process catches SIGUSR1 or is over; before Python starts it cannot."""
     try:
         status = Path(f"/proc/{number}/status").read_text()
     except OSError:
@@ -134,9 +134,9 @@ def is_heard(number: int) -> bool:
 
 
 def test_a_terminal_gets_its_job_back(mount: Mounted, place: bytes) -> None:
-    """Ctrl-Z gives the shell the terminal, with its cursor, and fg goes on.
+    """Ctrl-Z returns the terminal, with its cursor, to the shell, and fg continues the job.
 
-    The time between counts nowhere.
+    The stopped time is not counted.
     """
     mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/7", delay_s=3600.0))
     _, words = words_of("fcp", mount, place)
@@ -147,7 +147,7 @@ def test_a_terminal_gets_its_job_back(mount: Mounted, place: bytes) -> None:
         wait(lambda: "left" in window.screen() or "%" in window.screen())
         assert not window.cursor_is_shown()
         window.type("C-z")
-        # The shell may write its prompt before fcp, which a script runs here, clears its line.
+        # The shell may print its prompt before fcp, which a script runs here, clears its line.
         wait(lambda: "ready>" in window.screen(after="Enter"))
         wait(window.cursor_is_shown)
         time.sleep(PAUSE_S)
@@ -162,5 +162,5 @@ def test_a_terminal_gets_its_job_back(mount: Mounted, place: bytes) -> None:
     assert sorted(os.listdir(place + b"/copy")) == sorted(os.listdir(mount.backing + b"/t"))
     assert "not answering" not in told
     assert said is not None
-    # What was not stopped, of all the time that this test has seen.
+    # The elapsed time of this test, without the pause.
     assert float(said[1]) <= ended_s - began_s - PAUSE_S

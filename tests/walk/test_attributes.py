@@ -1,4 +1,4 @@
-"""Filters by what an entry is, judged by GNU find on generated trees."""
+"""Filters by attributes of entries give the same results as GNU find on generated trees."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _chosen(root: bytes, options: Sequence[str], *, follow: bool = False) -> set
 
 
 def _found(root: bytes, expression: Sequence[str], patterns: Sequence[str]) -> set[bytes]:
-    """What find finds, and grep leaves of it."""
+    """Return what find and then grep select."""
     command = ["find", ".", "!", "-type", "d", *expression, "-printf", r"%P\0"]
     said = subprocess.run(command, cwd=root, check=True, capture_output=True).stdout
     for pattern in patterns:
@@ -59,7 +59,7 @@ def _found(root: bytes, expression: Sequence[str], patterns: Sequence[str]) -> s
 
 
 def _grown(place: Path, random: Random) -> bytes:
-    """A tree of all kinds, of times around now to the nanosecond, of several owners."""
+    """Create a tree of all kinds, with times around now to the nanosecond and several owners."""
     root = os.fsencode(place)
     folders = [root]
     for number in range(4):
@@ -87,7 +87,7 @@ def _grown(place: Path, random: Random) -> bytes:
 
 
 def _time(random: Random, root: bytes) -> tuple[str, str]:
-    """A time as an option and as find has it."""
+    """Return a time in the syntax of the option and in that of find."""
     at_s = NOW_S + random.choice((-90000, -3600, 0, 1))
     way = random.randrange(3)
     if way == 0 and at_s <= NOW_S:
@@ -102,7 +102,7 @@ def _time(random: Random, root: bytes) -> tuple[str, str]:
 
 
 def _asked(random: Random, root: bytes) -> tuple[list[str], list[str], list[str]]:
-    """Options, find's expression for all but the patterns, and the patterns."""
+    """Draw options, the expression of find without the patterns, and the patterns."""
     options: list[str] = []
     find: list[str] = []
     letter = random.choice("mmac")
@@ -164,7 +164,7 @@ def test_links_are_what_they_lead_to_where_they_are_followed(tmp_path: Path) -> 
     (root / "link").symlink_to(tmp_path / "large")
     (root / "gone").symlink_to("nowhere")
     assert _chosen(os.fsencode(root), ["--min-size", "4k"]) == set()
-    # What can't be looked up stays, for the tool to fail.
+    # Entries that cannot be looked up are kept, so that the tool reports them.
     assert _chosen(os.fsencode(root), ["--min-size", "4k"], follow=True) == {b"link", b"gone"}
 
 
@@ -175,7 +175,7 @@ class _Counted:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Counted]:
-    """Look-ups that the filter makes."""
+    """Return the number of look-ups that the filter makes."""
     counted = _Counted()
     real = os.stat
 
@@ -194,7 +194,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Counted]:
     [
         (["--kind", "f,l,p,s,b,c", "--match", "a"], 0),
         (["--kind", "d"], 0),
-        (["--kind", "f,p"], 1),  # what kind of special file it is, the directory does not say
+        (["--kind", "f,p"], 1),  # the directory does not contain the type of a special file
         (["--kind", "l", "--min-size", "0"], 1),
         (["--match", "^a$", "--min-size", "0"], 1),
         (["--match", "a", "--match", "b", "--min-size", "0"], 0),

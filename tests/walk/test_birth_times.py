@@ -1,4 +1,4 @@
-"""`--by-time=btime`, judged by stat(1), in all tools that walk; where no birth time is kept."""
+"""`--by-time=btime` in all tools that walk matches stat(1), or is missing on the file system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ every_number = pytest.mark.parametrize("jobs", ["-j1", "-j3"])
 
 @pytest.fixture
 def born(tmp_path: Path) -> tuple[Path, list[int]]:
-    """A tree, and when its files were made; by all other times the last one is the oldest."""
+    """Create a tree; return it with its birth times.
+
+    By all other times the last file is the oldest.
+    """
     tree = tmp_path / "tree"
     tree.mkdir()
     for name in NAMES:
@@ -52,7 +55,7 @@ def _moment(ns: int) -> str:
 
 
 def _later(tree: Path, ns: int) -> set[str]:
-    """What stat has for later."""
+    """Return the names of files that are newer according to stat."""
     command = ["stat", "-c", "%.9W %n", "--", *sorted(os.listdir(tree))]
     said = subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout
     lines = (line.split(" ") for line in said.splitlines())
@@ -136,7 +139,7 @@ sys.exit(code)
 
 
 def _with_ramfs(place: Path, at: str, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command where nobody else sees the mount of a file system without birth times."""
+    """Run a command in a private mount namespace, on a file system without birth times."""
     words = ["unshare", "-m", "sh", "-c", HEAD, "sh", str(place), at, sys.executable]
     done = subprocess.run([*words, *command], capture_output=True, text=True, check=False)
     if done.returncode == 99:

@@ -1,6 +1,6 @@
-"""Trees of 3,000 levels, which no path reaches: found, listed and changed as by find and chmod.
+"""Trees of 3,000 levels, too deep for a path, are found, listed and changed like by find and chmod.
 
-That they are removed is held by `tests.tools.frm.test_removal`, and copies by the tests of fcp.
+Removals are tested in `tests.tools.frm.test_removal`, and copies in the tests of fcp.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), 
 
 
 def grow(top: bytes) -> bytes:
-    """Directories in each other, with a file and a link in each hundredth."""
+    """Create nested directories; every hundredth contains a file and a link."""
     os.mkdir(top)
     here = os.open(top, os.O_RDONLY)
     for level in range(LEVELS):
@@ -33,7 +33,7 @@ def grow(top: bytes) -> bytes:
 
 
 def found(top: bytes, form: str) -> list[bytes]:
-    """What find says of each entry."""
+    """Return what find prints for each entry."""
     words: list[str | bytes] = ["find", top, "-printf", f"{form}\\0"]
     return sorted(subprocess.run(words, check=True, stdout=-1).stdout.split(b"\0"))
 

@@ -1,7 +1,7 @@
-"""What removes, finds, lists and changes is a function as well, with the result that --json writes.
+"""Tools that remove, find, list and change are also functions, with the results of --json.
 
-Also in a process that has threads, whose other ranks are interpreters of their own. And a dry run
-says what it would do as a run says what it does.
+They also work in a process with threads, whose other ranks are separate interpreters. A dry run
+reports planned actions in the format of a real run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.tools.fcp.running import Run as Started
 from tests.tools.frm.running import grow, paths
 
 TREE = [f"tree/{number % 7}/{number}/{name}" for number in range(60) for name in ("a.o", "b")]
-# How each is asked by a program and by a command, on trees that are the same.
+# The arguments of each function and of the command, on identical trees.
 CALLS = {
     "ffind": ("find(top, '-name', '*.o', '-printf', '%P %s\\\\n', jobs=2).report",
               ["TOP", "-name", "*.o", "-printf", "%P %s\\n"]),
@@ -54,12 +54,12 @@ if __name__ == "__main__":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     top = "tree"
 """
-# What two runs differ in, and what a listing has of the reading of directories.
+# Fields that differ between two runs, and the part of a listing that depends on reading order.
 VARIES = {"elapsed_s", "ranks"}
 
 
 def _settled(text: bytes) -> tuple[set[str], dict[str, Any]]:
-    """A document: its keys, and all of it that two runs have alike."""
+    """Return the keys of a document, and the values that do not vary between runs."""
     document = json.loads(text)
     for entry in document.get("entries", ()):
         for key in [key for key in entry if key in ("inode", "device") or "time" in key]:
@@ -69,7 +69,7 @@ def _settled(text: bytes) -> tuple[set[str], dict[str, Any]]:
 
 
 def test_a_function_returns_what_the_command_writes(run: Run, place: bytes, tmp_path: Path) -> None:
-    """One process with a thread calls all four, one after the other."""
+    """A process that has a thread calls all four functions, one after another."""
     program = CALLER
     for tool, (call, _) in CALLS.items():
         program += f"    open({tool!r}, 'wb').write(encode({call}))\n"
@@ -96,7 +96,7 @@ def test_a_function_returns_what_the_command_writes(run: Run, place: bytes, tmp_
     assert paths(place + b"/called/tree") == paths(place + b"/commanded/tree")
 
 
-# A value for each option that takes one; those without are left out, as they are other commands.
+# A value for each option that takes one; the omitted ones are separate commands.
 VALUES = {
     "json": "out/json", "error_log": "out/log", "list_out": "out/listed", "json_lines": "out/lines",
     "csv": "out/csv", "plan": "out/plan", "undo": "out/undo", "trash": "out/trash",
@@ -123,7 +123,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[], Parser], list[str], 
 def test_each_option_gives_a_result_or_is_refused(
     place: bytes, tool: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Alone, and by the names that it has: what comes is a result, or says what it lacks."""
+    """Each option, alone and under each of its names, gives a result or a usage error."""
     function, parser, words, base = FUNCTIONS[tool]
     done = 0
     for action in parser()._actions:
@@ -158,7 +158,7 @@ DRY = {
 @pytest.mark.parametrize("launcher", [Launcher(jobs=1), TWO], ids=str)
 @pytest.mark.parametrize("tool", DRY)
 def test_a_dry_run_has_the_lines_of_a_run(place: bytes, tool: str, launcher: Launcher) -> None:
-    """Of the same entries, each planned; and nothing changes."""
+    """A dry run reports the same entries as planned, and changes nothing."""
     words, action = DRY[tool]
     grow(place, TREE)
     before = {path: os.lstat(place + b"/" + path).st_ctime_ns for path in paths(place)}

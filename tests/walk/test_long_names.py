@@ -1,4 +1,4 @@
-"""Names of more than 255 bytes, as NTFS and vfat have them: no directory is too small for them."""
+"""Names of more than 255 bytes, which NTFS and vfat have, are found in directories of any size."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_nothing_is_left_out(tool: str, fuse: Mount, place: bytes) -> None:
 
 
 def test_a_long_name_that_is_surplus_goes(fuse: Mount) -> None:
-    """Counted by the bytes of its record, or by digests, it would be overlooked."""
+    """Counts by record size or digests would overlook the name."""
     mount = fuse(folding="long")
     source, target = mount.path + b"/a", mount.path + b"/b"
     for top, names in ((source, NAMES[::2]), (target, NAMES)):
@@ -77,7 +77,7 @@ def test_a_long_name_that_is_surplus_goes(fuse: Mount) -> None:
             with open(os.path.join(top, name), "xb") as file:
                 file.write(b"content")
             os.utime(os.path.join(top, name), ns=(1, 1))
-    # Of a directory that changed just before a run it is not known whether this was before.
+    # A directory that changed just before a run may also have changed during the run.
     while time.time() - os.stat(source).st_ctime < 3:
         time.sleep(0.1)
     given: tuple[list[str], ...] = ([], ["--delete-excluded", "--exclude=before"])

@@ -1,8 +1,8 @@
-"""Memory of a rank at a million entries and at three: below 100 MiB, and the same.
+"""The memory of a rank is below 100 MiB, and equal for a million and three million entries.
 
-With ``PCIRCLE_SOAK=1``. In one flat directory, in one of a quarter as many names of 240 bytes, in
-one of directories, and in a tree of 200 files a directory; by each of the tools that walk, with
-what they sort. ``-s`` prints the figures.
+The tests run with ``PCIRCLE_SOAK=1``, for one flat directory, one with a quarter as many names of
+240 bytes, one of directories, and a tree of 200 files per directory; with each of the tools that
+walk, and their sorting. ``-s`` prints the figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 MAX_MIB = 100
-MORE_MIB = 16  # than with a third of the entries: what two runs differ by on a busy machine
+MORE_MIB = 16  # than with a third of the entries: the variation between two runs on a busy machine
 _MILLION = int(os.environ.get("MEMORY_ENTRIES", "1000000"))
 SIZES = (_MILLION, 3 * _MILLION)
 SHAPES = ("flat", "long names", "directories", "tree")
@@ -69,7 +69,7 @@ def _fill(top: bytes, shape: str, size: int) -> None:
 def tops(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, list[bytes]]]:
-    """A shape, and its trees by size, in memory, on a mount of their own."""
+    """Return a shape and its trees by size, in memory, on a private mount."""
     shape = str(request.param)
     place = os.fsencode(tmp_path_factory.mktemp("memory"))
     options = ["-t", "tmpfs", "-o", "nr_inodes=0,size=12g", "tmpfs"]
@@ -85,11 +85,11 @@ def tops(
 
 
 def _peaks(words: tuple[list[str], list[str]], top: bytes) -> float:
-    """The most that a rank had, in MiB."""
+    """Return the peak memory of a rank, in MiB."""
     program, arguments = words
     typed: list[str | bytes] = [top if word == "{}" else word for word in arguments]
     told = top + b".json"
-    is_list = program == ["pcircle.tools.fls"]  # whose JSON has rows
+    is_list = program == ["pcircle.tools.fls"]  # its JSON contains rows
     with Run(
         TWO,
         *(["-vv"] if is_list else ["-q", "--json", told]),

@@ -1,7 +1,7 @@
-"""Ranks on several nodes, as far as the program knows: device numbers differ from node to node.
+"""Ranks on several nodes, as seen by the program: device numbers differ between nodes.
 
-So a file is told by its inode there, plans hold elsewhere, too, and one wide directory is divided.
-The ranks say that each is on a node of its own; they are processes of this one.
+So files are identified by inode numbers, plans are valid on other nodes, and one wide directory is
+divided. The ranks claim to be on separate nodes; they are processes of this one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ sys.exit(main())
 def ran(
     run: Run, tool: str, *words: str | bytes, apart: bool = True, hook: str = ""
 ) -> dict[str, Any]:
-    """The report of a run by two ranks."""
+    """Return the report of a run by two ranks."""
     program = f"{hook}\nAPART = {apart}\n" + APART.format(tool=tool)
     told = run([sys.executable, "-c", program, "-j2", "-q", "--json", "-", *words])
     assert told.returncode == 0, told.stderr
@@ -41,7 +41,7 @@ def ran(
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_wide_directory_is_divided_among_nodes(run: Run, place: bytes, apart: bool) -> None:
-    """And else not, as the kernel lets one at a time change it."""
+    """A directory is divided only among nodes, because a kernel serializes its changes."""
     os.mkdir(place + b"/flat")
     for number in range(5000):
         os.mknod(place + b"/flat/%d" % number)
@@ -52,7 +52,7 @@ def test_a_wide_directory_is_divided_among_nodes(run: Run, place: bytes, apart: 
 
 
 def test_plans_are_carried_out(run: Run, place: bytes) -> None:
-    """But for what has changed, and the plan itself."""
+    """Changed entries and the plan itself are left out."""
     grow(place, ["tree/d/a", "tree/d/b", "tree/e/f/g", "tree/x", "other/a.o", "other/b.c"])
     os.link(place + b"/tree/x", place + b"/tree/e/x")
     plan = place + b"/tree/e/plan"
@@ -64,8 +64,8 @@ def test_plans_are_carried_out(run: Run, place: bytes) -> None:
     assert paths(place + b"/other") == [b"b.c"]
 
 
-# The first rank waits at each directory until another one has come to some, so that both have
-# names of the same files.
+# The first rank waits at each directory until another rank has started one, so that both have names
+# of the same files.
 TOGETHER = """
 import os, time
 first, others, opened = os.getpid(), FLAG, os.open
@@ -84,7 +84,7 @@ os.open = opening
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_hard_linked_files_are_changed_once(run: Run, place: bytes, apart: bool) -> None:
-    """Whichever rank finds which of their names: twice, and the mode would be another one."""
+    """Either rank may find either name: changing a file twice would result in another mode."""
     top = grow(place + b"/tree", [f"{number}/only" for number in range(400)])
     for number in range(20):
         first = grow(top, [f"{number}/first"]) + b"/%d/first" % number

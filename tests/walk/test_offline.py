@@ -1,7 +1,7 @@
 """`--skip-offline` in all tools that have filters.
 
-A file is offline that would have to be fetched, as from tape. On FUSE, as on any file system behind
-which an archive may be, a file without blocks stands for one; a Lustre's layout is played.
+Reading an offline file would recall it, for example from tape. On FUSE, which may have an archive
+behind it, a file without blocks counts as offline; the layout of Lustre is simulated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _run(tool: str, tree: bytes, copy: bytes, *options: str) -> tuple[int, bytes
 
 @pytest.fixture
 def tree(fuse: Callable[..., Mounted]) -> tuple[bytes, bytes]:
-    """A tree with files that are there, one that is not, and where it is in truth."""
+    """Create a tree with online files and one offline file; return it and its backing directory."""
     mounted = fuse()
     for top in (b"tree/inner", b"copies"):
         os.makedirs(os.path.join(mounted.backing, top))
@@ -135,7 +135,7 @@ def test_of_files_that_are_fetched_one_is_named_before(
 def test_offline_files_that_are_compared(
     tree: tuple[bytes, bytes], tmp_path: Path, words: tuple[str, str], size: int
 ) -> None:
-    """One of them is named, on the side on which it is, and all are counted."""
+    """One of them is named with its side, and all are counted."""
     top, inner = tree
     os.truncate(os.path.join(inner, OFFLINE), size)
     copy = os.fsencode(tmp_path / "copy")
@@ -177,7 +177,7 @@ def test_nothing_is_said_of_files_that_are_left_out(
 def test_a_warning_is_no_result(
     tree: tuple[bytes, bytes], tmp_path: Path, words: list[str]
 ) -> None:
-    """So `-q` has none; and a hole on a usual local file system is none either."""
+    """`-q` suppresses it, and a hole on a local file system causes none."""
     (tmp_path / "here").mkdir()
     with open(tmp_path / "here/hole", "wb") as file:
         file.truncate(SIZE)
@@ -197,7 +197,7 @@ def test_what_can_not_be_looked_up_can_not_be_left_out(tmp_path: Path) -> None:
 
 
 def test_a_hole_is_no_archived_file_where_there_is_no_archive(tmp_path: Path) -> None:
-    """As on the usual local file systems."""
+    """This holds on the usual local file systems."""
     with open(tmp_path / "hole", "wb") as file:
         file.truncate(SIZE)
     said = subprocess.run(
@@ -216,7 +216,7 @@ def test_a_hole_is_no_archived_file_where_there_is_no_archive(tmp_path: Path) ->
 def test_lustre_tells_it_by_the_layout(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pattern: int | None, blocks: int, offline: bool
 ) -> None:
-    """Of a released file it says one block, and of one that is nothing but a hole none."""
+    """A released file has one block, and a file that is only a hole has none."""
     (tmp_path / "file").write_bytes(b"")
     asked = []
 

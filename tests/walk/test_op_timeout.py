@@ -1,6 +1,6 @@
-"""--op-timeout on a file system that does not answer: entries are named, the rest goes on.
+"""--op-timeout on a file system that hangs: entries are named, and the tool continues.
 
-And the command ends, though what hangs can't: a real file system by FUSE holds the answers back.
+The command ends, even though the hanging calls cannot: a real FUSE file system delays its replies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ some_launchers = pytest.mark.parametrize("launcher", launchers([1, 3], [2]), ids
 
 @pytest.fixture
 def mount(fuse: Mount) -> Iterator[Mounted]:
-    """A file system with a tree, of which a test makes some hang; all are answered at the end."""
+    """Mount a file system with a tree; tests make some calls hang; all are answered at the end."""
     found = fuse()
     for folder in (b"a", b"hung", b"z/deep"):
         os.makedirs(found.backing + b"/t/" + folder)
@@ -46,14 +46,14 @@ def mount(fuse: Mount) -> Iterator[Mounted]:
 
 
 def run(tool: str, launcher: Launcher | None, mount: Mounted, *more: str | bytes) -> Finished:
-    """Run a tool on the tree with a limit; that it ends at all is what `finish` is for."""
+    """Run a tool on the tree with a limit; `finish` checks that it ends."""
     paths = [mount.path + b"/t", mount.backing + b"/t"][: 2 if tool == "fdiff" else 1]
     arguments = [*TOOLS[tool], "--op-timeout", LIMIT, "--progress=never", *more, *paths]
     with Run(launcher, *arguments, program=(f"pcircle.tools.{tool}",)) as started:
         return started.finish()
 
 
-# A thread begins before ranks do.
+# A thread starts before the ranks do.
 THREADED = """
 import sys, threading
 from pcircle.cli import program
@@ -66,7 +66,7 @@ from pcircle.tools.ffind.cli import main
 sys.exit(main())
 """
 
-# The first rank's command ends at once, the others' some time later.
+# The command of the first rank ends at once, those of the other ranks later.
 LATE = """
 import sys, time
 from pcircle.runtime import supervised
@@ -96,7 +96,7 @@ def test_a_directory_that_hangs_is_named(tool: str, launcher: Launcher, mount: M
     named = [line for line in done.said.splitlines() if re.search(REASON, line)]
     assert len(named) == 1, done.said
     assert "t/hung'" in named[0]
-    if not launcher.ranks:  # a launcher may not pass on what comes so late
+    if not launcher.ranks:  # a launcher may not forward late output
         assert re.search(r"process \d+ stays behind until the file system answers", done.said)
     if tool in ("ffind", "fls"):
         assert done.out.count(b"two") == 2
@@ -104,7 +104,7 @@ def test_a_directory_that_hangs_is_named(tool: str, launcher: Launcher, mount: M
 
 @pytest.mark.mpi
 def test_no_rank_is_killed_that_ends_late(place: bytes) -> None:
-    """A launcher kills all when one ends whose MPI has not said that it does."""
+    """A launcher kills all ranks when one of them exits without finalizing MPI."""
     words = ("--op-timeout=9", "--progress=never", place)
     line = command(Launcher(ranks=3), words)
     at = line.index("-m")
@@ -154,7 +154,7 @@ def test_a_path_that_hangs_has_failed(mount: Mounted) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_what_answers_in_time_is_the_same(tool: str, mount: Mounted) -> None:
-    """Slow is not too slow, and large files are read whole, by way of another thread."""
+    """Slow reads of large files are complete; they go through another thread."""
     with open(mount.backing + b"/t/large", "wb") as file:
         file.write(os.urandom(9_000_001))
     limited = run(tool, Launcher(jobs=2), mount)
@@ -171,7 +171,7 @@ def test_what_answers_in_time_is_the_same(tool: str, mount: Mounted) -> None:
 
 
 def test_too_many_that_hang_stop_the_job(mount: Mounted) -> None:
-    """Each holds a thread."""
+    """Each hanging call occupies a thread."""
     from pcircle.threads.deadline import MAX_LOST_CALLS
 
     for number in range(MAX_LOST_CALLS + 50):
@@ -185,7 +185,7 @@ def test_too_many_that_hang_stop_the_job(mount: Mounted) -> None:
 
 
 def test_a_system_that_times_out_itself_has_answered(mount: Mounted) -> None:
-    """However often: no thread hangs."""
+    """Any number of such errors is accepted, because no thread hangs."""
     from pcircle.threads.deadline import MAX_LOST_CALLS
 
     for number in range(MAX_LOST_CALLS + 50):
@@ -210,7 +210,7 @@ def test_a_limit_can_not_be_combined_with_removal(mount: Mounted) -> None:
 
 
 def test_no_process_goes_without_its_limit(place: bytes, run: Script) -> None:
-    """Those that can't be forked, as a thread runs by then, would have none."""
+    """Processes cannot be forked while a thread runs, and would have no limit."""
     done = run([sys.executable, "-c", THREADED, "-j3", "--op-timeout", "9", place])
     assert (done.returncode, done.stdout) == (2, b""), done.stderr
     assert b"--op-timeout would not hold in the other processes" in done.stderr
@@ -229,7 +229,7 @@ def test_other_limits_are_refused(place: bytes, value: str) -> None:
 
 
 def test_programs_have_no_limit(place: bytes) -> None:
-    """What hangs would stay in their process."""
+    """A hanging call would stay in the process of the caller."""
     from pcircle.core.errors import UsageError
     from pcircle.tools.ffind import find
     from pcircle.tools.fprof.command import profile

@@ -1,7 +1,7 @@
-"""With `--polite` a tool has no more under way than a file system takes without getting slow.
+"""With `--polite` a tool has no more requests in flight than a file system serves without delay.
 
-The file system counts: how many requests wait at a time where they queue for one server, and where
-there is a server for each.
+The file system counts the waiting requests, where they queue for one server, and where each has its
+own server.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _run(tool: str, top: bytes, *options: str) -> None:
 
 @every_tool
 def test_no_queue_is_made(place: bytes, fuse: Mount, tool: str) -> None:
-    """One server answers in turn, so what waits makes all slower: few do. All is done."""
+    """A single server answers in turn, so few requests wait; all work is done."""
     mounted = fuse()
     grow(mounted.backing, TREE)
     mounted.rules(Rule(ALL, servers=1, busy_s=0.0005))
@@ -59,7 +59,7 @@ def test_no_queue_is_made(place: bytes, fuse: Mount, tool: str) -> None:
 
 @every_tool
 def test_what_nobody_feels_is_used(place: bytes, fuse: Mount, tool: str) -> None:
-    """Where operations take no longer with many under way there are more than one."""
+    """If operations stay fast under parallel load, more than one is in flight."""
     mounted = fuse()
     grow(mounted.backing, TREE)
     mounted.rules(Rule(ALL, delay_s=0.002))
@@ -69,7 +69,7 @@ def test_what_nobody_feels_is_used(place: bytes, fuse: Mount, tool: str) -> None
 
 @pytest.mark.parametrize("tool", ["ffind", "fls", "fchmod"])
 def test_without_it_there_is_a_queue(place: bytes, fuse: Mount, tool: str) -> None:
-    """So the tests above can fail."""
+    """This validates the tests above."""
     mounted = fuse()
     grow(mounted.backing, TREE)
     mounted.rules(Rule(ALL, servers=1, busy_s=0.0005))

@@ -1,4 +1,4 @@
-"""A directory that a server knows no more, at any moment: a failure of an entry, never a defect."""
+"""A stale directory handle at any moment is a failure of an entry, never a defect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST = 40
 
 
 def failed(tool: str, top: bytes, at: list[bytes], log: Path, what: str) -> bool:
-    """Whether a call was made to fail, on some directories alone, which the tool has to bear."""
+    """Return whether a call was made to fail on the given directories; the tool must survive."""
     places = [word for path in at for word in ("-P", os.fsdecode(path))]
     prefix = ["strace", "-f", "-o", str(log), *places, "-e", f"inject={what}"]
     words: list[str | bytes] = [*TOOLS[tool]]

@@ -1,6 +1,6 @@
-"""`--syslog`: one line at the end of each command, heard by a real socket in the place of /dev/log.
+"""`--syslog` writes one line at the end of each command to a real socket in place of /dev/log.
 
-It is bound into a /dev of its own, in a mount namespace: the machine's is left alone.
+The socket is in a private /dev, in a mount namespace: that of the machine is not used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pcircle.cli.shell import command
 from tests.programs import needs_mount_namespace
 
 pytestmark = needs_mount_namespace
-# Runs "$@" with $1 as /dev, in which there is what programs need, and perhaps a log.
+# Runs "$@" with $1 as /dev, which contains the files that programs need, and optionally a log.
 HEAD = """\
 dev=$1; shift
 for name in null zero urandom; do touch $dev/$name; mount --bind /dev/$name $dev/$name; done
@@ -56,7 +56,7 @@ DONE = {
 
 
 class Log:
-    """A socket that listens as a logger does. `lines` are what it has heard so far."""
+    """A socket that listens like a logger. `lines` are the messages received so far."""
 
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -70,7 +70,7 @@ class Log:
             self.lines.append(line)
 
     def close(self, path: Path) -> list[bytes]:
-        """What it has heard: what was sent before is received before the end."""
+        """Return the received messages; those sent earlier precede the end marker."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
             end.sendto(b"", os.fspath(path))
         self._thread.join()
@@ -100,7 +100,7 @@ def run(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def typed(tool: str, *words: str) -> list[str]:
-    # The option behind the tool: what follows may be an expression.
+    # The option follows the tool, because an expression may follow.
     return [sys.executable, "-m", f"pcircle.tools.{tool}", "--syslog", "-j1", *words]
 
 
@@ -145,7 +145,7 @@ def test_without_a_logger_the_command_has_failed(place: Path) -> None:
 
 
 def test_a_name_makes_no_line_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in names is written as `fcp` prints it, and a long command is cut."""
+    """Names are escaped like in the output of `fcp`, and a long command is truncated."""
     monkeypatch.setattr(syslog, "SOCKET", os.fspath(tmp_path / "log"))
     log = Log(tmp_path / "log")
     odd_words = ["a\nfcp[1]: exit=0", "\x1b[2J"]

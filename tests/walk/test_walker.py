@@ -1,6 +1,6 @@
-"""The walk is exact, whenever time is up, who ever waits, and in whichever order items are done.
+"""The walk is exact for any timing, any idle workers, and any order of items.
 
-Each promise is broken on purpose as well (`BROKEN`), and must then be missed.
+The search must also detect each deliberate violation (`BROKEN`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STOPPING = Odds(time_is_up=0.01, hungry=0.0, handed_back=0.0, whole=0.5, stoppin
 
 @pytest.fixture(autouse=True)
 def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few names are many, so that small trees meet all that large ones do."""
+    """Lower all limits, so that small trees reach all code for large ones."""
     monkeypatch.setattr(scan, "_LOOK_EVERY", 4)
     monkeypatch.setattr(scan, "BLOCK_ENTRIES", 8)
     monkeypatch.setattr(walker_module, "_FEW_NAMES", 1)
@@ -44,12 +44,12 @@ def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def grown(place: bytes, random: Random) -> bytes:
-    """A random tree: wide, deep or with a bit of everything."""
+    """Create a random tree: wide, deep or mixed."""
     top = os.path.join(place, b"tree-%d" % random.randrange(1 << 60))
     os.mkdir(top)
     directories = [top]
     for number in range(random.randrange(60)):
-        # Of some trees the directories lie in one another, of others side by side.
+        # Some trees have nested directories, others have sibling directories.
         above = directories[-1] if random.random() < 0.3 else random.choice(directories)
         directories.append(os.path.join(above, b"d%d" % number))
         os.mkdir(directories[-1])
@@ -66,7 +66,7 @@ def grown(place: bytes, random: Random) -> bytes:
 
 
 def known_of(top: bytes) -> dict[bytes, Paths]:
-    """Of each directory all that is below it, by `os.walk`."""
+    """Return all entries below each directory, by `os.walk`."""
     below: dict[bytes, Paths] = {}
     for directory, names, files in os.walk(top, topdown=False):
         path = b"" if directory == top else os.path.relpath(directory, top)
@@ -78,7 +78,7 @@ def known_of(top: bytes) -> dict[bytes, Paths]:
 
 
 def world_of(top: bytes, odds: Odds, random: Random) -> World:
-    """The tree as it is to be found, where some directories fail."""
+    """Return the tree that the walk must find, with some failing directories."""
     below = known_of(top)
     failing = {path for path in below if path and random.random() < odds.failing}
     hidden = frozenset().union(*(below[path] for path in failing))
@@ -87,7 +87,7 @@ def world_of(top: bytes, odds: Odds, random: Random) -> World:
 
 
 def walk(top: bytes, odds: Odds, seed: int, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Walk a tree, and look whether what came of it is what is there."""
+    """Walk a tree, and check that the result equals the tree."""
     random = Random(seed)
     world = world_of(top, odds, random)
     monkeypatch.setattr(walker_module, "time", Clock(world))
@@ -121,7 +121,7 @@ def test_every_directory_is_left_once_after_all_below_it(
 
 
 def test_directories_that_a_visitor_has_begun_are_forgotten(place: bytes) -> None:
-    """Their number must not decide how much memory a walk takes."""
+    """Their number must not affect the memory of a walk."""
     for seed in SEEDS:
         top = grown(place, Random(seed))
         job = Job(top, world_of(top, TIMELY, Random(seed)), 3)
@@ -140,7 +140,7 @@ def test_nothing_is_completed_in_place_while_a_job_stops(
 
 
 def test_an_item_goes_on_into_what_it_finds(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While there is time and nobody waits, one item is the whole tree of small directories."""
+    """Without hurry, one item walks the whole tree of small directories."""
     monkeypatch.undo()
     monkeypatch.setattr(walker_module, "inf", 1e-6)
     for number in range(200):
@@ -160,7 +160,7 @@ def test_an_item_goes_on_into_what_it_finds(place: bytes, monkeypatch: pytest.Mo
 
 
 def listed_of(top: bytes, random: Random) -> tuple[list[bytes], dict[bytes, Paths]]:
-    """Some paths of a tree, and what they mean of each directory that they are in or name."""
+    """Draw some paths of a tree; return them with the entries that they select, by directory."""
     below = known_of(top)
     every = sorted(below[b""])
     chosen = random.sample(every, random.randrange(len(every) + 1)) if every else []
@@ -179,7 +179,7 @@ def listed_of(top: bytes, random: Random) -> tuple[list[bytes], dict[bytes, Path
 def test_of_a_listed_tree_all_is_seen_that_a_list_names_and_nothing_else(
     place: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However a list is divided: by names, by their text, or by ranges that rank 0 keeps."""
+    """A list is divided by names, by its text, or by ranges that rank 0 keeps."""
     monkeypatch.setattr("pcircle.fs.lists._PORTION_BYTES", 40)
     monkeypatch.setattr("pcircle.fs.lists._PORTION_NAMES", 3)
     for seed in SEEDS:
@@ -193,14 +193,15 @@ def test_of_a_listed_tree_all_is_seen_that_a_list_names_and_nothing_else(
         job = Job(top, world, workers=2, lists=sort([(0, records)]))
         assert job.run() == known[b""] | {b""}
         assert world.left == set(known)
-        assert 0 < job.tally.weight < 1.000001  # lines of directories themselves weigh something
+        assert 0 < job.tally.weight < 1.000001  # lines of directories also have a size
 
 
-# ---- promises, broken ----------------------------------------------------------------------------
+# ---- deliberate violations
+# ------------------------------------------------------------------------
 
 
 def lose_a_slot(patch: pytest.MonkeyPatch) -> None:
-    """What is handed out counts in the directory that the item began with."""
+    """Count the entries handed out in the directory that the item began with."""
     right = opened_module.left_of
 
     def wrong(*given: Any, **named: Any) -> list[Tree]:
@@ -210,7 +211,7 @@ def lose_a_slot(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_a_name(patch: pytest.MonkeyPatch) -> None:
-    """A directory is handed out to nobody."""
+    """Hand out one directory less than intended."""
     right = opened_module.left_of
 
     def wrong(*given: Any, **named: Any) -> list[Tree]:
@@ -220,7 +221,7 @@ def forget_a_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
-    """A directory is complete in place while others have something of it."""
+    """Complete a directory in place while other items have entries of it."""
 
     def wrong(self: ItemContext[Any], slot: int) -> None:
         self.spawned += 1
@@ -229,7 +230,7 @@ def wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def wait_alone(patch: pytest.MonkeyPatch) -> None:
-    """A directory waits, and the one above does not."""
+    """Let a directory wait, but not its parent."""
     right = Walker._settle
 
     def wrong(self: Walker[Any], opened: Open[Any], above: Open[Any], context: Any) -> None:
@@ -241,7 +242,7 @@ def wait_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def complete_while_stopping(patch: pytest.MonkeyPatch) -> None:
-    """Nobody looks whether the job stops."""
+    """Ignore that the job stops."""
     right = Walker._settle
 
     def wrong(self: Walker[Any], opened: Open[Any], above: Open[Any], context: Any) -> None:
@@ -253,7 +254,7 @@ def complete_while_stopping(patch: pytest.MonkeyPatch) -> None:
 
 
 def complete_the_shallow_first(patch: pytest.MonkeyPatch) -> None:
-    """A join begins with what is above."""
+    """Begin a join with the parent."""
     right = Walker.join
 
     def wrong(self: Walker[Any], opens: list[Open[Any]], slots: Any, context: Any) -> Any:
@@ -263,7 +264,7 @@ def complete_the_shallow_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_was_not_tried(patch: pytest.MonkeyPatch) -> None:
-    """Small directories of which there was no time to scan all."""
+    """Forget small directories that there was no time to scan."""
     right = Walker._process_batches
 
     def wrong(self: Walker[Any], *given: Any) -> tuple[list[bytes], list[bytes]]:
@@ -273,7 +274,7 @@ def forget_what_was_not_tried(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_twice(patch: pytest.MonkeyPatch) -> None:
-    """A directory that a visitor has begun counts as done at once, too."""
+    """Count a directory as done at once that a visitor has begun."""
     right = Walker._complete
 
     def wrong(self: Walker[Any], opened: Open[Any], context: Any) -> None:
@@ -312,7 +313,7 @@ def test_a_broken_promise_is_missed(
 
 
 def test_the_tree_is_what_os_walk_says(place: bytes) -> None:
-    """What is compared with is right itself."""
+    """The reference for the comparisons is correct itself."""
     top = grown(place, Random(7))
     below = known_of(top)
     assert len(below[b""]) == sum(1 for _ in _entries(top))

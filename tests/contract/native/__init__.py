@@ -1,1 +1,1 @@
-"""The contract of system calls in C and their twins in Python."""
+"""The contract of system calls in C and their equivalents in Python."""

@@ -1,4 +1,4 @@
-"""The choice between the C module and its twin, and the reason that is given for it."""
+"""The choice between the C module and its Python equivalent, and the reported reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NATIVE = Path(__file__).resolve().parents[3] / "pcircle" / "fs" / "native"
 
 
 def asked(*places: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Ask a new interpreter, which looks for the package in these places first."""
+    """Query a new interpreter, which searches these directories first for the package."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PCIRCLE_")}
     return subprocess.run(
         [sys.executable, "-c", _ASK, *map(str, places)],
@@ -34,7 +34,7 @@ def asked(*places: Path, **variables: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A place with the package and no C module."""
+    """Create a directory that contains the package without the C module."""
     (tmp_path / "native").mkdir()
     for path in NATIVE.glob("*.py"):
         (tmp_path / "native" / path.name).write_bytes(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Making and completing directories: the contract of the C module and its twin."""
+"""Creating and completing directories: the contract of the C module and its equivalent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ATTRIBUTES = KEEP_LISTS | KEEP_ATTRIBUTES
 
 
 class Sides(NamedTuple):
-    """Source directories by number, all open, and an open target."""
+    """Open source directories by number, and an open target."""
 
     paths: list[Path]
     fds: list[int]
@@ -41,7 +41,7 @@ class Sides(NamedTuple):
 
 @pytest.fixture
 def sides(tmp_path: Path) -> Iterator[Sides]:
-    """Three source directories, and an empty target."""
+    """Create three source directories and an empty target."""
     paths = [tmp_path / f"source-{number}" for number in range(3)]
     target = tmp_path / "target"
     for path in (*paths, target):
@@ -64,7 +64,7 @@ def _make(
     flags: int = FLAGS,
     until_ns: int = FOREVER,
 ) -> tuple[list[int], list[int]]:
-    """Make a directory for each source. Return the outcomes and the descriptors."""
+    """Create a directory for each source; return the outcomes and the descriptors."""
     modes = [0o700, 0o750, 0o1777][: len(names)]
     result, opened = module.make_directories(
         *(sides.fds[: len(names)], sides.target_fd, names, modes),
@@ -165,7 +165,7 @@ def test_inode_flags_are_left_to_the_caller(module: ModuleType, sides: Sides) ->
 
 
 def _sources(sides: Sides) -> bytes:
-    """The table of the sources' status."""
+    """Return the table of the sources' status."""
     return native.stat_open(sides.fds)[1]
 
 
@@ -240,7 +240,7 @@ def test_as_many_descriptors_as_rows(module: ModuleType, sides: Sides) -> None:
 def test_files_of_several_directories_are_copied_by_one_call(
     module: ModuleType, sides: Sides
 ) -> None:
-    """The first that is not plain is the last, and files right in one directory are so in all."""
+    """A call ends at the first file that is not plain; directories before it are complete."""
     names, fds = [b"1", b"2"] * 3, [fd for fd in sides.fds for _ in range(2)]
     for number, path in enumerate(sides.paths):
         for name in ("1", "2"):
@@ -277,7 +277,7 @@ def test_neither_descriptors_nor_memory_are_lost(module: ModuleType, sides: Side
         module.settle_open(fds, table, STATUS, 0, 0)
         for fd in fds:
             os.close(fd)
-        _make(module, sides)  # taken
+        _make(module, sides)  # already exists
         module.unlink_names(sides.target_fd, NAMES, True, FOREVER)
 
     for _ in range(20):

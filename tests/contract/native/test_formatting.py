@@ -1,4 +1,4 @@
-"""Text of many entries: the contract of the C module and its twin."""
+"""Text of many entries: the contract of the C module and its equivalent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table(count: int, **columns: Sequence[int]) -> bytes:
 
 
 def text(names: Sequence[bytes]) -> bytes:
-    """Return names as functions take them."""
+    """Return names in the format that the functions take."""
     return b"".join(name + b"\0" for name in names)
 
 
@@ -44,7 +44,7 @@ def formatted(
     order: list[int] | None = None,
     total: int = -1,
 ) -> list[bytes]:
-    """Format entries, all of one body unless `counts` are given."""
+    """Format entries with a common body, or with `counts`."""
     counts = [len(names) if order is None else len(order)] if counts is None else counts
     made: list[bytes] = module.format_entries(
         data, text(names), counts, order, list(fields), total, b"total %d\n".__mod__
@@ -167,7 +167,7 @@ def test_a_list_that_becomes_shorter_meanwhile_is_an_error(module: ModuleType) -
 
 
 def letters(number: int) -> bytes:
-    """Return so many letters, but at most ten."""
+    """Return the given number of letters, at most ten."""
     return b"x" * (number % 11)
 
 

@@ -1,4 +1,4 @@
-"""The contract of the C module and its twin in Python: each test runs with both."""
+"""The contract of the C module and its Python equivalent: each test runs with both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_BYTES = 128 << 10
 
 @pytest.fixture(params=["C", "Python"])
 def module(request: pytest.FixtureRequest) -> ModuleType:
-    """Each of the two."""
+    """Return the C module, then its equivalent."""
     if request.param == "Python":
         return pure
     if not native.is_native:
@@ -49,7 +49,7 @@ class Sides(NamedTuple):
     target_fd: int
 
     def file(self, name: str | bytes, data: bytes, mode: int = 0o640) -> Path:
-        """Make a file of the source."""
+        """Create a file in the source."""
         path = self.source / os.fsdecode(name)
         path.write_bytes(data)
         path.chmod(mode)
@@ -155,7 +155,7 @@ def test_names_are_a_list_of_bytes(module: ModuleType, sides: Sides, names: Any)
 
 
 def _make(sides: Sides, kind: str) -> dict[str, Any]:
-    """Make something that is not plain; what a call must be given for that."""
+    """Create an entry that is not plain; return the arguments that a call needs for it."""
     path = sides.source / "odd"
     if kind == "fifo":
         os.mkfifo(path)
@@ -286,7 +286,7 @@ def test_a_link_in_the_target_is_never_followed(module: ModuleType, sides: Sides
 
 
 def test_nothing_is_left_of_a_file_that_cannot_be_written(module: ModuleType, sides: Sides) -> None:
-    """Not even where a part of it was: the limit of a file's size stands for a full disk."""
+    """A partly written file is removed as well; the limit on file sizes stands for a full disk."""
     sides.file(b"small", bytes(1000))
     sides.file(b"odd", bytes(50_000))
     old, before = (
@@ -300,7 +300,7 @@ def test_nothing_is_left_of_a_file_that_cannot_be_written(module: ModuleType, si
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, old)
     assert found[0] == 1000
-    assert found[1] in (-1 - errno.EFBIG, pure.NOT_PLAIN)  # the rest of a short write, or that
+    assert found[1] in (-1 - errno.EFBIG, pure.NOT_PLAIN)  # remainder of a short write, or limit
     assert os.listdir(sides.target) == ["small"]
 
 
@@ -321,7 +321,7 @@ def test_contents_are_those_of_the_copies(module: ModuleType, sides: Sides) -> N
         module, sides, *data, max_bytes=8000, contents_bytes=20_000
     )
     sizes = [size for size in native.numbers(result) if size != pure.UNTRIED]
-    # Before each there was room for the largest file.
+    # Each file follows one for which there was room.
     assert sizes == [0, 1000, 2000, 3000, 4000, 5000]
     assert contents[: sum(sizes)] == b"".join(list(data.values())[: len(sizes)])
     assert len(contents) == 20_000
@@ -446,7 +446,7 @@ def test_neither_descriptors_nor_memory_are_lost(module: ModuleType, sides: Side
 
     def once() -> None:
         copied(module, sides, *names, b"odd", max_bytes=1000, contents_bytes=3000, keep=ALL)
-        copied(module, sides, *names, b"odd")  # taken
+        copied(module, sides, *names, b"odd")  # already exists
         module.unlink_names(sides.target_fd, names, False, FOREVER)
 
     for _ in range(20):
@@ -484,7 +484,7 @@ os.write(2, b"end")
 """
     logs = []
     for used in "10":
-        for path in sides.source.iterdir():  # the run before has read them
+        for path in sides.source.iterdir():  # the previous run has read them
             os.utime(path, ns=(10**18 + 1, 10**18 + 2))
         logs.append(traced(program, (sides.source, sides.target), CALLS, used))
     assert len(logs[0]) > 20

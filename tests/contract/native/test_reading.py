@@ -35,7 +35,7 @@ ANY = 0xFFFF
 
 @pytest.fixture
 def top(tmp_path: Path) -> Iterator[int]:
-    """A directory with ten of four files each, of 0 to 3 bytes."""
+    """Create ten directories of four files each, of 0 to 3 bytes."""
     for number in range(10):
         folder = tmp_path / f"d{number}"
         folder.mkdir()
@@ -175,7 +175,7 @@ def test_without_looking_up_there_is_no_table(module: ModuleType, top: int) -> N
 
 
 def test_what_is_not_plain_is_left_whole(module: ModuleType, tmp_path: Path, top: int) -> None:
-    """And of a directory that is left nothing is among what is found."""
+    """No entry of such a directory is among the results."""
     (tmp_path / "d0" / "f4").touch()
     (tmp_path / "d1" / "f3").unlink()
     (tmp_path / "d1" / "below").mkdir()
@@ -211,7 +211,7 @@ def test_on_any_device_nothing_is_known_of_a_directory(module: ModuleType, top: 
 def test_directories_with_directories_stay_open(
     module: ModuleType, tmp_path: Path, top: int
 ) -> None:
-    """As many as are wanted; each directory may be in one of its own."""
+    """An argument limits the descriptors; each name may have a directory of its own."""
     for number in (1, 2, 4):
         (tmp_path / f"d{number}" / "below" / f"deep{number}").mkdir(parents=True)
     before = set(os.listdir("/proc/self/fd"))
@@ -248,7 +248,7 @@ def test_of_directories_only_the_kind_may_be_wanted(
 
 
 def test_a_large_directory_ends_with_the_time(module: ModuleType, tmp_path: Path, top: int) -> None:
-    """It is tried alone the next time; then it is left to those who can stop within it."""
+    """It is tried alone the next time; then it is left to callers that can stop in its middle."""
     (tmp_path / "large").mkdir()
     for number in range(300):
         (tmp_path / "large" / str(number)).touch()
@@ -282,7 +282,7 @@ def test_a_directory_is_listed_from_its_beginning(module: ModuleType, top: int) 
         assert found is not None
         assert (sorted(found[0]), found[1]) == (names(10), bytes([4]) * 10)
     assert module.list_directory(top, 9, FOREVER) is None
-    with os.scandir(top) as entries:  # which goes on from where a directory stands
+    with os.scandir(top) as entries:  # scandir continues at the current position of the directory
         assert len(list(entries)) == 10
     with pytest.raises(OSError, match="descriptor"):
         module.list_directory(-1, 9, FOREVER)
@@ -308,7 +308,7 @@ def test_what_is_read_is_whole(module: ModuleType, tmp_path: Path, top: int) -> 
     assert contents[:18] == b"m" * 18
     assert len(contents) == 100
     outcomes, _ = module.read_files(fd, [b"most"] * 3, FLAGS, 9, 20, FOREVER)
-    assert native.numbers(outcomes) == [9, 9, pure.UNTRIED]  # there may be no room for a third
+    assert native.numbers(outcomes) == [9, 9, pure.UNTRIED]  # there may be no room for a third one
     for most, room in ((-1, 9), (9, 9), ((1 << 20) + 1, 1 << 21)):
         with pytest.raises(ValueError, match="max_bytes"):
             module.read_files(fd, [b"most"], FLAGS, most, room, FOREVER)
@@ -337,7 +337,7 @@ def test_modes_are_changed_and_links_are_not_followed(
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.skipif(system_calls.is_missing("fchmodat2"), reason="there is no fchmodat2")
 def test_owners_are_changed_before_modes(module: ModuleType, tmp_path: Path, top: int) -> None:
-    """A change of owner takes set-id bits away, which the mode then gives."""
+    """A change of owner clears set-id bits, which the change of mode then restores."""
     (tmp_path / "d0" / "f1").chmod(0o4755)
     fd = os.open(tmp_path / "d0", DIRECTORY)
     wanted = [b"f0", b"f1"]
@@ -357,7 +357,7 @@ ALL_OF_THEM = pure.KEEP_ATTRIBUTES | pure.KEEP_LISTS
 def asked(
     module: ModuleType, fds: int | list[int], wanted: list[bytes], keep: int, flags: int = 0
 ) -> list[int]:
-    """Which entries have attributes that count, flags among those of directories."""
+    """Return which entries have relevant attributes, including flags of directories."""
     return native.numbers(module.ask_attributes(fds, wanted, keep, flags, IGNORED, FOREVER))
 
 
@@ -372,7 +372,7 @@ def test_who_has_no_attributes_is_told(module: ModuleType, tmp_path: Path, top: 
         os.setxattr(tmp_path / "file", "user.some", b"value")
     except OSError:
         pytest.skip("this file system keeps no attributes")
-    # The link's own are asked for, and not those of the file that it leads to.
+    # The attributes are those of the link, not of its target.
     assert asked(module, top, wanted, ALL_OF_THEM) == [0, 0, 0, 1, 0]
     assert asked(module, top, wanted, pure.KEEP_LISTS) == [0] * len(wanted)
 
@@ -419,7 +419,7 @@ def test_who_cannot_be_asked_may_have_attributes(module: ModuleType, top: int) -
 
 
 def test_a_million_calls_take_no_memory(module: ModuleType, top: int) -> None:
-    """A thousand of each: what is lost in one shows."""
+    """A thousand calls of each function would show any leak."""
     fd = os.open(b"d1", DIRECTORY, dir_fd=top)
 
     def call() -> None:
@@ -447,7 +447,7 @@ def _resident_bytes() -> int:
 
 
 def test_a_signal_ends_a_call_or_its_handler_runs(module: ModuleType, top: int) -> None:
-    """Nothing is lost: names that were not tried are told."""
+    """No name is lost: untried names are reported."""
     heard = []
     former = signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
     try:
@@ -466,7 +466,7 @@ def test_a_signal_ends_a_call_or_its_handler_runs(module: ModuleType, top: int) 
 def test_entries_in_the_order_of_their_names(
     module: ModuleType, tmp_path: Path, top: int, looks: bool
 ) -> None:
-    """Each with its kind and its status, and those of each directory by themselves."""
+    """Entries have their kind and status, and each directory's entries are separate."""
     names_of_one = ["b", "a\xff", "a", "é", "B", "a b", "-", "aa"]
     expected = []
     for directory in ("one", "two"):
@@ -490,7 +490,7 @@ def test_entries_in_the_order_of_their_names(
 
 
 def test_the_same_opens_in_the_same_order(tmp_path: Path) -> None:
-    """As strace sees them, of both."""
+    """strace shows the same order for both."""
     program = """
 import os
 from pcircle.fs import native

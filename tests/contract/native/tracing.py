@@ -1,4 +1,4 @@
-"""The system calls of a program that uses the C module or its twin."""
+"""The system calls of a program that uses the C module or its equivalent."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The bodies of the ranks in the contract suite, which run on any transport.
 
 A body is a generator: ``arrivals = yield timeout_s`` is a poll, its return value is the rank's
-result (what JSON can hold).  So the real transports drive it by polling, and the simulated one
-drives the very same body from its scheduler, in virtual time.
+result (a value that JSON can represent). So the real transports drive it by polling, and the
+simulated one drives the very same body from its scheduler, in virtual time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATTERN_BYTES = 1_000_003
 
 
 def payload_of(source: int, dest: int, number: int, size_bytes: int) -> bytes:
-    """The content of one message: its own, and such that no part of it repeats at once."""
+    """Return the content of one message, unique and without immediate repetition."""
     seed = f"{source} {dest} {number}"
     pattern = random.Random(seed).randbytes(min(size_bytes, PATTERN_BYTES))
     return (pattern * (size_bytes // PATTERN_BYTES + 1))[:size_bytes]
@@ -40,7 +40,7 @@ def only_deliveries(arrivals: list[Delivery | LostRank]) -> list[Delivery]:
 
 
 def receive(count: int) -> Generator[float | None, list[Delivery | LostRank], list[Delivery]]:
-    """Poll until *count* messages are here."""
+    """Poll until *count* messages have arrived."""
     received: list[Delivery] = []
     while len(received) < count:
         received += only_deliveries((yield None))
@@ -54,7 +54,7 @@ def receive(count: int) -> Generator[float | None, list[Delivery | LostRank], li
 def exchange(t: Transport, sizes_bytes: list[int]) -> Steps:
     """Send to every rank, oneself included, one message of each size, before the first poll.
 
-    The result: of each source, the checksums of what came, in the order of coming.
+    The result: the checksums of the messages from each source, in order of arrival.
     """
     for number, size_bytes in enumerate(sizes_bytes):
         for dest in range(t.size):
@@ -67,7 +67,7 @@ def exchange(t: Transport, sizes_bytes: list[int]) -> Steps:
 
 
 def checksums(size: int, rank: int, sizes_bytes: list[int]) -> list[list[int]]:
-    """What ``exchange`` has to give on *rank*."""
+    """Return the expected result of ``exchange`` on *rank*."""
     return [
         [
             zlib.crc32(payload_of(source, rank, number, size_bytes))
@@ -78,9 +78,9 @@ def checksums(size: int, rank: int, sizes_bytes: list[int]) -> list[list[int]]:
 
 
 def interleave(t: Transport, count: int) -> Steps:
-    """Send numbered messages to all while polling; large and small ones take turns.
+    """Send numbered messages to all while polling; alternate large and small ones.
 
-    The result: of each source, the numbers in the order of coming.
+    The result: the numbers from each source, in order of arrival.
     """
     numbers: list[list[int]] = [[] for _ in range(t.size)]
     arrived = 0
@@ -98,9 +98,9 @@ def interleave(t: Transport, count: int) -> Steps:
 
 
 def distracted(t: Transport) -> Steps:
-    """Rank 0 sends long and short messages in turn, and then doesn't poll for a while.
+    """Send long and short messages alternately from rank 0, which then stops polling for a while.
 
-    The result of rank 1: the sizes in the order of coming.
+    The result of rank 1: the sizes in order of arrival.
     """
     sizes_bytes = [20_000_000, 1, 5_000_000, 2, 17_000_000, 3]
     if t.rank > 0:
@@ -114,9 +114,9 @@ def distracted(t: Transport) -> Steps:
 
 
 def nothing_more(t: Transport) -> Steps:
-    """All send to all; then a message around the ring says that each has received all.
+    """Send from all to all; a message around the ring then confirms that each has received all.
 
-    The result: how many messages came after that, of which there must be none.
+    The result: the number of later messages, which must be 0.
     """
     for dest in range(t.size):
         t.send(dest, b"once")
@@ -126,7 +126,7 @@ def nothing_more(t: Transport) -> Steps:
 
 
 def to_oneself(t: Transport) -> Steps:
-    """Messages to oneself come by a poll, in their order, and don't wait for its time to pass."""
+    """Deliver messages to oneself by a poll, in order, without waiting for the timeout."""
     t.send(t.rank, b"first")
     t.send(t.rank, b"")
     first = yield None
@@ -135,7 +135,7 @@ def to_oneself(t: Transport) -> Steps:
 
 
 def answer(t: Transport) -> Steps:
-    """Rank 0 asks each of the others in turn and waits for its answer; 30 times."""
+    """Send a request from rank 0 to each other rank in turn and wait for its answer; 30 times."""
     rounds = 30
     if t.rank == 0:
         for number in range(rounds):
@@ -157,7 +157,7 @@ def describe(t: Transport) -> Steps:
 
 
 def reject(t: Transport) -> Steps:
-    """There is no rank beyond the last and none before the first."""
+    """Reject ranks after the last one and before the first one."""
     refused = 0
     for dest in (t.size, -1):
         try:
@@ -172,20 +172,20 @@ def reject(t: Transport) -> Steps:
 
 
 def quiet(t: Transport) -> Steps:
-    """Polls that nothing can end but their time give nothing."""
+    """Poll without events until the timeout; the result is empty."""
     arrivals = [(yield 0), (yield 0.01), (yield 0.0001), (yield 0)]
     return [len(arrived) for arrived in arrivals]
 
 
 def lasting(t: Transport, timeout_s: float) -> Steps:
-    """How long a poll lasts that nothing ends, in seconds of this process."""
+    """Return the duration of a poll without events, in seconds of this process."""
     began = time.monotonic()
     yield timeout_s
     return time.monotonic() - began
 
 
 def sleepless(t: Transport) -> Steps:
-    """How often the process went to sleep in 500 polls that shall not wait."""
+    """Return how often the process went to sleep in 500 polls that must not wait."""
     yield 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
     for _ in range(500):
@@ -194,8 +194,8 @@ def sleepless(t: Transport) -> Steps:
 
 
 def idle(t: Transport, timeout_s: float) -> Steps:
-    """How often a poll in which nothing happens wakes, and the share of a processor it takes."""
-    yield 0.2  # let starting up be over, here and elsewhere
+    """Return the number of wake-ups in an idle poll, and the share of a processor that it takes."""
+    yield 0.2  # let start-up finish, here and elsewhere
     before = resource.getrusage(resource.RUSAGE_SELF)
     began_s = time.monotonic()
     arrivals = yield timeout_s
@@ -210,7 +210,7 @@ def idle(t: Transport, timeout_s: float) -> Steps:
 
 
 def woken_before(t: Transport) -> Steps:
-    """A wake before the poll ends it, however many there were, and then no other."""
+    """End one poll by any number of earlier wake-ups, and no later poll."""
     for _ in range(5):
         t.wake()
     first = yield None
@@ -220,7 +220,7 @@ def woken_before(t: Transport) -> Steps:
 
 
 def woken_by_thread(t: Transport) -> Steps:
-    """Other threads end poll(None), again and again."""
+    """End poll(None) from other threads, several times."""
     for pause_s in (0, 0.001, 0.02, 0.2):
         waker = threading.Timer(pause_s, t.wake)
         waker.start()
@@ -230,7 +230,7 @@ def woken_by_thread(t: Transport) -> Steps:
 
 
 def woken_by_signal(t: Transport) -> Steps:
-    """A signal's handler ends poll(None), whether it comes before the wait or during it."""
+    """End poll(None) by a signal handler, whether the signal comes before the wait or during it."""
     seen: list[int] = []
 
     def on_alarm(number: int, frame: object) -> None:
@@ -249,7 +249,7 @@ def woken_by_signal(t: Transport) -> Steps:
 
 
 def woken_after_close(t: Transport) -> Steps:
-    """A wake that comes too late does nothing, to whatever file has the descriptor's number."""
+    """Ignore a late wake-up, whatever file has reused the number of the descriptor."""
     yield 0
     t.close()
     t.close()
@@ -270,7 +270,7 @@ def woken_after_close(t: Transport) -> Steps:
 
 
 def last_words(t: Transport, size_bytes: int) -> Steps:
-    """Rank 0 sends to all and ends at once; the others look only later, and get everything."""
+    """Send from rank 0 to all and end at once; late readers still get everything."""
     if t.rank == 0:
         for dest in range(1, t.size):
             t.send(dest, payload_of(0, dest, 0, size_bytes))
@@ -279,13 +279,13 @@ def last_words(t: Transport, size_bytes: int) -> Steps:
         return None
     time.sleep(0.2)
     ((source, payload),) = yield from receive(1)
-    # Nor is rank 0 then taken for lost.
+    # Rank 0 is not reported as lost either.
     assert only_deliveries((yield 0.2)) == []
     return [source, zlib.crc32(payload)]
 
 
 def unheard(t: Transport) -> Steps:
-    """All send much to all, and nobody listens: the job ends all the same."""
+    """Send large amounts from all to all without a receiver; the job ends nevertheless."""
     yield 0
     for dest in range(t.size):
         for number in range(20):
@@ -295,20 +295,21 @@ def unheard(t: Transport) -> Steps:
 
 
 def staggered(t: Transport) -> Steps:
-    """Ranks end one after the other, each by a message of the one before; none is lost."""
+    """End the ranks one after another, each by a message of the previous one; none is lost."""
     if t.rank > 0:
         yield from receive(1)
     t.send((t.rank + 1) % t.size, b"your turn")
     return "ended"
 
 
-# -- dying (where ranks are processes of this machine)
+# -- killed ranks (where ranks are processes of this machine)
 
 
 def witness(t: Transport, victim: int) -> Steps:
-    """*victim* sends and is killed; what the others see of it, and that they go on.
+    """Kill *victim* after a send; the other ranks observe the loss and continue.
 
-    The result: the events of the victim, its pid and this one's, and what came from the others.
+    The result: the events of the victim, its pid and that of this process, and the messages of the
+    other ranks.
     """
     if t.rank == victim:
         for dest in range(t.size):
@@ -319,7 +320,7 @@ def witness(t: Transport, victim: int) -> Steps:
     while not any(isinstance(event, LostRank) for event in events):
         events += yield None
     t.send(victim, b"are you there?")
-    events += yield 0.2  # a second report would come now
+    events += yield 0.2  # a second report would arrive now
     others = [rank for rank in range(t.size) if rank not in (victim, t.rank)]
     for dest in others:
         t.send(dest, b"alive")
@@ -334,9 +335,10 @@ def witness(t: Transport, victim: int) -> Steps:
 
 
 def cut_short(t: Transport, source: int, dest: int) -> Steps:
-    """*source* sends large messages to *dest* and is killed once it hears that one has come.
+    """Kill *source* during large sends to *dest*, once it hears that one has arrived.
 
-    Most are on their way then. The result of *dest*: the numbers of those that came, and the loss.
+    Most messages are in transit then. The result of *dest*: the numbers of those that arrived, and
+    the loss.
     """
     events: list[int | str] = []
     if t.rank == source:
@@ -359,9 +361,9 @@ def cut_short(t: Transport, source: int, dest: int) -> Steps:
 
 
 def crowded(t: Transport, source: int, dest: int, total_bytes: int, gate: str) -> Steps:
-    """*source* sends much to a rank that doesn't listen until it sees that much was sent.
+    """Send much from *source* to a rank that polls only after it has seen the sends.
 
-    The result: how many bytes came, and the most memory that this process has had by then.
+    The result: the number of bytes received, and the peak memory of this process by then.
     """
     size_bytes = 200_000
     came_bytes = 0

@@ -1,4 +1,4 @@
-"""Ranks for ``test_hybrid``: ``hybrid_programs NAME ARGUMENT...``, one process of MPI's each."""
+"""Ranks for ``test_hybrid``: ``hybrid_programs NAME ARGUMENT...``, one MPI process each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start
 
 EACH = 3
-MANY = 20  # need 380 sockets
+MANY = 20  # require 380 sockets
 
 
 def _start(body: Callable[[Transport], int], jobs: int | None = EACH) -> int:
@@ -32,7 +32,7 @@ def _start(body: Callable[[Transport], int], jobs: int | None = EACH) -> int:
 
 
 def ending(*codes: str) -> int:
-    """Rank r ends with the r-th code; a negative one is the signal that it kills itself with."""
+    """End rank r with the r-th code; a negative one is the signal that it kills itself with."""
 
     def body(transport: Transport) -> int:
         code = int(codes[transport.rank])
@@ -44,7 +44,7 @@ def ending(*codes: str) -> int:
 
 
 def raising(rank: str) -> int:
-    """An exception leaves the body of a rank; the others end when they hear of it."""
+    """Raise an exception in the body of a rank; the other ranks end when they learn of it."""
 
     def body(transport: Transport) -> int:
         if transport.rank == int(rank):
@@ -58,7 +58,7 @@ def raising(rank: str) -> int:
 
 
 def aborting(rank: str, code: str) -> int:
-    """A rank aborts; the others wait for ever."""
+    """Abort one rank; the other ranks wait for ever."""
 
     def body(transport: Transport) -> int:
         if transport.rank == int(rank):
@@ -71,7 +71,7 @@ def aborting(rank: str, code: str) -> int:
 
 
 def waiting(folder: str) -> int:
-    """Ranks report their process, and wait."""
+    """Report the processes of the ranks, and wait."""
 
     def body(transport: Transport) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
@@ -85,7 +85,7 @@ def waiting(folder: str) -> int:
 
 
 def inherited() -> int:
-    """A leaf does not have the connection to the launcher that its gateway has."""
+    """Check that a leaf does not inherit its gateway's connection to the launcher."""
     home, launchers = os.getpid(), _opened(os.environ.get("PMI_FD", ""))
 
     def body(transport: Transport) -> int:
@@ -96,7 +96,7 @@ def inherited() -> int:
 
 
 def _opened(fd: str) -> str:
-    """What that descriptor is of; nothing if it is closed."""
+    """Return the target of a descriptor; an empty string if it is closed."""
     try:
         return os.readlink(f"/proc/self/fd/{fd}") if fd else ""
     except OSError:
@@ -114,7 +114,7 @@ def _say(transport: Transport) -> int:
 
 
 def fresh(how: str) -> int:
-    """The process must not be forked."""
+    """Start where the process must not be forked."""
     ended = threading.Event()
     thread = threading.Thread(target=ended.wait)
     if how == "begun":
@@ -132,14 +132,14 @@ def fresh(how: str) -> int:
 
 
 def limited() -> int:
-    """One of the two may not have enough open files for its processes."""
+    """Limit the open files of one of the two processes to less than it needs."""
     if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "1":
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
     return _start(_say, MANY)
 
 
 def described(jobs: str, folder: str) -> int:
-    """Ranks report their numbers."""
+    """Report the numbers of the ranks."""
 
     def body(transport: Transport) -> int:
         text = json.dumps([transport.rank, transport.size])

@@ -1,7 +1,7 @@
 """The transports of the contract suite, and jobs on them.
 
-``BINDINGS`` is the one list: a transport is bound by a name, the numbers of ranks it can have,
-and a function that runs a body (``bodies``) on that many ranks and gives back their results.
+``BINDINGS`` lists all transports. A binding has a name, the possible numbers of ranks, and a
+function that runs a body (``bodies``) on that many ranks and returns their results.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Body = Callable[..., Steps]
 
 
 class Binding(NamedTuple):
-    """One transport, as the suite sees it.
+    """One transport, from the suite's point of view.
 
-    *run* takes the test's request (for fixtures), the number of ranks, the body and its
-    arguments; it returns the ranks' results, in their order, and raises if the job failed.
-    *is_real*: time passes by itself and ranks are processes, with threads and signals.
+    *run* takes the test's request (for fixtures), the number of ranks, the body and its arguments;
+    it returns the ranks' results, in order, and raises if the job failed. *is_real*: time passes by
+    itself and ranks are processes, with threads and signals.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Job(NamedTuple):
     request: pytest.FixtureRequest
 
     def run(self, body: Body, *arguments: Any) -> list[Any]:
-        """Run *body* on all ranks; their results, in the order of the ranks."""
+        """Run *body* on all ranks; return their results, in order."""
         return self.binding.run(self.request, self.size, body, arguments)
 
 
@@ -63,7 +63,7 @@ def _run_processes(kind: str) -> Callable[..., list[Any]]:
     return run_body
 
 
-# How many ranks each process of MPI's has, by the number of them all.
+# The number of ranks of each MPI process, by the total number.
 _SHAPES = {
     2: (2,),
     3: (2, 1),
@@ -104,7 +104,7 @@ def _run_hybrid(
 def _run_simulated(
     request: pytest.FixtureRequest, size: int, body: Body, arguments: tuple[Any, ...]
 ) -> list[Any]:
-    # Two ranks on each node, and delays that change the order of all that may change it.
+    # Two ranks on each node, and delays that permute everything that may be permuted.
     nodes = [rank // 2 for rank in range(size)]
     conditions = Conditions(jitter=20.0, tail=0.2, tail_s=0.1, lame=0.2)
     network = Network(nodes, Random(request.node.name), conditions)
@@ -124,12 +124,12 @@ BINDINGS = {
 
 
 def on_every(*sizes: int) -> pytest.MarkDecorator:
-    """Run a test with each of these numbers of ranks on each transport that can have them."""
+    """Run a test with each of these numbers of ranks on each transport that supports them."""
     return _on(list(BINDINGS.values()), sizes)
 
 
 def on_real(*sizes: int) -> pytest.MarkDecorator:
-    """As ``on_every``, on the transports whose ranks are processes."""
+    """Run a test like ``on_every``, but only on transports whose ranks are processes."""
     return _on([binding for binding in BINDINGS.values() if binding.is_real], sizes)
 
 

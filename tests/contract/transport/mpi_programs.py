@@ -15,12 +15,12 @@ from pcircle.transport.start import start
 
 
 def ending(code: str) -> Callable[[Transport], int]:
-    """All ranks end with *code*."""
+    """End all ranks with *code*."""
     return lambda transport: int(code)
 
 
 def raising(kind: str) -> Callable[[Transport], int]:
-    """An exception leaves the body of the last rank; the others wait forever."""
+    """Raise an exception in the body of the last rank; the other ranks wait forever."""
 
     def body(transport: Transport) -> int:
         if transport.rank == transport.size - 1:
@@ -32,7 +32,7 @@ def raising(kind: str) -> Callable[[Transport], int]:
 
 
 def aborting(code: str) -> Callable[[Transport], int]:
-    """The last rank aborts; the others wait forever."""
+    """Abort the last rank; the other ranks wait forever."""
 
     def body(transport: Transport) -> int:
         if transport.rank == transport.size - 1:
@@ -71,7 +71,7 @@ class _Communicator:
 
 
 def crowding(folder: str) -> Callable[[Transport], int]:
-    """Rank 0 sends much to a rank that doesn't listen until it has seen that, and looks often."""
+    """Send much from rank 0 to a rank that polls only after it has seen that, and poll often."""
     gate, messages, looks = Path(folder, "gate"), 3000, 200
 
     def body(transport: Transport) -> int:
@@ -84,7 +84,7 @@ def crowding(folder: str) -> Callable[[Transport], int]:
             return 0
         mine: Any = transport
         mine._channel._comm = _Communicator(mine._channel._comm)
-        payload = bytes(200_000)  # too long to leave before it is received
+        payload = bytes(200_000)  # too long to be sent before it is received
         for _ in range(messages):
             transport.send(1, payload)
         for _ in range(looks):

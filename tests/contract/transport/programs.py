@@ -1,6 +1,6 @@
-"""Whole local jobs for ``test_local``, each a process of its own: ``programs NAME ARGUMENT...``.
+"""Whole local jobs for ``test_local``, each in its own process: ``programs NAME ARGUMENT...``.
 
-They end with the exit code that ``launch_local`` gave, as a tool does.
+They exit with the code that ``launch_local`` returned, like a tool.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pcircle.transport.contract import Body, LostRank, Transport
 
 
 def until_lost(transport: Transport) -> LostRank:
-    """Poll, for ever if need be, until a rank is lost."""
+    """Poll until a rank is lost."""
     while True:
         for arrival in transport.poll(None):
             if isinstance(arrival, LostRank):
@@ -29,7 +29,7 @@ def until_lost(transport: Transport) -> LostRank:
 
 
 def codes(*texts: str) -> int:
-    """Rank r ends with the r-th code; a negative one is the signal that it kills itself with."""
+    """End rank r with the r-th code; a negative one is the signal that it kills itself with."""
 
     def body(transport: Transport) -> int:
         code = int(texts[transport.rank])
@@ -41,7 +41,7 @@ def codes(*texts: str) -> int:
 
 
 def signalled() -> int:
-    """Rank 1 gets SIGTERM before it can hear it, and once more when its job is over."""
+    """Send SIGTERM to rank 1 before it can handle it, and again after its job."""
 
     def body(transport: Transport) -> int:
         if transport.rank == 0:
@@ -56,7 +56,7 @@ def signalled() -> int:
 
 
 def lost_code(code: str) -> int:
-    """Rank 1 is killed; the others notice and agree on *code*."""
+    """Kill rank 1; the other ranks notice and agree on *code*."""
 
     def body(transport: Transport) -> int:
         if transport.rank == 1:
@@ -68,7 +68,7 @@ def lost_code(code: str) -> int:
 
 
 def raising(kind: str, rank: str) -> int:
-    """An exception leaves the body of *rank*; the others wait for what happens."""
+    """Raise an exception in the body of *rank*; the other ranks wait."""
     errors: dict[str, BaseException] = {
         "defect": RuntimeError("no such luck"),
         "known": IntegrityError("it differs"),
@@ -89,7 +89,7 @@ def raising(kind: str, rank: str) -> int:
 
 
 def aborting(rank: str, code: str) -> int:
-    """One rank aborts while the others wait."""
+    """Abort one rank while the other ranks wait."""
 
     def body(transport: Transport) -> int:
         if transport.rank == int(rank):
@@ -102,7 +102,7 @@ def aborting(rank: str, code: str) -> int:
 
 
 def orphaned(folder: str) -> int:
-    """Rank 0 is killed; the others note whom they lost, and end."""
+    """Kill rank 0; the other ranks record the loss and end."""
 
     def body(transport: Transport) -> int:
         if transport.rank == 0:
@@ -115,7 +115,7 @@ def orphaned(folder: str) -> int:
 
 
 def stubborn() -> int:
-    """Rank 2 neither ends nor heeds SIGTERM; the parent's patience is cut short."""
+    """Let rank 2 ignore SIGTERM and never end; the parent's patience is shortened."""
 
     def body(transport: Transport) -> int:
         if transport.rank == 2:
@@ -133,7 +133,7 @@ def stubborn() -> int:
 
 
 def printing() -> int:
-    """What was printed before the fork, and by each rank, none of it flushed."""
+    """Print before the fork and in each rank, without a flush."""
     sys.stdout.write("before;")
 
     def body(transport: Transport) -> int:
@@ -144,7 +144,7 @@ def printing() -> int:
 
 
 def limited(soft: str, hard: str, size: str) -> int:
-    """A job of *size* ranks within these limits of open files."""
+    """Run a job of *size* ranks within these limits of open files."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(soft), int(hard)))
     try:
         return launch_local(int(size), lambda transport: 0)
@@ -154,7 +154,7 @@ def limited(soft: str, hard: str, size: str) -> int:
 
 
 def tidy() -> int:
-    """Jobs that end well and badly leave no process, descriptor or signal handling behind."""
+    """End jobs well and badly without leaving a process, descriptor or signal handler."""
 
     def killed(transport: Transport) -> int:
         if transport.rank == 1:
@@ -182,7 +182,7 @@ def tidy() -> int:
         assert _held() == before, f"{size} {body}: {_held()} and not {before}"
         try:
             os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:  # there is none, running or dead
+        except ChildProcessError:  # there is no child, running or dead
             continue
         raise AssertionError("a child is left")
     return 0

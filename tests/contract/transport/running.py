@@ -1,8 +1,9 @@
-"""Running a body of the contract suite on a real transport, in processes of its own.
+"""Run a body of the contract suite on a real transport, in separate processes.
 
-``python -m tests.contract.transport.running KIND SIZE BODY FOLDER ARGUMENTS`` is one process of
-MPI's, with SIZE ranks if KIND is hybrid, and else the whole job.  Each rank leaves its result in
-FOLDER, as JSON, under its number; a rank that failed leaves nothing and the job's exit code tells.
+``python -m tests.contract.transport.running KIND SIZE BODY FOLDER ARGUMENTS`` is one MPI process,
+with SIZE ranks if KIND is hybrid, and otherwise the whole job. Each rank writes its result to
+FOLDER, as JSON, under its number; a rank that failed writes nothing, and the job's exit code
+reports the failure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.contract.transport.bodies import Steps
 
 
 def drive(transport: Transport, steps: Steps) -> object:
-    """Poll for *steps* until they end; their result."""
+    """Poll for *steps* until they end; return their result."""
     try:
         timeout_s = next(steps)
         while True:
@@ -33,7 +34,7 @@ def drive(transport: Transport, steps: Steps) -> object:
 def command(
     kind: str, size: int, body: Callable[..., Steps], folder: Path, arguments: tuple[Any, ...]
 ) -> list[str]:
-    """What to start so that *folder* has the results of *body* afterwards."""
+    """Return the command that leaves the results of *body* in *folder*."""
     place = f"{body.__module__}:{body.__name__}"
     module = "tests.contract.transport.running"
     return [

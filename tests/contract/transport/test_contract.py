@@ -10,7 +10,7 @@ from tests.contract.transport import bodies
 from tests.contract.transport.jobs import Job, on_every, on_real
 
 MEGABYTE = 1_000_000
-# Where the limits are: of a socket's buffer, of what MPI sends eagerly, of a fragment.
+# Around the limits: a socket's buffer, MPI's eager sends, a fragment.
 SIZES_BYTES = [0, 1, 65_535, 0, MEGABYTE, 65_536, 2**20, 2**20 + 1, 16 * 2**20 + 1, 7, 262_144]
 
 
@@ -70,7 +70,7 @@ def test_ranks_and_nodes_are_numbered(job: Job) -> None:
     nodes = described[0][2]
     assert all(other == nodes for _, _, other in described)
     assert len(nodes) == job.size
-    # Numbered in the order of first appearance: none is skipped.
+    # Numbered in the order of first appearance, without gaps.
     assert list(dict.fromkeys(nodes)) == list(range(max(nodes) + 1))
 
 
@@ -91,7 +91,7 @@ def test_poll_uses_its_time(job: Job) -> None:
 
 @on_real(1, 2)
 def test_poll_zero_does_not_wait(job: Job) -> None:
-    # A process that waits goes to sleep; one that is merely pushed aside doesn't count here.
+    # A waiting process goes to sleep; involuntary context switches do not count.
     assert max(job.run(bodies.sleepless)) < 50
 
 

@@ -1,4 +1,4 @@
-"""Local ranks under MPI processes, in addition to the contract: everything that crosses nodes.
+"""Local ranks under MPI processes, in addition to the contract: traffic between nodes.
 
 The shape of a job is the number of ranks of each MPI process; the first of these is the gateway,
 the others are its leaves. `(2, 3)` has six routes between two ranks: gateway or leaf, near or far.
@@ -29,12 +29,12 @@ pytestmark = pytest.mark.mpi
 MODULE = "tests.contract.transport.hybrid_programs"
 SHAPES = [(1, 2), (3, 1), (2, 2), (3, 3), (1, 2, 3), (3, 3, 3)]
 MANY_BYTES = 300_000_000
-# Python with what a speaker needs, and what it may hold: 16 MiB a direction and what is under way.
+# Python with a speaker's imports and its permitted buffers: 16 MiB per direction, plus traffic.
 SPEAKER_BYTES = 130_000_000
 
 
 class Job(Protocol):
-    """Runs a body on ranks of that shape; the exit code and the ranks' results."""
+    """Run a body on ranks of a shape; return the exit code and the ranks' results."""
 
     def __call__(
         self, shape: Sequence[int], body: Callable[..., Steps], *arguments: Any
@@ -57,7 +57,7 @@ def job(run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path) -> Job:
 def program(
     run: Run, mpirun: Callable[[int], list[str]]
 ) -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """Runs a program of `hybrid_programs` on two processes of MPI's with three ranks each."""
+    """Run a program of `hybrid_programs` on two MPI processes with three ranks each."""
     return lambda *words: run([*mpirun(2), sys.executable, "-m", MODULE, *map(str, words)])
 
 
@@ -92,7 +92,7 @@ def test_idle_ranks_cost_nearly_nothing(job: Job) -> None:
     code, found = job((2, 2), bodies.idle, 4.0)
     assert code == 0
     for number, (wakes_per_s, share) in enumerate(found):
-        is_speaker = number % 2 == 0  # it looks for messages; a leaf never does
+        is_speaker = number % 2 == 0  # it polls MPI; a leaf never does
         assert wakes_per_s < (100 if is_speaker else 10)
         assert share < 0.5, "it never sleeps"
 
@@ -112,7 +112,8 @@ def test_a_killed_leaf_is_reported_once_to_all_ranks_of_all_nodes(
     (pid, reason) = told[0]
     assert reason == f"killed by SIGKILL (pid {pid})"
     assert {told[rank][0] for rank in range(sum(shape)) if rank != victim} == {pid}
-    # Who started it knows why, and tells all but the leaves that saw it end themselves.
+    # The parent process knows the reason, and reports it to all ranks except the leaves that saw
+    # the end themselves.
     others = [rank for rank in range(sum(shape)) if rank != victim]
     assert {told[rank][1] for rank in others if rank not in mates} == {reason}
     assert {told[rank][1] for rank in mates} == {"closed its connection"}
@@ -136,11 +137,11 @@ def test_complete_messages_of_a_killed_leaf_precede_its_loss(
 def test_gateways_buffer_little_of_unread_messages(
     job: Job, tmp_path: Path, source: int, dest: int
 ) -> None:
-    """300 MB are on their way to a rank that doesn't listen; then they come."""
+    """300 MB are sent to a rank that does not poll yet; then they arrive."""
     code, told = job((2, 2), bodies.crowded, source, dest, MANY_BYTES, str(tmp_path / "gate"))
     assert code == 0
     assert told[dest][0] == MANY_BYTES
-    speakers = {0, 2} - {source, dest}  # what a rank sends or is sent is its own
+    speakers = {0, 2} - {source, dest}  # a rank has its own messages in memory
     assert all(told[rank][1] < SPEAKER_BYTES for rank in speakers), told
 
 
@@ -154,7 +155,7 @@ def test_an_agreed_code_is_returned(program: Any, code: int) -> None:
     [((0, 0, 0, 0, 0, 70), 70), ((0, 143, 0, 0, 0, 0), 143), ((0, 0, -9, 0, 0, 0), 4)],
 )
 def test_one_code_of_many(program: Any, codes: tuple[int, ...], expected: int) -> None:
-    """Also where it is a leaf's: all speakers end with it."""
+    """A leaf's code counts too: all speakers end with it."""
     assert program("ending", *codes).returncode == expected
 
 
@@ -215,10 +216,10 @@ def test_a_leaf_has_no_connection_to_the_launcher(program: Any) -> None:
 
 @pytest.mark.parametrize("how", ["threads", "begun"])
 def test_processes_that_must_not_be_forked_start_interpreters(program: Any, how: str) -> None:
-    """A process that has threads, and one in which MPI has begun."""
+    """Examples are a process with threads, and one in which MPI is initialized."""
     done = program("fresh", how)
     assert done.returncode == 0, done.stderr
-    assert sorted(b"".join(done.stdout.split())) == sorted(b"012345")  # lines may come as one
+    assert sorted(b"".join(done.stdout.split())) == sorted(b"012345")  # lines may arrive together
 
 
 def test_a_launcher_that_binds_processes_to_one_core_is_reported(
@@ -244,7 +245,7 @@ def test_processes_that_cannot_be_started_are_refused_on_all_nodes(program: Any)
 def test_processes_may_have_different_numbers_of_ranks(
     run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path
 ) -> None:
-    """`mpirun -np 1 TOOL -j 3 : -np 1 TOOL`"""
+    """Example: `mpirun -np 1 TOOL -j 3 : -np 1 TOOL`."""
     first, second = (
         [sys.executable, "-m", MODULE, "described", jobs, str(tmp_path)] for jobs in ("3", "0")
     )

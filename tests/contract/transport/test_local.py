@@ -1,7 +1,7 @@
 """Local jobs, in addition to the contract: how processes start, die and are cleaned up.
 
-``run`` waits until nobody holds the pipes of standard output any more, so a program that is done
-is one whose ranks have all ended.
+``run`` waits until no process holds the pipes of standard output, so a program has finished only
+when all of its ranks have ended.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_one_code_of_many(program: Program, codes: tuple[int, ...], expected: in
 
 
 def test_an_early_or_late_signal_kills_no_rank(program: Program) -> None:
-    """A terminal signals all ranks at once, wherever each of them is."""
+    """A terminal signals all ranks at once, whatever their state."""
     done = program("signalled")
     assert (done.returncode, done.stderr) == (143, b"")
 
@@ -102,7 +102,7 @@ def test_an_exception_in_a_child_is_a_defect_with_its_traceback(program: Program
 
 def test_a_known_error_in_a_child_is_one_line(program: Program) -> None:
     done = program("raising", "known", 2)
-    assert done.returncode == 4  # as the others agreed; the child's own code is in no final round
+    assert done.returncode == 4  # as agreed; the child's own code is in no final round
     assert re.fullmatch(rb"[\w.]+: rank 2: it differs", done.stderr.splitlines()[0])
     assert b"Traceback" not in done.stderr
 

@@ -38,7 +38,7 @@ Stale = Callable[[str], dict[str, str]]
 
 @pytest.fixture
 def stale() -> Iterator[Stale]:
-    """The environment with the variables of a launcher at whose address nothing listens."""
+    """Return the environment with the variables of a launcher whose address has no listener."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)
     }
@@ -119,7 +119,7 @@ def test_mpi_is_not_misled(
     name: str,
     jobs: list[str],
 ) -> None:
-    """What `--transport mpi` asks for is a world of one, without the variables that were left."""
+    """`--transport mpi` starts a world of one, without the stale variables."""
     mpirun(1)
     done = run(listing("--transport=mpi", *jobs, str(tree)), env=stale(name))
     assert (done.returncode, done.stdout) == (0, b"file\n"), done.stderr
@@ -136,7 +136,7 @@ def test_a_launcher_beside_it_starts_one_job(
     name: str,
     way: str,
 ) -> None:
-    """In the same environment, and through a shell that starts the command."""
+    """The launcher runs in the same environment, and through a shell that starts the command."""
     words = listing(str(tree))
     if way == "shell":
         words = ["sh", "-c", '"$@"; exit $?', "sh", *words]
@@ -149,7 +149,7 @@ def test_a_launcher_beside_it_starts_one_job(
 def test_variables_of_an_ended_launcher_are_recognised(
     run: Run, mpirun: Callable[[int], list[str]], tree: Path, tmp_path: Path
 ) -> None:
-    """The environment of a rank, when its launcher has ended."""
+    """The environment is that of a rank whose launcher has ended."""
     program = "import os, sys; open(sys.argv[1], 'wb').write(repr(dict(os.environ)).encode())"
     assert (
         run([*mpirun(1), sys.executable, "-c", program, str(tmp_path / "environ")]).returncode == 0
@@ -164,7 +164,7 @@ def test_variables_of_an_ended_launcher_are_recognised(
 def test_a_child_that_a_rank_keeps_apart_is_a_job_of_its_own(
     run: Run, mpirun: Callable[[int], list[str]], tree: Path
 ) -> None:
-    """A program that MPI has begun in starts a command, without the launcher's connection."""
+    """A program that has initialized MPI starts a command without the launcher's connection."""
     program = (
         "import os, subprocess, sys\n"
         "from mpi4py import MPI\n"
