@@ -1,1 +1,1 @@
-"""The asynchronous layer: futures, operations, composites, the search for concurrency."""
+"""The asynchronous layer: futures, operations, composites, and tuning of concurrency."""

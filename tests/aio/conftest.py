@@ -16,6 +16,6 @@ __all__ = ["fuse", "io", "place"]
 
 @pytest.fixture
 def io() -> Iterator[Files]:
-    """Three threads for each kind of operation."""
+    """Return a scheduler with three threads for each kind of operation."""
     with Files(threads=3) as io:
         yield io

@@ -1,4 +1,4 @@
-"""Operations do what the system calls do, fail with errno and path, and leave nothing behind."""
+"""Operations match the system calls, fail with errno and path, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_copy_file_range(io: Files, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in dir(Files) if hasattr(ops, name)])
 def test_every_failure_has_errno_and_path(name: str, io: Files, tmp_path: Path) -> None:
-    """On paths the path that was given, on descriptors the one they were opened by."""
+    """The path is the given one, or the one by which the descriptor was opened."""
     path = str(tmp_path / "none" / "x")
     by_path: dict[str, tuple[Any, ...]] = {
         "open": (path,),
@@ -184,7 +184,7 @@ class Breaking:
             self.steps += 1
             context = self.steps == self._at
             assert self.future is not None
-            # What says that it can't be closed is closed.
+            # A descriptor whose close fails is closed nevertheless.
             if context and self._how == "failure" and step.name != "close":
                 error = OSError(errno.EIO, os.strerror(errno.EIO))
                 continue
@@ -218,7 +218,7 @@ def test_composites(which: str, io: Files, tmp_path: Path) -> None:
         assert result == b"content" * 100_000
     elif which == "make_path":
         assert (place / "x" / "y" / "z").is_dir()
-        io.submit(COMPOSITES[which](place)).result(HANG_S)  # and once more
+        io.submit(COMPOSITES[which](place)).result(HANG_S)  # and again
     else:
         assert result == 3
         path = place / ("target" if which == "write_file" else "other")
@@ -228,7 +228,7 @@ def test_composites(which: str, io: Files, tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["failure", "cancel before", "cancel after"])
 @pytest.mark.parametrize("which", COMPOSITES)
 def test_whatever_ends_a_composite_leaves_nothing(which: str, how: str, tmp_path: Path) -> None:
-    """At every step: no descriptor is left open, no temporary file, and the old file is whole."""
+    """At every step: no descriptor or temporary file is left, and the old file is intact."""
     step = steps = 0
     while step <= steps:
         step += 1
@@ -260,7 +260,7 @@ def _check_place(place: Path, open_files: int) -> None:
     assert (place / "target").read_bytes() in (b"old", b"new", b"content" * 100_000)
 
 
-# The requests of FUSE that a composite operation makes and that the file system can refuse.
+# The FUSE requests of a composite operation that the file system can refuse.
 REQUESTS = ("lookup", "open", "create", "read", "write", "mkdir", "rename", "setattr", "fsync")
 MANY = 1000
 
@@ -268,7 +268,7 @@ MANY = 1000
 @pytest.mark.parametrize("how", ["failure", "cancel", "deadline"])
 @pytest.mark.parametrize("which", COMPOSITES)
 def test_whatever_the_kernel_is_at_when_a_composite_ends(which: str, how: str, fuse: Mount) -> None:
-    """Failures that the file system has; cancels and deadlines while it takes its time."""
+    """Requests fail, or are cancelled or time out while they are delayed."""
     mounted = fuse(direct=True)
     place = Path(os.fsdecode(mounted.path))
     deadline_s = 0.05
@@ -295,12 +295,12 @@ def test_whatever_the_kernel_is_at_when_a_composite_ends(which: str, how: str, f
             error = future.error(HANG_S)
             until_s = time.monotonic() + HANG_S
             while not io.wait(0.1):
-                mounted.release()  # a deadline may come before the request that it is to end
+                mounted.release()  # a deadline may expire before the request that it should end
                 assert time.monotonic() < until_s
         hits = sum(mounted.state().hits)
         mounted.rules()
         _check_place(place, before)
-        if not hits and isinstance(error, TimeoutError):  # the deadline came first: once more
+        if not hits and isinstance(error, TimeoutError):  # the deadline came first: repeat
             number, deadline_s = number - 1, 2 * deadline_s
         elif not hits:
             break
@@ -310,11 +310,11 @@ def test_whatever_the_kernel_is_at_when_a_composite_ends(which: str, how: str, f
 
 
 def test_a_late_descriptor_is_closed(io: Files, tmp_path: Path) -> None:
-    """Opening takes long: the cancel comes first, the descriptor later."""
+    """The cancel arrives during a slow open, and the descriptor later."""
     fifo = str(tmp_path / "fifo")
     os.mkfifo(fifo)
     before = _open_files()
-    opening = io.open(fifo, os.O_RDONLY)  # until there is a writer
+    opening = io.open(fifo, os.O_RDONLY)  # blocks until there is a writer
     while not any("aio" in thread.name for thread in threading.enumerate()):
         pass
     late = io.open(fifo, os.O_RDONLY, 0)
@@ -337,15 +337,15 @@ def test_after_an_error_what_has_not_begun_is_cancelled(tmp_path: Path) -> None:
 
     def break_off() -> None:
         with Files(threads=1) as io:
-            held = io.open(fifo)  # until there is a writer
+            held = io.open(fifo)  # blocks until there is a writer
             made.extend(io.mkdir(str(tmp_path / str(number))) for number in range(50))
             held.then(lambda fd: os.close(fd.result()))
-            time.sleep(0.02)  # it should begin; if not, there is less to be seen
+            time.sleep(0.02)  # it should have started; otherwise the test covers less
             writer.start()
             raise KeyError
 
     def write() -> None:
-        """Let the first one go when all others are cancelled, or never will be."""
+        """Release the first operation when all others are cancelled, or cannot be."""
         until_s = time.monotonic() + HANG_S
         while not all(future.cancelled for future in made) and time.monotonic() < until_s:
             time.sleep(0.001)
@@ -360,7 +360,7 @@ def test_after_an_error_what_has_not_begun_is_cancelled(tmp_path: Path) -> None:
 
 
 def test_who_has_hung_up_does_not_hold_up_the_end(fuse: Mount) -> None:
-    """An operation hangs: the end waits as long as it was told, and things are tidied up later."""
+    """The end waits only for the given patience, and the cleanup happens later."""
     mounted = fuse(direct=True)
     place = _place(Path(os.fsdecode(mounted.path)))
     before = _open_files()
@@ -369,7 +369,7 @@ def test_who_has_hung_up_does_not_hold_up_the_end(fuse: Mount) -> None:
     copy = io.copy_file(str(place / "source"), str(place / "target"))
     alone = io.open(str(place / "source"))
     read = io.pread(alone.result(HANG_S), 10, 0)
-    while mounted.state().delayed < 2:  # what has not begun is cancelled
+    while mounted.state().delayed < 2:  # operations that have not started are cancelled
         time.sleep(0.001)
     assert not io.close(patience_s=0.2)
     assert mounted.state().delayed == 2, "it has waited for what hangs"
@@ -393,7 +393,7 @@ def test_who_has_hung_up_does_not_hold_up_the_end(fuse: Mount) -> None:
 
 
 def test_positions_of_a_descriptor_move_in_the_order_of_submission(tmp_path: Path) -> None:
-    """Not those of calls with an offset; with many threads, which would overtake each other."""
+    """Calls with an explicit offset are not ordered; many threads could overtake each other."""
     path, count = tmp_path / "numbers", 4000
     with Files(threads=16) as io:
         fd = io.open(str(path), os.O_RDWR | os.O_CREAT).result(HANG_S)

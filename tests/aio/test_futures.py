@@ -1,4 +1,4 @@
-"""Futures: settled once, continued apart, made of several, awaited by asyncio."""
+"""Futures: settled once, independent continuations, combinations, use with asyncio."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def call(function: Callable[..., Any], *arguments: object) -> Operation[Any]:
 
 
 class Gate:
-    """An operation that waits until it is let through; `begun` when it is in there."""
+    """An operation that blocks until the gate opens; `begun` is set when it has started."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -41,10 +41,10 @@ class Gate:
 
 
 def begun_in_time(io: Files) -> tuple[Gate, Future[str]]:
-    """A gate with a deadline, which its thread has come to before that.
+    """Return a gate with a deadline that its thread has reached in time.
 
-    What has not begun by its deadline never does: a thread that waits for a processor is too late
-    for a short one.
+    An operation that has not started by its deadline never does: a thread that waits for a
+    processor misses a short one.
     """
     deadline_s = 0.05
     while True:
@@ -78,7 +78,7 @@ def test_no_outcome_in_time_is_none_yet(io: Files) -> None:
 
 
 def test_continuations(io: Files) -> None:
-    """Each gets the future before it; one that returns a future is that one."""
+    """A continuation receives the previous future; a future that it returns is the result."""
     thread = io.submit(call(threading.current_thread))
     after = thread.then(lambda f: (f.result(), threading.current_thread()))
     worker, other = after.result(HANG_S)

@@ -1,4 +1,4 @@
-"""What a user's program may do: long loops, nonsense, late ends, deadlines of all kinds."""
+"""Programs of users: long loops, invalid calls, late ends, and all kinds of deadlines."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_long_loop_can_be_cancelled(io: Files) -> None:
 
 
 def test_a_cancel_while_a_continuation_says_what_it_waits_for() -> None:
-    """Whenever it comes, one of the two sees the other."""
+    """Whenever the cancel arrives, one of the two threads sees the other."""
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -147,7 +147,7 @@ def test_a_value_is_not_kept_until_its_deadline(io: Files) -> None:
     for _ in range(100):
         assert io.submit(call(Value), deadline_s=3600.0).result(HANG_S)
     assert io.wait(HANG_S)
-    # The threads may have the last ones in their hands.
+    # The threads may still process the last ones.
     assert Value.number <= 10
 
 
@@ -210,7 +210,7 @@ def test_a_path_of_many_directories(io: Files, tmp_path: Path) -> None:
         assert os.path.isdir(deep)
         io.make_path(deep + "/e/").result(HANG_S)
         assert os.path.isdir(deep + "/e")
-    finally:  # what removes trees would nest as deep
+    finally:  # removal of the tree would recurse as deep
         at = deep + "/e"
         while at != str(tmp_path):
             if os.path.isdir(at):
@@ -219,7 +219,7 @@ def test_a_path_of_many_directories(io: Files, tmp_path: Path) -> None:
 
 
 def test_a_descriptor_nobody_wanted_has_no_path(io: Files, tmp_path: Path) -> None:
-    """Its number is the next one's, of whoever opens something."""
+    """Its number may be reused by the next open."""
     opened, gate = ops.open(str(tmp_path)), Gate()
     late = ops.open(str(tmp_path))
     wait, function = gate(), late.function
@@ -247,7 +247,7 @@ def test_ready_continuations_do_not_nest() -> None:
 
 
 def _without_threads(program: Callable[[], None]) -> int:
-    """The exit code of a process that runs it as a user who may have but three more threads."""
+    """Run a program as a user who may have only three more threads; return its exit code."""
     import resource
 
     child = os.fork()
@@ -255,7 +255,7 @@ def _without_threads(program: Callable[[], None]) -> int:
         code = 3
         try:
             resource.setrlimit(resource.RLIMIT_NPROC, (4, 4))
-            # Whose threads are limited is a user: this one runs nothing else beside it.
+            # The limit applies per user, so this one runs nothing else.
             os.setuid(100_000 + os.getpid())
             program()
             code = 0

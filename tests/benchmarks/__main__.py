@@ -1,6 +1,6 @@
 """The command line of the benchmarks: ``python -m tests.benchmarks DIR``.
 
-Exit codes: 0 all runs right, 1 some tool failed or its copy was wrong, 2 usage, 130 interrupted.
+Exit codes: 0 all runs correct, 1 a tool failed or its copy was wrong, 2 usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _names(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
     allowed = tuple(known)
 
     def parse(text: str) -> tuple[str, ...]:
-        # "fcp -p" is how the table says it.
+        # The table prints the name "fcp -p".
         names = tuple(dict.fromkeys(word.strip().replace(" ", "-") for word in text.split(",")))
         unknown = [name for name in names if name not in allowed]
         if unknown:
@@ -47,7 +47,7 @@ def _ranks(text: str) -> tuple[int, ...]:
 
 def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        value = kind(text)  # ValueError is argparse's business
+        value = kind(text)  # argparse reports the ValueError
         if not value > 0:
             raise argparse.ArgumentTypeError(f"must be more than 0: {text}")
         return value
@@ -147,13 +147,13 @@ def _compare(options: argparse.Namespace, home: Path, run_folder: Path, programs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks; returns the exit code. Leaves nothing but the data sets in DIR."""
+    """Run the benchmarks; return the exit code. Only the data sets remain in DIR."""
     options = _parser().parse_args(arguments)
     if not options.dir.is_dir():
         _news(f"not a directory: {options.dir}")
         return 2
     home: Path = options.dir.resolve() / datasets.FOLDER
-    # What is compiled stays for all runs; each run empties its own folder.
+    # Compiled programs are kept for all runs; each run empties its own folder.
     run_folder, programs = (home / f"{kind}-{os.getpid()}" for kind in ("run", "programs"))
     run_folder.mkdir(parents=True)
     programs.mkdir()
@@ -172,5 +172,5 @@ def _terminate(number: int, _frame: object) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _terminate)  # so that the tool is killed and the target deleted
+    signal.signal(signal.SIGTERM, _terminate)  # kills the tool and deletes the target
     sys.exit(main())

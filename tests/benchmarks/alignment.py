@@ -1,9 +1,9 @@
-"""``python -m tests.benchmarks.alignment DIR``: how fast the kernel copies to where in a page.
+"""``python -m tests.benchmarks.alignment DIR``: kernel copy rate by offset within a page.
 
-Reads a file that is in the cache, best on a tmpfs, into memory that begins at some bytes of a
-page, into byte arrays and new objects, and from a local socket. All take turns, and medians are
-printed: 10^9 bytes per second of this process's time, so what else runs matters little. A new
-object's pages have to be found by the kernel if malloc does not have them.
+Reads a cached file, preferably on a tmpfs, into memory at several offsets within a page, into byte
+arrays and new objects, and from a local socket. The cases take turns, and medians are printed: 10^9
+bytes per second of this process's time, so other load matters little. The kernel must provide the
+pages of a new object if malloc does not have them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _ways(fd: int, size: int) -> Iterator[tuple[str, Call]]:
 
 
 def _received(size: int) -> Iterator[tuple[str, Call]]:
-    """What is sent counts as well, and is the same each time."""
+    """Yield receiving calls; the constant cost of sending is included."""
     one, other = socket.socketpair()
     for end in (one, other):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -84,7 +84,7 @@ def _measure(fd: int, size: int, rounds: int) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """Its name, and whether it says that it copies fast by one instruction."""
+    """Return the processor's model, and its flags for fast copies by one instruction."""
     with open("/proc/cpuinfo") as stream:
         facts = dict(line.split("\t", 1) for line in stream if "\t" in line)
     known = {name.strip(): value.strip(" \t:\n") for name, value in facts.items()}

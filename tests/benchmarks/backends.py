@@ -1,8 +1,8 @@
 """``python -m tests.benchmarks.backends DIR...``: blocking calls and threads.
 
-Reads a file that is in the cache, and one that is not, on the file system of each DIR. The
-backends take turns, and the medians of all rounds are printed: microseconds of elapsed time and of
-processor time per read. (A file on a tmpfs never leaves the cache.)
+Reads a cached and an uncached file on the file system of each DIR. The backends take turns, and the
+medians of all rounds are printed: microseconds of elapsed time and of processor time per read. (A
+file on a tmpfs never leaves the cache.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """``python -m tests.benchmarks.broadcast``: fbcast to hosts on links with a rate and a delay.
 
-The hosts are network namespaces, their network is `tests.benchmarks.links`. One link's transfer is
-a TCP connection that sends as many bytes from the first host to the second; serial copying is one
-such connection after the other, from the first host to each of the others. All write to memory.
+The hosts are network namespaces, their network is `tests.benchmarks.links`. The transfer over one
+link is a TCP connection that sends the same number of bytes from the first host to the second; a
+serial copy is a sequence of such connections from the first host to each other host. All hosts
+write to memory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def _receive(path: str) -> None:
-    """On the second host of a transfer."""
+    """Receive a transfer, on its second host."""
     with socket.create_server(("0.0.0.0", _PORT)) as server:
         print("ready", flush=True)
         connection = server.accept()[0]
@@ -39,7 +40,7 @@ def _receive(path: str) -> None:
 
 
 def _send(path: str, address: str) -> None:
-    """On the first host of a transfer."""
+    """Send a transfer, on its first host."""
     with socket.create_connection((address, _PORT)) as connection, open(path, "rb") as file:
         connection.sendfile(file)
         connection.shutdown(socket.SHUT_WR)
@@ -47,7 +48,7 @@ def _send(path: str, address: str) -> None:
 
 
 def _transfer(hosts: SlowHosts, source: Path, to: int, target: Path) -> float:
-    """The seconds of one transfer from the first host."""
+    """Return the seconds of one transfer from the first host."""
     module = [sys.executable, "-m", "tests.benchmarks.broadcast"]
     receive = [*hosts.enter(to), *module, "--receive", str(target)]
     with subprocess.Popen(receive, stdout=subprocess.PIPE) as receiver:
@@ -60,7 +61,7 @@ def _transfer(hosts: SlowHosts, source: Path, to: int, target: Path) -> float:
 
 
 def _broadcast(hosts: SlowHosts, number: int, source: Path, place: Path) -> float:
-    """The seconds of a broadcast, from the start of the launcher to its end."""
+    """Return the seconds of a broadcast, from the start of the launcher to its end."""
     for name in hosts.names:
         shutil.rmtree(place / name, ignore_errors=True)
         (place / name).mkdir()

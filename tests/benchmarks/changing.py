@@ -1,8 +1,8 @@
 """``python -m tests.benchmarks.changing DIR``: changes by fchmod and fchown, chmod -R and chown -R.
 
-All commands of a tree work on the same one, in turns: what one makes of it is what the next one
-changes again, so each run changes every entry. The start of each tool is a table of its own, as of
-`removing`, and so is a run that finds nothing to change.
+All commands work on the same tree in turns, and each reverts the change of the previous one, so
+each run changes every entry. The start-up of each tool has a separate table, like in `removing`,
+and so has a run without changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OWNERS = ["1", "2"]
 
 
 def rows(ours: str, peer: str, jobs: Sequence[int]) -> dict[str, list[str]]:
-    """The commands, by what they are called; the word to set is to come, and the tree."""
+    """Return the commands by name; the new mode or owner and the tree are appended."""
     module = "pcircle.tools.fchmod" + ("" if ours == "fchmod" else f".{ours}")
     command = [sys.executable, "-m", module, "-q", "-R"]
     found = {f"{peer} -R": [peer, "-R"]}
@@ -29,7 +29,7 @@ def rows(ours: str, peer: str, jobs: Sequence[int]) -> dict[str, list[str]]:
 def measured(
     tree: Tree, commands: dict[str, list[str]], words: Sequence[str], place: Place
 ) -> Costs:
-    """What each command took in each round."""
+    """Return the costs of each command in each round."""
     turns = cycle(words)
     tree.build(place.top)
 
@@ -42,7 +42,7 @@ def measured(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it all; returns the exit code."""
+    """Run all benchmarks; return the exit code."""
     with begun("changing", arguments, 600_000, "ours") as (place, files, jobs):
         chmod, chown = rows("fchmod", "chmod", jobs), rows("fchown", "chown", jobs)
         many = trees(files)[0]

@@ -1,6 +1,6 @@
 """``python -m tests.benchmarks.comparing DIR``: comparisons by fdiff, diff, rsync and perhaps dcmp.
 
-Trees of empty files by their status, and three gigabytes by their content.
+Trees of empty files are compared by status, and three gigabytes by content.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LARGE_BLOCKS, _MIDDLE, _SMALL, _SMALL_BYTES = 1000, 600, 12_000, 64 << 10
 
 
 def rows(jobs: Sequence[int], top: str, *, contents: bool) -> dict[str, list[str]]:
-    """The commands, by what they are called."""
+    """Return the commands by name."""
     sides = [f"{top}/a", f"{top}/b"]
     slashed = [f"{side}/" for side in sides]
     found = {"rsync -naH": ["rsync", "-naH", *["-c"] * contents, *slashed]}
@@ -35,7 +35,7 @@ def rows(jobs: Sequence[int], top: str, *, contents: bool) -> dict[str, list[str
 
 
 def fill(top: str) -> None:
-    """A file of a gigabyte, middling ones and small ones: three gigabytes in all."""
+    """Create a file of a gigabyte, medium files and small ones: three gigabytes in total."""
     os.makedirs(top)
     with open(f"{top}/large", "wb") as stream:
         for _ in range(_LARGE_BLOCKS):
@@ -48,7 +48,7 @@ def fill(top: str) -> None:
 
 
 def measured(name: str, commands: dict[str, list[str]], place: Place) -> Costs:
-    """What each command took in each round, of a tree that is there and its copy."""
+    """Return the costs of each command in each round, on an existing tree and its copy."""
     subprocess.run(["cp", "-a", f"{place.top}/a", f"{place.top}/b"], check=True)
 
     def run(row: str) -> measure.Cost:
@@ -60,7 +60,7 @@ def measured(name: str, commands: dict[str, list[str]], place: Place) -> Costs:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it all; returns the exit code."""
+    """Run all benchmarks; return the exit code."""
     with begun("comparing", arguments, 500_000, "fdiff") as (place, files, jobs):
         for tree in (START, *trees(files)):
             tree.build(f"{place.top}/a")

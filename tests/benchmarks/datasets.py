@@ -1,15 +1,14 @@
-"""The data sets: what is copied, made once and kept.
+"""The data sets: the trees to copy, created once and kept.
 
-Each data set stands for one thing that makes a copy slow: the cost of a file (small, empty), of a
-byte (large, medium), of a directory (fours), of a directory that can't be divided (wide), of a
-chain that can't be walked in parallel (deep), of starting at all (tiny), and of all of it together
-(mixed).
+Each data set represents one cause of slow copies: the cost of a file (small, empty), of a byte
+(large, medium), of a directory (fours), of a directory that can't be divided (wide), of a chain
+that can't be walked in parallel (deep), of start-up (tiny), and of their combination (mixed).
 
-Contents are slices of one random block: no block is zero (a tool that looks for holes must not
-find any) and nothing compresses. A file system that removes duplicate blocks would find some.
+Contents are slices of one random block: no block is zero (a tool that looks for holes must not find
+any) and nothing compresses. A file system that removes duplicate blocks would find some.
 
-A data set lies in ``DIR/pcircle-bench/NAME-PARAMETERS/tree``; ``census.json`` beside it is
-written last, so that a folder without it, or whose tree no longer agrees with it, is made anew.
+A data set is in ``DIR/pcircle-bench/NAME-PARAMETERS/tree``; ``census.json`` next to it is written
+last. A folder without it, or whose tree differs from it, is created again.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _SEED = 20180711
 _SAMPLE_FILES = 16
 _SAMPLE_BYTES = 64 * KiB
 _DEEP_LEVELS = 1000
-_BLOCK_BYTES = 4 * KiB  # what a small file takes at least, for the estimate of space
+_BLOCK_BYTES = 4 * KiB  # minimum usage of a small file, to estimate space
 
 
 class Census(NamedTuple):
-    """What a tree holds, by kind; directories without the root."""
+    """The number of entries of a tree by type; directories without the root."""
 
     directories: int
     files: int
@@ -50,14 +49,14 @@ class Census(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """A census, and the relative names of a fixed number of files drawn evenly from the tree."""
+    """A census, and the relative names of a fixed number of randomly selected files."""
 
     census: Census
     sample: tuple[str, ...]
 
 
 class Recipe(NamedTuple):
-    """How one data set is made, and what room it needs (estimates, in bytes and inodes)."""
+    """How a data set is created, and the space that it needs (estimated bytes and inodes)."""
 
     name: str
     key: str
@@ -77,11 +76,11 @@ class DataSet(NamedTuple):
 
 
 class NoRoom(Exception):
-    """The file system has not the bytes or inodes for the data set and one copy of it."""
+    """The file system lacks the bytes or inodes for the data set and one copy of it."""
 
 
 class Noise:
-    """Writes files of incompressible bytes, each from its own place in one random block."""
+    """A writer of files of incompressible bytes, each from its own place in one random block."""
 
     def __init__(self) -> None:
         self._block = memoryview(random.Random(_SEED).randbytes(MiB))
@@ -100,7 +99,7 @@ class Noise:
 
 
 def _grid(per_directory: int, total: int, size_bytes: int) -> Callable[[str], None]:
-    """`total` files of one size, `per_directory` in each directory."""
+    """Create `total` files of one size, `per_directory` in each directory."""
 
     def build(root: str) -> None:
         noise = Noise()
@@ -114,7 +113,7 @@ def _grid(per_directory: int, total: int, size_bytes: int) -> Callable[[str], No
 
 
 def _flat(total: int, size_bytes: int) -> Callable[[str], None]:
-    """`total` files of one size in the root itself."""
+    """Create `total` files of one size in the root itself."""
 
     def build(root: str) -> None:
         noise = Noise()
@@ -125,7 +124,7 @@ def _flat(total: int, size_bytes: int) -> Callable[[str], None]:
 
 
 def _deep(levels: int) -> Callable[[str], None]:
-    """A chain of directories with one file of 1 KiB in each."""
+    """Create a chain of directories with one file of 1 KiB in each."""
 
     def build(root: str) -> None:
         noise = Noise()
@@ -139,10 +138,10 @@ def _deep(levels: int) -> Callable[[str], None]:
 
 
 def _home_sizes(files: int) -> list[int]:
-    """Sizes as in home directories: log-normal with a median of 4 KiB and a mean near 70 KiB.
+    """Draw sizes like in home directories: log-normal, median 4 KiB, mean near 70 KiB.
 
-    Half of the files hold 1% of the bytes and a few of tens of MiB hold most of them, which is
-    what surveys of file systems find again and again. One file in fifty is empty.
+    Half of the files hold 1% of the bytes and a few of tens of MiB hold most of them, a consistent
+    result of surveys of file systems. One file in fifty is empty.
     """
     dice = random.Random(_SEED)
     sizes = (min(int(4096 * dice.lognormvariate(0.0, 2.4)), 128 * MiB) for _ in range(files))
@@ -150,14 +149,15 @@ def _home_sizes(files: int) -> list[int]:
 
 
 def _mixed(files: int, directories: int) -> Callable[[str], None]:
-    """A random recursive tree of directories, files spread unevenly, one symbolic link in 100."""
+    """Create a random tree with unevenly spread files and one symbolic link in 100."""
 
     def build(root: str) -> None:
         noise = Noise()
         dice = random.Random(_SEED + 1)
         folders = [root]
         for index in range(directories):
-            # Any earlier directory may be the parent: depth grows with the logarithm, as at home.
+            # Any earlier directory may be the parent: the depth is logarithmic, like in home
+            # directories.
             folders.append(os.path.join(dice.choice(folders), f"dir{index:04d}"))
             os.mkdir(folders[-1])
         weights = [dice.expovariate(1.0) ** 2 for _ in folders]
@@ -171,14 +171,14 @@ def _mixed(files: int, directories: int) -> Callable[[str], None]:
 
 
 def recipes(scale: float = 1.0) -> dict[str, Recipe]:
-    """All data sets by name; `scale` multiplies counts (of large: the size; of tiny: nothing)."""
+    """Return all data sets by name; `scale` multiplies counts, or the size of large, not tiny."""
 
     def scaled(count: int) -> int:
         return max(1, round(count * scale))
 
     small, medium, wide, empty = scaled(20_000), scaled(500), scaled(200_000), scaled(500_000)
     fours, large_bytes = scaled(60_000), scaled(2 * GiB)
-    levels = min(_DEEP_LEVELS, scaled(_DEEP_LEVELS))  # more would pass PATH_MAX, where peers fail
+    levels = min(_DEEP_LEVELS, scaled(_DEEP_LEVELS))  # more would exceed PATH_MAX
     files, directories = scaled(30_000), scaled(3_000)
     mixed_bytes = sum(_home_sizes(files))
 
@@ -222,7 +222,7 @@ def _walk(root: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def survey(root: str) -> Survey:
-    """Count `root`'s entries and draw the sample. One lstat an entry, no memory for entries."""
+    """Count `root`'s entries and draw the sample, with one lstat per entry and constant memory."""
     directories = files = links = others = total_bytes = 0
     sample: list[str] = []
     dice = random.Random(_SEED)
@@ -244,7 +244,7 @@ def survey(root: str) -> Survey:
 
 
 def _probe(path: str) -> tuple[int, list[bytes]]:
-    """Size, and the beginning, middle and end of a file."""
+    """Return the size, and the beginning, middle and end of a file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
@@ -255,7 +255,7 @@ def _probe(path: str) -> tuple[int, list[bytes]]:
 
 
 def fault(source: DataSet, target: str) -> str | None:
-    """What is wrong with the copy `target`, or None."""
+    """Return an error in the copy `target`, or None."""
     try:
         found = survey(target).census
         wanted = source.survey.census
@@ -275,7 +275,7 @@ def fault(source: DataSet, target: str) -> str | None:
 
 
 def remove(path: str) -> None:
-    """Delete a tree by rm(1): shutil.rmtree recurses, and deep is deeper than Python's stack."""
+    """Delete a tree by rm(1): shutil.rmtree recurses, and deep trees exceed Python's stack."""
     subprocess.run(["rm", "-rf", "--", path], check=True)
 
 
@@ -291,7 +291,7 @@ def _check_room(recipe: Recipe, folder: Path, copies: int) -> None:
 
 
 def prepare(recipe: Recipe, folder: Path) -> DataSet:
-    """The data set in `folder`, made if it is not there complete.
+    """Return the data set in `folder`; create it if it is not complete.
 
     Raises NoRoom where the file system can't hold it together with one copy.
     """

@@ -1,7 +1,7 @@
-"""``python -m tests.benchmarks.finding DIR``: searches by ffind, find, and bfs and dfind if there.
+"""``python -m tests.benchmarks.finding DIR``: searches by ffind, find, and perhaps bfs and dfind.
 
-The start of each tool, which is the time of a tree with one file, is a table of its own: it is the
-same for trees of any size.
+The start-up of each tool, the time for a tree with one file, has a separate table: it is equal for
+trees of any size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .turns import START, Place, Tree, begun, show, trees
 
 
 class Search(NamedTuple):
-    """A search: the words of find, and those of dfind, which has no brackets and `-o`."""
+    """A search: the words of find, and those of dfind, which lacks brackets and `-o`."""
 
     words: tuple[str, ...]
     dfind: tuple[str, ...]
@@ -33,7 +33,7 @@ SEARCHES = {
 
 
 def rows(search: Search, top: str, jobs: Sequence[int]) -> dict[str, list[str]]:
-    """The commands, by what they are called."""
+    """Return the commands by name."""
     found = {"find": ["find", top, *search.words]}
     if shutil.which("bfs"):
         found |= _bfs([top, *search.words])
@@ -44,7 +44,7 @@ def rows(search: Search, top: str, jobs: Sequence[int]) -> dict[str, list[str]]:
 
 
 def _bfs(words: list[str]) -> dict[str, list[str]]:
-    """One that has threads, as from version 3 on, with two of them."""
+    """Return a bfs that has threads, since version 3, with two of them."""
     asked = subprocess.run(["bfs", "-j2", os.devnull], capture_output=True, check=False)
     if asked.returncode:
         return {"bfs": ["bfs", *words]}
@@ -52,7 +52,7 @@ def _bfs(words: list[str]) -> dict[str, list[str]]:
 
 
 def measured(tree: Tree, jobs: Sequence[int], place: Place) -> None:
-    """Run the searches in a tree, in the smallest only the first; print what they took."""
+    """Run the searches in a tree, in the smallest only the first; print their times."""
     tree.build(place.top)
     for name, search in SEARCHES.items():
         commands = rows(search, place.top, jobs)
@@ -67,7 +67,7 @@ def measured(tree: Tree, jobs: Sequence[int], place: Place) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it all; returns the exit code."""
+    """Run all benchmarks; return the exit code."""
     with begun("finding", arguments, 500_000, "ffind", 5) as (place, files, jobs):
         for tree in (START, *trees(files)):
             measured(tree, jobs, place)

@@ -1,10 +1,10 @@
-"""``python -m tests.benchmarks.goals DIR``: each tool beside the standard tool, as one table.
+"""``python -m tests.benchmarks.goals DIR``: each tool and the standard tool, as one table.
 
-The figure of a row is (wall time - start) / reference, where the start is that of the same command
-on an empty tree. Rounds are interleaved and their medians taken. Who may (root) runs them at
+The figure of a row is (wall time - start) / reference, where the start is the time of the same
+command on an empty tree. Rounds are interleaved and their medians taken. Root runs them at
 real-time priority, so that other work on the machine waits instead of being measured.
 
-The trees are made below DIR, on a tmpfs best; each is removed after its rows.
+The trees are created below DIR, preferably on a tmpfs; each is removed after its rows.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from .tools import environment
 from .turns import Tree
 
 _TIMEOUT_S = 3600.0
-_QUIET_S = 3.5  # fmirror trusts no change time that is younger
+_QUIET_S = 3.5  # fmirror does not trust younger change times
 _REAL_TREES = ("/usr/share", "/usr/lib/python3")
 _MPI = "mpirun -np 2"
 _HEADER = ("row", "command", "s", "ratio", "goal", "cpu", "start s")
 
 
 class Row(NamedTuple):
-    """One comparison. Words of a command: ``{}`` is the tree, ``{out}`` a target to be made.
+    """One comparison. Words of a command: ``{}`` is the tree, ``{out}`` a target to create.
 
-    `goals` are those of ours with -j 2 and -j 1; None: none is set. `before` is what each run needs
-    first: a tree of its own (``fresh``), an existing target that is right (``mirror``), a mode that
-    changes each time (``mode``).
+    `goals` are for our tool with -j 2 and -j 1; None: no goal. `before` is the preparation of each
+    run: a new tree (``fresh``), an existing correct target (``mirror``), a mode that changes each
+    time (``mode``).
     """
 
     name: str
@@ -54,12 +54,12 @@ class Row(NamedTuple):
 
 
 def empty_files(files: int, each: int) -> Callable[[str], None]:
-    """A tree of so many empty files, `each` to a directory."""
+    """Return a builder of a tree with empty files, `each` per directory."""
     return Tree("", files, each).build
 
 
 def filled(files: int, each: int, size: int) -> Callable[[str], None]:
-    """A tree of files of one size, in bytes."""
+    """Return a builder of a tree with files of one size, in bytes."""
 
     def build(top: str) -> None:
         block = random.Random(1).randbytes(min(size, 1 << 20) + 4096)
@@ -76,7 +76,7 @@ def filled(files: int, each: int, size: int) -> Callable[[str], None]:
 
 
 def real(copies: int) -> Callable[[str], None]:
-    """Copies of the documentation and libraries that are installed."""
+    """Copy installed documentation and libraries."""
 
     def build(top: str) -> None:
         for number in range(copies):
@@ -88,7 +88,7 @@ def real(copies: int) -> Callable[[str], None]:
 
 
 def pair(build: Callable[[str], None]) -> Callable[[str], None]:
-    """A tree and its copy, to be compared."""
+    """Create a tree and its copy, for comparisons."""
 
     def both(top: str) -> None:
         build(f"{top}/a")
@@ -102,11 +102,11 @@ _DIGEST = "find {} -type f -print0 | xargs -0 -n500 xxhsum -H2"
 _FORMAT = "-printf %p\\t%s\\t%m\\t%T@\\n"
 
 Some = Callable[[int], int]
-"""How many of the files of a row there are."""
+"""The scaled number of files of a row."""
 
 
 def rows(scale: float) -> Iterator[Row]:
-    """All rows, for trees of this scale."""
+    """Return all rows, for trees of this scale."""
 
     def some(count: int) -> int:
         return max(1, int(count * scale))
@@ -172,7 +172,7 @@ def _changes(some: Some) -> Iterator[Row]:
               (0.50, None), rmz, "fresh")  # fmt: skip
     yield Row("remove, small", empty_files(some(240_000), _FEW), "rm -rf {}", "frm -q -r {}",
               (0.53, None), rmz, "fresh")  # fmt: skip
-    # dsync is no peer here: it gives the target new change times, which fmirror does not trust.
+    # dsync is not compared: it gives the target new change times, which fmirror does not trust.
     mirror = ("rsync -a --delete {}/ {out}", "fmirror -q -a --delete {}/ {out}")
     yield Row("mirror, wide", empty_files(some(500_000), 200), *mirror, (0.40, None),
               before="mirror")  # fmt: skip
@@ -206,7 +206,7 @@ _STARTS = {
 
 
 def _contents(top: str) -> None:
-    """Three gigabytes: a file of one, middling ones and small ones."""
+    """Create three gigabytes: a file of one gigabyte, medium files and small ones."""
     block = random.Random(1).randbytes(1 << 20)
     os.makedirs(top)
     with open(f"{top}/large", "wb") as stream:
@@ -228,7 +228,7 @@ class _Bench:
         os.makedirs(self._empty, exist_ok=True)
 
     def row(self, row: Row, runs: int) -> list[tuple[str, ...]]:
-        """Run all commands of a row so many times; the lines of the table."""
+        """Run all commands of a row several times; return the lines of the table."""
         tree = f"{self._folder}/tree"
         if row.before != "fresh":
             row.build(tree)
@@ -254,7 +254,7 @@ class _Bench:
         return list(self._lines(row, costs, starts))
 
     def _works(self, words: str) -> bool:
-        """Whether a peer takes these arguments: not every version does."""
+        """Return whether a peer accepts these arguments: not every version does."""
         out = f"{self._folder}/out"
         filled_in = words.replace("{out}", out).replace("{}", self._empty).replace("{mode}", "go=")
         try:
@@ -273,7 +273,7 @@ class _Bench:
         return f"{where} -j {jobs} {rest}"
 
     def _mirrored(self, row: Row, tree: str, commands: dict[str, str]) -> None:
-        """Make the target that all commands find as it should be."""
+        """Create the correct target that all commands find."""
         out = f"{self._folder}/out"
         if row.before == "equal":
             subprocess.run(["cp", "-a", tree, out], check=True)
@@ -292,7 +292,7 @@ class _Bench:
         is_empty = tree == self._empty
         if row.before in ("mirror", "equal"):
             out = f"{self._folder}/nothing" if is_empty else out
-            if row.before == "equal":  # what an earlier run has noted is not there at the first
+            if row.before == "equal":  # the first command has no state of an earlier run
                 self._forget()
         elif row.before == "fresh" and not is_empty:
             row.build(tree)

@@ -1,7 +1,7 @@
-"""``python -m tests.benchmarks.latency``: the tools on a file system that takes 2 ms an operation.
+"""``python -m tests.benchmarks.latency``: the tools on a file system with 2 ms per operation.
 
-No tool is given an option but ``-j 2``; peers that wait for each operation stand beside them. In
-one flat directory the kernel lets creations in one by one.
+The only option is ``-j 2``; tools that wait for each operation are run for comparison. In one flat
+directory the kernel serializes creations.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def _compare(
     rounds: int,
     before: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """The cells of a row: the peer's time once, which is long and hardly varies, and ours."""
+    """Return the cells of a row; the slow and stable time of the other tool is measured once."""
     peer_s = _timed(peer, before)
     ours_s = median(_timed(ours, before) for _ in range(rounds))
     return [f"{peer_s:.1f} s", f"{ours_s:.2f} s", f"{peer_s / ours_s:.1f} x"]
 
 
 def _changing(scratch: waiting.Scratch, rounds: int) -> list[list[str]]:
-    """The rows of fchmod and frm."""
+    """Measure the rows of fchmod and frm."""
     source, behind = scratch.place + b"/wide", scratch.backing + b"/wide"
     target, copy = scratch.place + b"/copy", scratch.backing + b"/copy"
 

@@ -1,14 +1,13 @@
 """Hosts whose links have a rate and a delay: a switch between network namespaces, in Python.
 
-Each host has a device (tun) whose packets come to one process, which hands each to its receiver
-when a link of that rate would have, and so much later. A host sends and receives at the same time,
-one packet after the other each way. Packets are large, so that this costs little; who sends more
-than the link takes is not read from, and its kernel waits.
+Each host has a device (tun) whose packets arrive at one process, which delivers each to its
+receiver at the time at which a link of that rate and delay would. A host sends and receives at the
+same time, one packet after another in each direction. Packets are large, so that this costs little;
+a sender that exceeds the rate is not read from, and its kernel waits.
 
-This kernel module-free way is taken because what the kernel itself has (netem) is missing from
-many.
+Many kernels lack the module netem, so it is not used.
 
-``python -m tests.benchmarks.links RATE DELAY_MS NETWORK NAME...`` is that process.
+``python -m tests.benchmarks.links RATE DELAY_MS NETWORK NAME...`` runs that process.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ MTU_BYTES = 60_000
 _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 _CLONE_NEWNET = 0x40000000
-_QUEUE_S = 0.03  # of a sender's link: beyond that its packets are not read yet
+_QUEUE_S = 0.03  # on a sender's link: beyond that its packets are not read yet
 _DESTINATION = 19  # the last byte of the receiver's address in an IPv4 header
 
 
 class SlowHosts(Hosts):
-    """So many hosts on links of that rate and delay."""
+    """A number of hosts on links of a given rate and delay."""
 
     def __init__(self, folder: Path, number: int, rate_bytes_s: float, delay_s: float) -> None:
         super().__init__(folder, number)
@@ -57,7 +56,7 @@ class SlowHosts(Hosts):
             _ip("-n", name, "link", "set", "lo", "up")
 
     def enter(self, host: int) -> list[str]:
-        """A prefix that runs a command on a host."""
+        """Return a prefix that runs a command on a host."""
         return ["ip", "netns", "exec", self.names[host]]
 
     def remove(self) -> None:
@@ -70,7 +69,7 @@ class SlowHosts(Hosts):
 
 
 def _device(namespace: str) -> int:
-    """A tun device in a namespace, as a descriptor."""
+    """Open a tun device in a namespace; return its descriptor."""
     library = ctypes.CDLL(None, use_errno=True)
     own = os.open("/proc/self/ns/net", os.O_RDONLY)
     other = os.open(f"/var/run/netns/{namespace}", os.O_RDONLY)
@@ -93,11 +92,11 @@ class _Switch:
         self._delay_s = delay_s
         self._out_s = [0.0] * len(fds)  # when the link from a host is free
         self._in_s = [0.0] * len(fds)
-        # By receiver: what is on its way, in the order in which it arrives.
+        # By receiver: packets in transit, in order of arrival.
         self._way: list[deque[tuple[float, bytes]]] = [deque() for _ in fds]
 
     def run(self) -> None:
-        """For ever."""
+        """Run for ever."""
         while True:
             now_s = time.monotonic()
             open_fds = [
@@ -122,7 +121,7 @@ class _Switch:
         now_s = time.monotonic()
         takes_s = len(packet) / self._rate
         self._out_s[source] = max(now_s, self._out_s[source]) + takes_s
-        # It comes in while it goes out, unless others come in there.
+        # It is received while it is sent, unless other packets occupy the receiving link.
         begins_s = max(self._out_s[source] - takes_s, self._in_s[dest])
         self._in_s[dest] = begins_s + takes_s
         self._way[dest].append((self._in_s[dest] + self._delay_s, packet))
@@ -134,11 +133,11 @@ class _Switch:
                 try:
                     os.write(self._fds[dest], way.popleft()[1])
                 except OSError:
-                    continue  # the host is gone, or takes no more: TCP sends it again
+                    continue  # the host has gone, or its queue is full: TCP sends it again
 
 
 def main(arguments: list[str]) -> int:
-    """Be the switch of these hosts."""
+    """Run the switch of these hosts."""
     rate, delay_s, _, *names = arguments
     fds = [_device(name) for name in names]
     print("ready", flush=True)

@@ -10,11 +10,11 @@ from . import datasets, measure
 from .turns import START, Costs, Place, Tree, begun, show, trees
 
 _FIELDS = "%M %n %u %g %s %TY-%Tm-%Td %TT %Tz %p\\n"
-"""What fls -l shows, for find -printf."""
+"""The fields of fls -l, in the format of find -printf."""
 
 
 def rows(jobs: Sequence[int], top: str) -> dict[str, list[str]]:
-    """The commands, by what they are called."""
+    """Return the commands by name."""
     found = {
         "find -ls": ["find", top, "-ls"],
         "find -printf": ["find", top, "-printf", _FIELDS],
@@ -31,7 +31,7 @@ def rows(jobs: Sequence[int], top: str) -> dict[str, list[str]]:
 
 
 def measured(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs:
-    """What each command took in each round."""
+    """Return the costs of each command in each round."""
     tree.build(place.top)
 
     def run(name: str) -> measure.Cost:
@@ -43,7 +43,7 @@ def measured(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it all; returns the exit code."""
+    """Run all benchmarks; return the exit code."""
     with begun("listing", arguments, 500_000, "fls") as (place, files, jobs):
         for tree in (START, *trees(files)):
             costs = measured(tree, rows(jobs, place.top), place)

@@ -1,12 +1,12 @@
-"""Run one process and say what it cost.
+"""Run one process and measure its cost.
 
 ``wait4`` charges a process with itself and with all descendants that were waited for: CPU seconds
 are their sum, peak memory is that of the *largest single process*, not the sum. A descendant that
-nobody waits for is not seen; no tool here leaves one.
+no process waits for is not counted; no tool here leaves one.
 
 Linux counts the pages that a process had before ``exec`` as its own peak, which are those of the
-process that spawned it, so nothing below this harness's own peak can be measured; `floor_bytes`
-is that limit and belongs beside every figure.
+process that spawned it, so nothing below this harness's own peak can be measured; `floor_bytes` is
+that limit and should accompany every figure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """What one process, with its descendants, took; `exit_code` is -N for signal N."""
+    """The cost of one process with its descendants; `exit_code` is -N for signal N."""
 
     wall_s: float
     user_s: float
@@ -32,7 +32,7 @@ class Cost(NamedTuple):
     timed_out: bool
 
     def plus(self, other: Cost) -> Cost:
-        """Both, one after the other; the first failure counts."""
+        """Return the sum of two consecutive costs; the first failure counts."""
         return Cost(
             self.wall_s + other.wall_s,
             self.user_s + other.user_s,
@@ -44,7 +44,7 @@ class Cost(NamedTuple):
 
 
 def floor_bytes() -> int:
-    """The smallest peak memory that `run` can report now."""
+    """Return the smallest peak memory that `run` can report now."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -54,10 +54,10 @@ def _kill_group(pid: int) -> None:
 
 
 def run(argv: Sequence[str], env: Mapping[str, str], log: str, timeout_s: float) -> Cost:
-    """Run `argv` in a session of its own, its output in the file `log`.
+    """Run `argv` in a session of its own, with its output in the file `log`.
 
-    After `timeout_s` seconds, and when this harness is interrupted, its group is killed.
-    Raises OSError where the program can't be started.
+    After `timeout_s` seconds, and when this harness is interrupted, its group is killed. Raises
+    OSError where the program can't be started.
     """
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -66,8 +66,8 @@ def run(argv: Sequence[str], env: Mapping[str, str], log: str, timeout_s: float)
     ]
     timed_out = threading.Event()
     started = time.perf_counter()
-    # A session, not just a group: a shell with job control (fpsync) that finds the terminal in
-    # other hands stops itself and waits for ever; without a terminal it goes on.
+    # A session, not just a group: a shell with job control (fpsync) that does not own its terminal
+    # stops itself for ever; without a terminal it runs.
     pid = os.posix_spawnp(argv[0], list(argv), env, file_actions=actions, setsid=True)
 
     def expire() -> None:
@@ -80,7 +80,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], log: str, timeout_s: float)
     try:
         _, status, usage = os.wait4(pid, 0)
         wall_s = time.perf_counter() - started
-    except BaseException:  # an interrupt of the harness: the tool must not go on alone
+    except BaseException:  # the harness was interrupted: the tool must not continue alone
         _kill_group(pid)
         os.waitpid(pid, 0)
         raise
@@ -97,7 +97,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], log: str, timeout_s: float)
 
 
 def last_words(log: str) -> str:
-    """The last line with text in `log`, shortened: mostly the tool's complaint."""
+    """Return the last line with text in `log`, shortened: usually the tool's error."""
     with open(log, "rb") as stream:
         stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4096))
         lines = stream.read().decode(errors="backslashreplace").splitlines()

@@ -1,11 +1,11 @@
-"""``python -m tests.benchmarks.mirroring DIR``: fmirror, rsync and, where it is, dsync.
+"""``python -m tests.benchmarks.mirroring DIR``: fmirror, rsync and dsync if it is installed.
 
-Of each tree there is one target, which all rows find as it should be: nothing has changed. Then
-some entries have: rows of that table mend the same ones, each time made anew. fmirror has had its
-complete run some seconds before, as it has every night.
+Each tree has one target. In the first table the target is up to date. In the second some entries
+have changed: each row updates the same ones, which are changed again each time. fmirror had its
+full scan some seconds earlier, like in nightly use.
 
-dsync sets times of all that it finds, after which fmirror has to ask each file for its attributes.
-So it has a target of its own.
+dsync sets the times of all entries, after which fmirror has to read the attributes of each file. So
+it has a separate target.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from . import measure
 from .turns import START, Costs, Place, Tree, begun, show, trees
 
-_QUIET_S = 3.5  # what is younger may have been changed unseen
+_QUIET_S = 3.5  # younger changes may have been missed
 
 
 def rows(jobs: Sequence[int]) -> dict[str, list[str]]:
-    """The commands, by what they are called."""
+    """Return the commands by name."""
     found = {
         "rsync -a": ["rsync", "-a", "--delete"],
         "rsync -aHAX": ["rsync", "-aHAX", "--delete"],
@@ -35,7 +35,7 @@ def rows(jobs: Sequence[int]) -> dict[str, list[str]]:
 
 
 def unchanged(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs:
-    """What each command took where nothing has changed."""
+    """Return the costs of each command where nothing has changed."""
     lines = _begun(tree, commands, place)
     costs = place.compare(tree.name, list(commands), lambda name: place.run(name, lines[name]))
     shutil.rmtree(place.top)
@@ -43,7 +43,7 @@ def unchanged(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs
 
 
 def changed(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs:
-    """What each command took where one entry of a thousand has changed, is new, or is gone."""
+    """Return each command's costs where one entry in a thousand was changed, added or removed."""
     lines = _begun(tree, commands, place)
     round_number = 0
 
@@ -52,7 +52,7 @@ def changed(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs:
         round_number += 1
         _edit(place.top + "/a", round_number)
         cost = place.run(name, lines[name])
-        for other in _makers(commands):  # the other target misses no change
+        for other in _makers(commands):  # the other target receives all changes
             if lines[other][-1] != lines[name][-1]:
                 place.run(other, lines[other])
         return cost
@@ -63,13 +63,13 @@ def changed(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs:
 
 
 def _makers(commands: dict[str, list[str]]) -> list[str]:
-    """Who makes the targets: one of fmirror's rows that of all but dsync."""
+    """Return the rows that update targets: one of fmirror's for all except dsync."""
     ours = next(name for name in commands if name.startswith("fmirror"))
     return [ours, *(name for name in commands if name.startswith("dsync"))]
 
 
 def _begun(tree: Tree, commands: dict[str, list[str]], place: Place) -> dict[str, list[str]]:
-    """Build a tree and the targets; the command lines."""
+    """Build a tree and the targets; return the command lines."""
     tree.build(place.top + "/a")
     lines = {}
     for name, command in commands.items():
@@ -83,7 +83,7 @@ def _begun(tree: Tree, commands: dict[str, list[str]], place: Place) -> dict[str
 
 
 def _edit(top: str, number: int) -> None:
-    """Change a file in a directory of five, and put one beside it in place of the last one."""
+    """Change a file in every fifth directory, and replace its last new file by another one."""
     for place, (here, directories, files) in enumerate(os.walk(top)):
         if files and not directories and place % 5 == 0:
             with open(os.path.join(here, min(files)), "ab") as stream:
@@ -95,7 +95,7 @@ def _edit(top: str, number: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it all; returns the exit code."""
+    """Run all benchmarks; return the exit code."""
     with begun("mirroring", arguments, 500_000, "fmirror") as (place, files, jobs):
         for tree in (START, *trees(files)):
             title = f"{tree.name}: {tree.files:,} files"

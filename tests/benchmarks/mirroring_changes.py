@@ -1,9 +1,8 @@
 """``python -m tests.benchmarks.mirroring_changes DIR``: a few changes in a million files of btrfs.
 
-A file system of its own is made in an image below DIR. In each round some files are changed,
-renamed and deleted, and a read-only snapshot is made; fmirror and rsync bring a target each up to
-date, which began as a snapshot of the source. Then rsync has to find nothing left to do. Requires
-root and loop devices.
+The file system is in an image below DIR. In each round some files are changed, renamed and deleted,
+and a read-only snapshot is made; fmirror and rsync each update a target, which started as a
+snapshot of the source. Then rsync must find nothing left to do. Requires root and loop devices.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def _call(*line: str) -> None:
 
 @contextmanager
 def disk(top: str, files: int) -> Iterator[str]:
-    """A btrfs with room for three such trees; its path."""
+    """Mount a btrfs with room for three such trees; yield its path."""
     mounted = f"{top}/disk"
     os.makedirs(mounted)
     with open(f"{top}/image", "xb") as stream:
@@ -51,7 +50,7 @@ class Source:
         self._folders = [here for here, _, names in os.walk(self._top) if names]
 
     def snapshot(self) -> str:
-        """The source as it is now."""
+        """Take a snapshot of the source."""
         self._number += 1
         path = f"{self._mounted}/snapshot {self._number}"
         _call("btrfs", "subvolume", "snapshot", "-r", self._top, path)
@@ -71,7 +70,7 @@ class Source:
 
 
 def rows(jobs: Sequence[int], mounted: str) -> dict[str, list[str]]:
-    """The commands, by what they are called; the last word is the target, of each its own."""
+    """Return the commands by name; the last word is the target, one per command."""
     fmirror = [sys.executable, "-m", "pcircle.tools.fmirror", "-q", "--delete", "--changed=fs"]
     found = {f"fmirror -j {number}": [*fmirror, "-j", str(number)] for number in jobs}
     found = {"rsync -a": ["rsync", "-a", "--delete"], **found}
@@ -79,7 +78,7 @@ def rows(jobs: Sequence[int], mounted: str) -> dict[str, list[str]]:
 
 
 def measured(place: Place, files: int, jobs: Sequence[int]) -> None:
-    """Make it all, and print what each command took."""
+    """Create everything, and print the cost of each command."""
     with disk(place.top, files) as mounted:
         source, commands = Source(mounted, files), rows(jobs, mounted)
         begin = now = source.snapshot()
@@ -116,7 +115,7 @@ def _judge(source: str, target: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it all; returns the exit code."""
+    """Run all benchmarks; return the exit code."""
     with begun("mirroring_changes", arguments, 1_000_000, "fmirror") as (place, files, jobs):
         os.makedirs(place.top)
         measured(place, files, jobs)

@@ -1,11 +1,11 @@
-"""``python -m tests.benchmarks.mirroring_slow``: nothing has changed where each operation waits.
+"""``python -m tests.benchmarks.mirroring_slow``: unchanged trees where each operation waits.
 
-fmirror and rsync hold two trees of 5,000 files against each other, both on a file system that adds
-some time to every operation, several times in turns. A new mount, so nothing is remembered.
+fmirror and rsync compare two trees of 5,000 files on a file system that adds a delay to every
+operation, several times in turns. Each run has a new mount, so nothing is cached.
 
-fmirror has two rows: one that has to ask each file for its attributes and lists, and one as it is
-every night, where it knows that they are the same of all that was not changed since the last run.
-On a file system with a server that needs an hour between the two, which is put into its state.
+fmirror has two rows: one that must query the attributes and ACLs of each file, and one like in
+nightly use, which knows that they are equal for all files that were not changed since the last run.
+On a file system with a server the two runs must be an hour apart, which is simulated in its state.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _took_s(command: Sequence[str | bytes], where: Scratch, delay_ms: float) -> 
 
 
 def _run_an_hour_ago(command: Sequence[str | bytes], where: Scratch) -> None:
-    """A complete run, as if no file had been changed in the hour before it."""
+    """Simulate a complete run an hour ago, before which no file had changed for an hour."""
     _took_s(command, where, 0)
     place = state.place_of(where.place + b"/b", None)
     with slow(where, 0):
@@ -50,7 +50,7 @@ def _run_an_hour_ago(command: Sequence[str | bytes], where: Scratch) -> None:
 
 
 def main() -> int:
-    """Run it all; returns the exit code."""
+    """Run all benchmarks; return the exit code."""
     typed = options("mirroring_slow")
     fmirror = [sys.executable, "-m", "pcircle.tools.fmirror", "-q", "--delete"]
     with scratch() as where:

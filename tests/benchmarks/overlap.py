@@ -1,7 +1,6 @@
-"""``python -m tests.benchmarks.overlap``: fbench on a file system that takes 2 ms an operation.
+"""``python -m tests.benchmarks.overlap``: fbench on a file system with 2 ms per operation.
 
-Blocking calls and operations submitted at once stand side by side; what is asked of each is
-printed beside it.
+Blocking calls and operations submitted at once have adjacent columns, followed by the goal.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from pcircle.cli.table import render
 from . import waiting
 
 _PARAMETERS = ["--files", "32", "--blocks", "100", "--block-size", "16k"]
-# The file system's server is on this machine, too: what is computed must find a processor.
+# The server of the file system is on this machine, too: computations need a free processor.
 _COMPUTING = ["--case", "overlap", "--threads", "8"]
 
 
 def _measure(place: bytes, *options: str) -> dict[tuple[str, str, str], float]:
-    """fbench's figures by case, what and backend, without the number of threads."""
+    """Return fbench's figures by case, metric and backend, without the number of threads."""
     command = [sys.executable, "-m", "pcircle.tools.fbench", "-q", "--json", "-", *options]
     done = subprocess.run([*command, place], check=True, stdout=subprocess.PIPE)
     figures = json.loads(done.stdout)["figures"]

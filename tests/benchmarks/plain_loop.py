@@ -1,7 +1,7 @@
-"""The floor under a copy in Python: ``python plain_loop.py SRC DST``, one process, nothing else.
+"""The minimum cost of a copy in Python: ``python plain_loop.py SRC DST``, one process.
 
-Makes the calls that ``fcp -p`` makes for each plain file, link and directory, and does none of the
-rest: no checks, no failures, no progress, no checkpoint, no second process.
+Makes the calls that ``fcp -p`` makes for each plain file, link and directory, without checks,
+failures, progress, checkpoint or a second process.
 """
 
 import os
@@ -40,7 +40,7 @@ def copy_link(name: str, source_fd: int, target_fd: int) -> None:
 
 
 def copy_tree(source: str, source_dir: int | None, target: str, target_dir: int | None) -> None:
-    """Copy a directory and all below it."""
+    """Copy a directory and everything below it."""
     source_fd = os.open(source, DIRECTORY, dir_fd=source_dir)
     status = os.fstat(source_fd)
     os.listxattr(source_fd)

@@ -1,9 +1,9 @@
-"""``python -m tests.benchmarks.profiling DIR``: fprof beside the tools that walk, as a table.
+"""``python -m tests.benchmarks.profiling DIR``: fprof and other tools that walk, as a table.
 
-Rounds of all commands, one after the other, so that a slow minute is everybody's; medians, and the
-ratio to fprof with two processes in the same round, which travels better than seconds. A tree of
-500,000 files is built below DIR, on a tmpfs best, and removed; ``--tree`` takes another one, which
-is left as it is. Tools that are not at hand are left out, and said.
+All commands run in turn in each round, so that a slow minute affects all; medians, and the ratio to
+fprof with two processes in the same round, which is more portable than seconds. A tree of 500,000
+files is built below DIR, preferably on a tmpfs, and removed; ``--tree`` selects an existing one,
+which is not modified. Tools that are not installed are skipped and named.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OURS = "fprof -j 2"
 
 
 class Command(NamedTuple):
-    """A command and the name that it has in the table."""
+    """A command and its name in the table."""
 
     name: str
     argv: list[str]
@@ -53,7 +53,7 @@ def _commands(tree: str, fprof: list[str], walk: list[str] | str, scratch: str) 
 
 @contextmanager
 def _tree(given: str | None, folder: str, files: int, sizes: str) -> Iterator[str]:
-    """The tree to be walked."""
+    """Return the tree to walk."""
     if given is not None:
         yield given
         return
@@ -73,7 +73,7 @@ def _tree(given: str | None, folder: str, files: int, sizes: str) -> Iterator[st
 
 
 def _rows(commands: Sequence[Command], runs: int, log: str) -> list[list[str]]:
-    """Run all of them so many times, and once before; what the table says of each."""
+    """Run all commands several times, after a warm-up; return the rows of the table."""
     costs: dict[str, list[measure.Cost]] = {command.name: [] for command in commands}
     for number in range(runs + 1):
         for command in commands:
@@ -96,7 +96,7 @@ def _rows(commands: Sequence[Command], runs: int, log: str) -> list[list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; returns the exit code."""
+    """Measure; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.profiling")
     parser.add_argument("folder", metavar="DIR")
     parser.add_argument("--runs", type=int, default=9)

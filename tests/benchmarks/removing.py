@@ -1,8 +1,7 @@
-"""``python -m tests.benchmarks.removing DIR``: removals by frm, rm -rf, and rmz and drm if there.
+"""``python -m tests.benchmarks.removing DIR``: removals by frm, rm -rf, and perhaps rmz and drm.
 
-Each run removes a tree of its own, which is made before and not timed. The start of each tool,
-which is the time of a tree with one file, is a table of its own: it is the same for trees of any
-size.
+Each run removes a tree of its own, whose creation is not timed. The start-up of each tool, the time
+for a tree with one file, has a separate table: it is equal for trees of any size.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .turns import START, Costs, Place, Tree, begun, show, trees
 
 
 def rows(jobs: Sequence[int]) -> dict[str, list[str]]:
-    """The commands, by what they are called."""
+    """Return the commands by name."""
     found = {"rm -rf": ["rm", "-rf"]}
     if shutil.which("rmz"):
         found["rmz"] = ["rmz"]
@@ -28,7 +27,7 @@ def rows(jobs: Sequence[int]) -> dict[str, list[str]]:
 
 
 def measured(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs:
-    """What each command took in each round."""
+    """Return the costs of each command in each round."""
 
     def run(name: str) -> measure.Cost:
         tree.build(place.top)
@@ -42,7 +41,7 @@ def measured(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it all; returns the exit code."""
+    """Run all benchmarks; return the exit code."""
     with begun("removing", arguments, 600_000, "frm") as (place, files, jobs):
         for tree in (START, *trees(files)):
             show(f"{tree.name}: {tree.files:,} files", measured(tree, rows(jobs), place))

@@ -16,7 +16,7 @@ SCHEMA = 1
 
 
 def _field(path: str, name: str) -> str:
-    """The value of the first `name: value` line of a file in /proc."""
+    """Return the value of the first `name: value` line of a file in /proc."""
     with open(path, encoding="utf-8", errors="replace") as stream:
         for line in stream:
             key, _, value = line.partition(":")
@@ -26,7 +26,7 @@ def _field(path: str, name: str) -> str:
 
 
 def file_system(folder: str) -> str:
-    """Type and mount point of the file system of `folder`, by /proc/self/mountinfo."""
+    """Return the type and mount point of the file system of `folder`, from /proc/self/mountinfo."""
     device = os.stat(folder).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     real = os.path.realpath(folder)
@@ -45,7 +45,7 @@ def file_system(folder: str) -> str:
 
 
 def facts(folder: str, versions: dict[str, str], missing: dict[str, str]) -> dict[str, str]:
-    """What a reader needs to know before comparing numbers."""
+    """Return the facts that a reader needs in order to compare numbers."""
     load = os.getloadavg()
     told = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -87,7 +87,7 @@ def _cells(result: Result, floor_bytes: int) -> list[str]:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> Iterable[str]:
-    """The first and last column to the left, the others to the right."""
+    """Align the first and last column to the left, the others to the right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         middle = (text.rjust(width) for text, width in zip(line[1:-1], widths[1:-1], strict=True))
@@ -99,7 +99,7 @@ def _seconds(value: float) -> str:
 
 
 def table(data: DataSet, results: Sequence[Result], reference: str, floor_bytes: int) -> str:
-    """The table of one data set as text."""
+    """Return the table of one data set as text."""
     census = data.survey.census
     head = f"{data.name}: {data.what} ({census.entries:,} entries, {census.bytes / MiB:,.1f} MiB)"
     columns = ["tool", "median s", "min s", f"x {reference}", "CPU s", "RSS MiB", "check"]
@@ -110,7 +110,7 @@ def table(data: DataSet, results: Sequence[Result], reference: str, floor_bytes:
 
 
 def matrix(measured: Sequence[tuple[DataSet, Sequence[Result]]], reference: str) -> str:
-    """Every ratio at a glance: a line for each row, a column for each data set."""
+    """Return all ratios: a line for each row, a column for each data set."""
     lines = [["ratio to " + reference, *(data.name for data, _ in measured), ""]]
     for index, first in enumerate(measured[0][1]):
         ratios = (results[index].median_ratio for _, results in measured)
@@ -126,7 +126,10 @@ def document(
     measured: Sequence[tuple[DataSet, Sequence[Result]]],
     floor_bytes: int,
 ) -> dict[str, Any]:
-    """Everything, every single run included, for json.dump. Times in seconds, sizes in bytes."""
+    """Return everything, including every single run, for json.dump.
+
+    Times in seconds, sizes in bytes.
+    """
     return {
         "schema": SCHEMA,
         "facts": told,

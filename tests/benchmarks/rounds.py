@@ -1,7 +1,7 @@
 """Rounds: every tool once, in an order that rotates, the first round dropped.
 
-Before a run, outside of its time: the last target is deleted and the file system flushed, so that
-nobody pays for what another left dirty. A row that fails in the warm-up is not tried again.
+Before a run, outside of its time, the last target is deleted and the file system flushed, so that
+no tool pays for dirty data of the previous one. A row that fails in the warm-up is not tried again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .tools import Row
 
 
 class Plan(NamedTuple):
-    """How the runs are made: `folder` for the targets, seconds, and the trailing sync."""
+    """The options of runs: `folder` for the targets, seconds, and the trailing sync."""
 
     folder: str
     runs: int
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """One run: its cost, and what was wrong with it (None: the copy is right)."""
+    """One run: its cost, and an error in its result (None: the copy is correct)."""
 
     round: int
     cost: Cost
@@ -57,7 +57,7 @@ class Result(NamedTuple):
 
 
 def rotated(rows: Sequence[Row], by: int) -> list[Row]:
-    """`rows` beginning with the one at `by`, cyclically."""
+    """Return `rows` rotated to begin with the one at `by`."""
     start = by % len(rows)
     return [*rows[start:], *rows[:start]]
 
@@ -81,14 +81,14 @@ def _attempt(row: Row, data: DataSet, plan: Plan, env: dict[str, str], number: i
         else:
             fault = datasets.fault(data, target)
     finally:
-        # All of the folder: a tool may leave something beside its target, too.
+        # The whole folder: a tool may leave files next to its target, too.
         datasets.remove(plan.folder)
         os.mkdir(plan.folder)
     return Trial(number, cost, fault)
 
 
 def _ratios(trials: Sequence[Trial], reference: Sequence[Trial]) -> tuple[float, ...]:
-    """Wall time over the reference's, round by round, where both are right."""
+    """Return the wall times relative to the reference, round by round, where both are correct."""
     base = {trial.round: trial.cost.wall_s for trial in reference if trial.fault is None}
     return tuple(
         trial.cost.wall_s / base[trial.round]

@@ -1,7 +1,7 @@
-"""``python -m tests.benchmarks.signing DIR``: fsum beside the tools that sum files, as a table.
+"""``python -m tests.benchmarks.signing DIR``: fsum and other checksum tools, as a table.
 
-Rounds of all commands, one after the other, so that a slow minute is everybody's; medians, and the
-ratio to the command that each data set is judged by. All reads are from the page cache.
+All commands run in turn in each round, so that a slow minute affects all; medians, and the ratio to
+the reference command of each data set. All reads are from the page cache.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _commands(small: str, large: str, fsum: list[str]) -> dict[str, list[Command
 
 
 def _rows(commands: Sequence[Command], runs: int, log: str) -> list[list[str]]:
-    """Run all of them so many times, and once before; what the table says of each."""
+    """Run all commands several times, after a warm-up; return the rows of the table."""
     took_s: dict[str, list[float]] = {command.name: [] for command in commands}
     for number in range(runs + 1):
         for command in commands:
@@ -72,7 +72,7 @@ def _rows(commands: Sequence[Command], runs: int, log: str) -> list[list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; returns the exit code."""
+    """Measure; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.signing")
     parser.add_argument("folder", metavar="DIR")
     parser.add_argument("--runs", type=int, default=5)

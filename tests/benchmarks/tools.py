@@ -1,10 +1,10 @@
-"""The tools: which are here, and the command line of each at a number of ranks.
+"""The tools: the installed ones, and their command lines for a number of ranks.
 
-A command line is a template; `Row.command` puts the paths in. Every tool gets a directory to copy
+A command line is a template; `Row.command` fills in the paths. Every tool gets a directory to copy
 and a target that does not exist. Tools that preserve modes and times always do so here (cp -a,
-rsync -a, xcp, fpsync); fcp and dcp do on request, so fcp has a row for each case, and ``dcp-p``
-may be asked for by name. So may ``loop`` and ``c-loop``: plain loops in Python and C that make the
-calls of the kernel that fcp makes for each entry, and nothing else.
+rsync -a, xcp, fpsync); fcp and dcp do on request, so fcp has a row for each case, and ``dcp-p`` can
+be requested by name. So can ``loop`` and ``c-loop``: plain loops in Python and C that make the same
+system calls as fcp for each entry, and nothing else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What the user said about tools."""
+    """The options of the user for tools."""
 
     names: tuple[str, ...]
     ranks: tuple[int, ...]
@@ -55,20 +55,20 @@ class Choice(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The rows that can run, and why others can't (tool: reason)."""
+    """The rows that can run, and the reasons why others can't (tool: reason)."""
 
     rows: tuple[Row, ...]
     missing: dict[str, str]
 
 
 def environment() -> dict[str, str]:
-    """The environment of every tool: the user's, with fcp importable from this checkout."""
+    """Return the environment of every tool: the user's, with fcp importable from this checkout."""
     paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def fcp_command(given: str | None) -> list[str] | None:
-    """fcp as the user named it, else of this checkout, else installed; None if there is none."""
+    """Return the fcp that the user named, else that of this checkout, an installed one, or None."""
     if given:
         return _existing(given)
     if (REPOSITORY / "pcircle" / "fcp" / "cli.py").is_file():
@@ -87,7 +87,7 @@ def _beside_python(name: str) -> str | None:
 
 
 def _launcher(command: Sequence[str]) -> list[str]:
-    """`command` with what Open MPI wants before it starts more ranks than cores, or as root."""
+    """Return `command` with the options for more ranks than cores, and for root, of Open MPI."""
     asked = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False)
     if "Open MPI" not in asked.stdout and "open-mpi" not in asked.stdout:
         return list(command)
@@ -96,7 +96,7 @@ def _launcher(command: Sequence[str]) -> list[str]:
 
 
 def mpi_launcher(given: str | None) -> list[str] | None:
-    """The mpirun for fcp: as named, else the one installed beside Python, else from PATH."""
+    """Return the mpirun for fcp: as specified, next to Python, or from PATH."""
     if given:
         command = _existing(given)
         return _launcher(command) if command else None
@@ -108,10 +108,10 @@ def mpi_launcher(given: str | None) -> list[str] | None:
 
 
 def dcp_launcher(dcp: str, given: str | None, scratch: str) -> list[str] | str:
-    """The mpirun that gives `dcp` one world of two ranks, or the reason why there is none.
+    """Return an mpirun that gives `dcp` one world of two ranks, or the reason why there is none.
 
-    An mpirun of another MPI library starts two worlds of one, each of which copies everything;
-    that shows as two final reports. Found by trying, since nothing else tells reliably.
+    An mpirun of another MPI library starts two worlds of one rank, each of which copies everything
+    and prints a final report. It is tried, since nothing else is reliable.
     """
     names = ("mpirun.mpich", "mpirun.openmpi", "mpirun", "mpiexec")
     candidates = [shlex.split(given)] if given else [[name] for name in names if shutil.which(name)]
@@ -181,7 +181,7 @@ def _peer_rows(tool: str, ranks: Iterable[int]) -> list[Row]:
 
 
 def _loop_row(tool: str, scratch: str) -> Row | str:
-    """A plain loop over what a copy asks of the kernel, or why there is none."""
+    """Return a plain loop over the system calls of a copy, or the reason why there is none."""
     source = Path(__file__).with_name("plain_loop.py")
     words = ("{source}", "{target}")
     if tool == "loop":
@@ -195,7 +195,7 @@ def _loop_row(tool: str, scratch: str) -> Row | str:
 
 
 def find(choice: Choice, scratch: str) -> Found:
-    """The rows of the chosen tools, in the order in which they were named."""
+    """Return the rows of the chosen tools, in the order of the command line."""
     rows: list[Row] = []
     missing: dict[str, str] = {}
     for tool in choice.names:
@@ -236,14 +236,14 @@ def _first_line(argv: Sequence[str]) -> str:
 
 
 def versions(found: Found) -> dict[str, str]:
-    """What each tool that runs says about itself; dcp has no way to ask."""
+    """Return the reported version of each tool that runs; dcp has no such option."""
     ways = {"cp": ("cp", "--version"), "rsync": ("rsync", "--version"),
             "xcp": ("xcp", "--version"), "fpsync": ("fpsync", "-h")}  # fmt: skip
     present = dict.fromkeys(row.tool for row in found.rows)
     told = {tool: _first_line(ways[tool]) for tool in present if tool in ways}
     for row in found.rows:
         if row.tool in ("fcp", "fcp-p") and row.label.startswith("fcp"):
-            # The command up to its first own option, whatever the interpreter's part is.
+            # The command up to its own first option, including the interpreter's part.
             told["fcp"] = _first_line([*row.template[: row.template.index("-q")], "--version"])
     for tool, path in ((tool, shutil.which(tool)) for tool in ("dcp", "dcp-nosync")):
         if path and tool in present:

@@ -1,8 +1,8 @@
-"""Commands that take turns on trees of empty files: what the benchmarks of several tools share.
+"""Commands that take turns on trees of empty files: common parts of several benchmarks.
 
-Rounds are interleaved and rotated, so that what else the machine does hits all rows alike; the
-first round does not count. CPU seconds stand beside the time, because on a machine with other work
-the time alone says little.
+Rounds are interleaved and rotated, so that other load affects all rows alike; the first round does
+not count. CPU seconds are printed with the time, because on a busy machine the time alone has
+little meaning.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from . import datasets, measure, tools
 _TIMEOUT_S = 3600.0
 
 Costs = dict[str, list[measure.Cost]]
-"""What each command took in each round that counts."""
+"""The costs of each command in each round that counts."""
 
 
 class Tree(NamedTuple):
-    """A tree of empty files, so many to a directory."""
+    """A tree of empty files, with a given number per directory."""
 
     name: str
     files: int
     each: int
 
     def build(self, top: str) -> None:
-        """Make it: a thousand directories to one above them, as far as there are so many."""
+        """Create the tree, with up to a thousand directories in each parent."""
         for number in range(0, self.files, self.each):
             index = number // self.each
             folder = f"{top}/{index // 1000}/{index}"
@@ -49,7 +49,7 @@ START = Tree("start", 1, 1)
 
 
 def trees(files: int) -> list[Tree]:
-    """The trees: with as many entries each."""
+    """Return the trees: with equally many entries each."""
     return [
         Tree("200 files a directory", files, 200),
         Tree("4 files a directory", files * 4 // 5, 4),
@@ -58,7 +58,7 @@ def trees(files: int) -> list[Tree]:
 
 
 class Place(NamedTuple):
-    """Where the commands work, and how often."""
+    """The directory in which the commands work, and the number of runs."""
 
     top: str  # of the tree
     log: str
@@ -74,7 +74,7 @@ class Place(NamedTuple):
     def compare(
         self, title: str, names: Sequence[str], run: Callable[[str], measure.Cost]
     ) -> Costs:
-        """What each command took, of which `run` does one."""
+        """Return the costs of each command; `run` runs one of them."""
         costs: Costs = {name: [] for name in names}
         for turn in range(self.runs + 1):
             for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
@@ -86,7 +86,7 @@ class Place(NamedTuple):
 
 
 def show(title: str, costs: Costs) -> None:
-    """Print medians, and their ratios to those of the first row."""
+    """Print medians, and their ratios to the medians of the first row."""
     width = max(14, *(len(name) + 1 for name in costs))
     print(f"\n{title}\n{'':{width}}{'s':>8}{'ratio':>8}{'cpu s':>8}")
     first = 0.0
@@ -101,7 +101,7 @@ def show(title: str, costs: Costs) -> None:
 def begun(
     name: str, arguments: Sequence[str] | None, files: int, ours: str, runs: int = 3
 ) -> Iterator[tuple[Place, int, list[int]]]:
-    """The place in DIR of the command line, which is left empty; files of a tree, and jobs."""
+    """Return the empty directory in DIR of the command line, the files of a tree, and the jobs."""
     parser = argparse.ArgumentParser(prog=f"python -m tests.benchmarks.{name}")
     parser.add_argument("dir", metavar="DIR", help="a folder on the file system to measure")
     parser.add_argument("--files", type=int, default=files, help="of each tree")

@@ -1,7 +1,7 @@
-"""A file system on which each operation takes a while, for the benchmarks of what overlaps.
+"""A file system on which each operation takes a while, for benchmarks of overlapping operations.
 
-A FUSE file system of the tests' own, which adds the time to every operation and can serve
-thousands of them at once, as a parallel one does. Needs root or fusermount.
+A FUSE file system of the tests, which adds the time to every operation and can serve thousands of
+them at once, like a parallel file system. Needs root or fusermount.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..fusefs.rules import Rule
 
 
 def options(benchmark: str) -> argparse.Namespace:
-    """The command line: `rounds`, `delay_ms`. Exits where such a file system can't be mounted."""
+    """Parse the command line: `rounds`, `delay_ms`. Exit where FUSE can't be mounted."""
     parser = argparse.ArgumentParser(prog=f"python -m tests.benchmarks.{benchmark}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--delay-ms", type=float, default=2.0)
@@ -31,7 +31,7 @@ def options(benchmark: str) -> argparse.Namespace:
 
 
 class Scratch:
-    """Where it is mounted, and the directory behind it, in which nothing waits."""
+    """The mount point, and the directory behind it, in which nothing is delayed."""
 
     def __init__(self, folder: bytes) -> None:
         self.place, self.backing = folder + b"/mount", folder + b"/backing"
@@ -41,14 +41,14 @@ class Scratch:
 
 @contextmanager
 def scratch() -> Iterator[Scratch]:
-    """The directories for one, before it is mounted, so that they can be filled."""
+    """Create the directories for a mount, so that they can be filled before it."""
     with tempfile.TemporaryDirectory() as folder:
         yield Scratch(os.fsencode(folder))
 
 
 @contextmanager
 def slow(where: Scratch, delay_ms: float, *, direct: bool = False) -> Iterator[None]:
-    """Mount it; `direct` so that no read is answered from memory."""
+    """Mount it; with `direct` no read is served from memory."""
     with mounted(where.place, where.backing, Caching(direct=direct)) as served:
         served.rules(Rule(delay_s=delay_ms / 1000))
         yield

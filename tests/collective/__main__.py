@@ -8,7 +8,7 @@ from tests.collective.playing import play
 
 
 def main(arguments: list[str]) -> int:
-    """Play so many seeds; the exit code is 1 if one breaks a promise."""
+    """Play the given number of seeds; return 1 if one breaks a promise."""
     first, seeds = map(int, arguments)
     broken = killed = done = 0
     for seed in range(first, first + seeds):

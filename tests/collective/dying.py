@@ -3,8 +3,8 @@
 python -m tests.collective.dying
 
 Each line of standard input is a job, as a JSON array of strings: PLACE JOBS SHAPE VERB NAME VICTIM
-STEP REQUESTERS. It runs in a fork of this process, and when all of its ranks have ended there is a
-line on standard output. So that many jobs cost one start of Python.
+STEP REQUESTERS. It runs in a fork of this process, and when all of its ranks have ended, a line is
+written to standard output. So one start of Python serves many jobs.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ DEADLINE_S = 240.0
 
 
 class _Steps:
-    """Counts the steps of a rank, and ends the process at one."""
+    """A counter of a rank's steps that ends the process at one of them."""
 
     def __init__(self, last: int) -> None:
         self._left = last
 
     def around(self, act: Callable[..., Any], *arguments: Any) -> Any:
-        """Do something, a step before and one after it."""
+        """Run a function between two steps."""
         self._step()
         result = act(*arguments)
         self._step()
@@ -69,7 +69,7 @@ class _Records(Directory):
 
 
 def play(arguments: list[str]) -> int:
-    """Ask as many ranks as are to ask, each for the same name."""
+    """Send a request for the same name from the given number of ranks."""
     place, jobs, shape, verb, name, victim, step, requesters = arguments
 
     def body(transport: Transport) -> int:
@@ -96,7 +96,7 @@ def play(arguments: list[str]) -> int:
 def main() -> None:
     """Play what comes."""
     for line in sys.stdin:
-        ended, held = os.pipe()  # all ranks hold one end of it
+        ended, held = os.pipe()  # all ranks have one end of it
         pid = os.fork()
         if not pid:
             os.setsid()

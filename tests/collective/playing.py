@@ -1,9 +1,9 @@
 """Collective operations in the simulator: ranks are lost, stuck and slow, and everything is judged.
 
-A seed draws a job: some names, each with its owner and the ranks that hold it; requests to create
-and remove them, in both shapes; a network; what is refused; who is killed and when; when records
-can't be reached. After it the dead are started again, as a rerun would, and then all who hold a
-name must agree about it.
+A seed draws a job: some names, each with its owner and the ranks that store it; requests to create
+and remove them, in both shapes; a network; refusals; kills and their times; times at which records
+can't be reached. Afterwards the dead ranks are restarted, like in a rerun, and then all ranks that
+store a name must agree about it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ END_S = 60.0
 
 
 class Case(NamedTuple):
-    """What a seed draws. `requests` are (rank, when, request, collective)."""
+    """The case of a seed. `requests` are (rank, when, request, collective)."""
 
     size: int
     conditions: Conditions
     requests: list[tuple[int, float, Request, bool]]
-    refusing: dict[tuple[int, int], str]  # the n-th that a rank is to prepare
+    refusing: dict[tuple[int, int], str]  # the n-th that a rank must prepare
     unrecorded: float  # the chance that a record can't be reached
     rng: Random
 
 
 def draw(seed: int) -> Case:
-    """The case of a seed."""
+    """Return the case of a seed."""
     rng = Random(seed)
     size = rng.choice((1, 2, 3, 5, 8, 13, 20))
     keys: dict[bytes, tuple[int, tuple[int, ...]]] = {}
@@ -87,13 +87,13 @@ class Disk:
         self.names: dict[bytes, Op] = {}  # and by which operation they were created
         self.shown: set[Op] = set()
         self.undone: set[Op] = set()
-        self.made = 0  # how many were ever prepared
+        self.made = 0  # total number of prepared operations
         self._refusing = refusing
         self._owned = owned
         self._asked = 0
 
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
-        """Keep an intent. The owner of a name knows whether it is there."""
+        """Store an intent. The owner of a name checks whether it exists."""
         self._asked += 1
         why = self._refusing.get((self.rank, self._asked))
         if why == "full":
@@ -111,11 +111,11 @@ class Disk:
         return b"%d" % self.rank
 
     def look(self, what: bytes) -> bytes:
-        """The operation that has created a name."""
+        """Return the operation that has created a name."""
         return b"%d-%d" % self.names[what]
 
     def commit(self, op: Op) -> None:
-        """Show it."""
+        """Make an operation visible."""
         what = self.prepared.pop(op, None)
         if what is None:
             assert op in self.shown, f"{op} was never prepared on {self.rank}"
@@ -129,38 +129,38 @@ class Disk:
             self.names.pop(key, None)
 
     def undo(self, op: Op) -> None:
-        """Forget it."""
+        """Drop an operation."""
         assert op not in self.shown, f"{op} was shown on {self.rank} and is now undone"
         self.prepared.pop(op, None)
         self.undone.add(op)
 
     def in_doubt(self) -> Iterable[Op]:
-        """What was neither shown nor undone."""
+        """Return the operations that were neither committed nor undone."""
         return list(self.prepared)
 
 
 class Decisions:
-    """The records, which are made at once and read by all."""
+    """The records, which take effect at once and are read by all."""
 
     def __init__(self, unreached: Callable[[], bool]) -> None:
         self.made: dict[Op, bool] = {}
         self._unreached = unreached
 
     def settle(self, op: Op, commit: bool) -> bool | None:
-        """Whoever is first decides."""
+        """Record a decision; the first one wins."""
         return None if self._unreached() else self.made.setdefault(op, commit)
 
     def mend(self) -> None:
-        """It can be reached from now on."""
+        """Make the records reachable from now on."""
         self._unreached = bool
 
     def forget(self, op: Op) -> None:
-        """All have done it."""
+        """Remove a decision that all have applied."""
         self.made.pop(op, None)
 
 
 class Play:
-    """A case under way, and what came of it."""
+    """A case in progress, and its results."""
 
     def __init__(self, case: Case, member_type: type[Member] = Member) -> None:
         self.case = case
@@ -214,14 +214,14 @@ class Play:
     # ---- judging ---------------------------------------------------------------
 
     def judge(self) -> None:
-        """Whether all promises were kept; AssertionError if not."""
+        """Check that all promises were kept; AssertionError if not."""
         dead = {kill.rank for kill in self.case.conditions.kills if kill.at_s < END_S}
         alive = [rank for rank in range(self.case.size) if rank not in dead]
         answers: dict[Op, Answer] = {}
         for rank in alive:
             member = self.members[rank]
             assert member is not None
-            if not self.case.unrecorded:  # else something may be in doubt
+            if not self.case.unrecorded:  # otherwise something may be in doubt
                 assert member.is_idle, f"rank {rank} is not idle: {vars(member)}"
                 assert not self.disks[rank].prepared, f"{rank}: {self.disks[rank].prepared}"
             for answer in member.answers:
@@ -257,7 +257,7 @@ class Play:
                 assert any(each.refusal for each in answer.said), answer
 
     def _judge_names(self) -> None:
-        """All who hold a name know of the same operation that created it, or of none."""
+        """Check that all ranks that store a name agree on the operation that created it, if any."""
         for request in self.asked.values():
             found = {self.disks[rank].names.get(request.key) for rank in request.members}
             assert len(found) == 1, f"{request.key!r} was created by {found}"

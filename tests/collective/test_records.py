@@ -1,4 +1,4 @@
-"""Decisions as files: whoever is first decides, for all."""
+"""Decisions as files: the first decision is valid for all ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANY = 8
 
 
 def test_all_who_decide_at_once_get_one_decision(tmp_path: Path) -> None:
-    """Threads, which have one process number, as processes of several hosts may have."""
+    """Threads share a process number, like processes of several hosts may."""
     rng, records = Random(7), Directory(os.fsencode(tmp_path))
     seen = set()
     for number in range(100):
@@ -69,7 +69,7 @@ def _full(fd: int, data: bytes) -> None:
 def test_what_others_forget_meanwhile_came_to_nothing(
     wish: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the moment at which a rank finds that it is decided, and that at which it looks."""
+    """The record vanishes between the failed creation of a rank and its look-up."""
     records, others = Directory(os.fsencode(tmp_path)), Directory(os.fsencode(tmp_path))
     assert others.settle((1, 2), False) is False
     link = os.link

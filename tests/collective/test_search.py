@@ -1,4 +1,4 @@
-"""Collective operations are searched for broken promises, and what is broken on purpose is found.
+"""The search finds no broken promise, except those that are broken on purpose.
 
 `python -m tests.collective FIRST SEEDS` searches further.
 """
@@ -24,7 +24,7 @@ def test_no_promise_is_broken(block: int) -> None:
 
 
 def test_cases_reach_what_they_are_for() -> None:
-    """They end in every way: done, nothing, in doubt; refused, lost, late."""
+    """Operations end in every way: done, nothing, in doubt; refused, lost, late."""
     seen = set()
     for seed in range(600):
         played = play(seed)
@@ -47,7 +47,7 @@ def test_cases_reach_what_they_are_for() -> None:
 
 
 class Forgetful(Member):
-    """Does not remember what was undone."""
+    """The store does not remember undone operations."""
 
     def _prepare(self, source: int, message: Prepare) -> None:
         self._undone.clear()
@@ -55,7 +55,7 @@ class Forgetful(Member):
 
 
 class Hasty(Member):
-    """Undoes what a lost coordinator has left, whatever it had decided."""
+    """The operations of a lost coordinator are undone, whatever it had decided."""
 
     def _settle(self, op: Op) -> None:
         del self._prepared[op]
@@ -63,7 +63,7 @@ class Hasty(Member):
 
 
 class Trusting(Member):
-    """Takes it that a coordinator which is silent has done nothing."""
+    """A silent coordinator is assumed to have done nothing."""
 
     def _resolve(self, op: Op) -> None:
         records, self._records = self._records, _Nothing()
@@ -82,7 +82,7 @@ class _Nothing:
 
 
 class Sequential(Member):
-    """Takes an operation while another one with its key is neither shown nor undone."""
+    """An operation is accepted while another one with its key is still open."""
 
     def received(self, source: int, message: object, now_s: float) -> None:
         self._busy.clear()
@@ -90,7 +90,7 @@ class Sequential(Member):
 
 
 class Late(Member):
-    """Prepares for a coordinator that is lost."""
+    """An operation is prepared for a lost coordinator."""
 
     def _prepare(self, source: int, message: Prepare) -> None:
         gone, self._gone = self._gone, set()
@@ -99,7 +99,7 @@ class Late(Member):
 
 
 class Once(Member):
-    """Hears an answer for one of the waves that came to it, not for all."""
+    """An answer counts for one of the waves of a rank, not for all."""
 
     def _done(self, source: int, message: DecisionReport) -> None:
         for key, (_, _, _, gathering) in list(self._finished.items()):
@@ -113,7 +113,7 @@ class Once(Member):
 def _give_up(
     self: ResponseCollector, rank: int, shares: Shares
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Tell nobody behind one that is lost."""
+    """Notify no rank behind a lost one."""
     self.waiting.pop(rank, None)
     return []
 

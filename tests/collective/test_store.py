@@ -1,4 +1,4 @@
-"""The striped store, in both shapes, with real ranks: what Carns et al. 2009 say of consistency."""
+"""The striped store, in both shapes, with real ranks: the consistency of Carns et al. 2009."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Start = Callable[..., tuple[int, list[str]]]
 
 @pytest.fixture(params=["j1", "j4", pytest.param("np4", marks=pytest.mark.mpi)])
 def store(run: Run, tmp_path: Path, request: pytest.FixtureRequest) -> Start:
-    """Runs the example on so many ranks: exit code and lines."""
+    """Return a function that runs the example on a number of ranks: exit code and lines."""
     mpi = request.param == "np4"
     prefix = request.getfixturevalue("mpirun")(4) if mpi else []
     jobs = [] if mpi else [f"-{request.param}"]
@@ -83,13 +83,13 @@ def test_a_full_member_has_all_undo(store: Start, shape: str) -> None:
 
 
 class Plays:
-    """Jobs of `dying`, one after the other."""
+    """Consecutive jobs of `dying`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def play(self, place: Path, *arguments: object) -> dict[int, str]:
-        """Play one to its end; the answers of the requesters that lived to write them."""
+        """Play one job; return the answers of the requesters that survived."""
         for path in place.glob("answer-*"):
             path.unlink()
         line = json.dumps([str(place), *map(str, arguments)])
@@ -119,7 +119,7 @@ def test_of_two_that_create_one_name_one_is_told_that_it_exists(
     if shape == "collective":
         assert decided == ["False", "False", "True"]
         assert {a for a in answers.values() if "False" in a} == {"False exists"}
-    else:  # where no lock makes an order each may find the others' before its own
+    else:  # without a lock that orders them, each may find the other's before its own
         assert decided.count("True") <= 1
     assert check(tmp_path, 4)[1:] == ([], [], 0)
     assert check(tmp_path, 4).names == decided.count("True")
@@ -131,9 +131,10 @@ def test_of_two_that_create_one_name_one_is_told_that_it_exists(
 def test_a_rank_that_dies_at_any_step(
     plays: Plays, tmp_path: Path, who: str, verb: str, shape: str
 ) -> None:
-    """The others have all of it or nothing; after another job nothing is left over.
+    """The other ranks apply the whole operation or nothing; the next job cleans up.
 
-    Before and after it prepares, records and shows: six steps at most; at the seventh nobody dies.
+    A rank may die before and after it prepares, records and commits: six steps at most; at the
+    seventh no rank dies.
     """
     ranks, seen = 4, set()
     name = next(n for n in map(str, range(99)) if Change(verb, n, ranks).owner == 2)
@@ -144,7 +145,7 @@ def test_a_rank_that_dies_at_any_step(
         if verb == "remove":
             assert plays.play(place, ranks, "collective", "create", name, 0, 0, 1)[0] == "True"
         answers = plays.play(place, ranks, shape, verb, name, victim, step, 1)
-        assert not victim or 0 in answers  # the requester lives, and is not left waiting
+        assert not victim or 0 in answers  # the requester is alive and gets an answer
         plays.play(place, ranks, "collective", "stat", name, 0, 0, 0)  # another job
         found = check(place, ranks)
         assert found[1:] == ([], [], 0), f"step {step}: {found}"

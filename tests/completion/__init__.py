@@ -1,1 +1,1 @@
-"""Completions as their users have them: typed at a terminal, in the real shells."""
+"""Completions at a terminal, in the real shells."""

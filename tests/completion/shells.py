@@ -1,7 +1,7 @@
-"""Shells on terminals of their own, at which a line is typed: what did the command get?
+"""Shells on terminals of their own, in which a line is typed: which arguments does the command get?
 
-In place of the tools stands a program that writes its arguments down, and in place of Python one
-that says that it was started: completing a word must start neither.
+The tools are replaced by a program that writes its arguments to a file, and Python by one that
+records its start: completing a word must start neither.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COMMAND = {
 
 
 def environment(place: Path) -> dict[str, str]:
-    """The variables of a user's session, whose home is in a directory; makes the programs."""
+    """Create the programs; return a user's variables, with a home in the directory."""
     programs = place / "programs"
     programs.mkdir()
     _write(programs / "answer", '#!/bin/sh\nprintf "%s\\\\0" "$0" "$@" >"$ANSWER.part"\n'
@@ -96,7 +96,7 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def arguments(self, line: str) -> list[str]:
-        """What a command gets of a line with tabs in it; the line's end is typed behind it."""
+        """Return the arguments of a command from a line with tabs; the end of line is added."""
         self._answer.unlink(missing_ok=True)
         self.type(line)
         self.type("\n")
@@ -132,7 +132,7 @@ def _own_terminal(slave: int) -> None:
 
 @contextmanager
 def terminal(shell: str, place: Path, setup: str = "") -> Iterator[Terminal]:
-    """A shell in a directory; bash may get completions by the loader of bash-completion."""
+    """Start a shell in a directory; bash may use the loader of bash-completion."""
     required(shell)
     opened = Terminal(shell, place, environment(place), setup or shell)
     try:

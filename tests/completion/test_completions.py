@@ -1,4 +1,4 @@
-"""Each option of each command is completed, its values are, and nothing but the shell is run."""
+"""Every option and value of each command is completed, and only the shell runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ every_shell = pytest.mark.parametrize("shell", SHELLS)
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with files and directories to complete."""
+    """Create a directory with files and directories to complete."""
     (tmp_path / "some directory").mkdir()
     (tmp_path / "some file").touch()
     (tmp_path / "only-file").touch()
@@ -49,7 +49,7 @@ def _offered_by_fish(run: Run, words: Sequence[str], environ: dict[str, str]) ->
 
 
 def _offered_by_zsh(words: Sequence[str], place: Path) -> set[str]:
-    """In a session, as completions are no functions that could be called."""
+    """Return zsh's candidates in a session, because its completions are not callable functions."""
     offered = place / "offered"
     with terminal("zsh", place) as shell:
         shell.type(f"OFFERED={offered}; . {ROOT / 'tests' / 'completion' / 'capture.zsh'}\n")
@@ -77,7 +77,7 @@ def test_every_option_is_offered(shell: str, about: Reference, run: Run, tmp_pat
 
 
 TYPED = [
-    # what is typed, and what the command gets
+    # typed text, and the arguments of the command
     ("fcp --checkpoint-d\tother\t only\t", ["--checkpoint-dir", "other-directory", "only-file"]),
     ("fcp --transport loc\t--verif\t", ["--transport", "local", "--verify"]),
     ("fcp --preserve=own\t a b", ["--preserve=ownership", "a", "b"]),
@@ -111,7 +111,7 @@ def test_what_is_typed_is_completed(shell: str, place: Path) -> None:
     wrong = {}
     with terminal(shell, place) as opened:
         for line, expected in TYPED:
-            # zsh joins a value to its option, and leaves out the slash behind a directory.
+            # zsh appends a value to its option, and omits the slash after a directory.
             words = [word.removesuffix("/") for word in opened.arguments(line)]
             got = [part for word in words for part in _parted(word, expected)]
             if got != expected:
@@ -120,7 +120,7 @@ def test_what_is_typed_is_completed(shell: str, place: Path) -> None:
 
 
 def test_bash_completion_finds_them(place: Path) -> None:
-    """By the command's name, when it is first completed."""
+    """Bash loads it by the command's name at the first completion."""
     if not LOADER.is_file():
         pytest.skip("bash-completion is not installed")
     with terminal("bash", place, "bash-completion") as opened:
@@ -131,7 +131,7 @@ def test_bash_completion_finds_them(place: Path) -> None:
 
 
 def _refusal(run: Run, command: str, option: str, place: Path) -> str:
-    """What a command says of a word that it does not know."""
+    """Return a command's error message for an invalid word."""
     operands = {"fcp": ["only-file", "x"], "fmirror": ["other-directory", "x"]}
     operands["fdiff"] = ["only-file", "other-file"]
     words = [f"{option}=no-such-word", *operands.get(command, ["."])]
@@ -145,22 +145,22 @@ def _refusal(run: Run, command: str, option: str, place: Path) -> str:
 
 @pytest.mark.parametrize("about", completed(), ids=lambda about: about.command.name)
 def test_words_are_those_that_the_command_names(about: Reference, run: Run, place: Path) -> None:
-    """A word that is none is refused, with a list of those there are."""
+    """The error for an invalid word lists the valid ones."""
     for option in about.options:
         if not option.words or option.name in ("--bins", "--time-style", "--stripe", "--kind"):
-            continue  # these take other words as well
+            continue  # these accept other words as well
         said = re.search(
             r"choose from ([\w, ]+)", _refusal(run, about.command.name, option.name, place)
         )
         assert said is not None, option.name
         named = said[1].split(", ")
         if about.command.name == "fsum" and option.name == "--algorithm":
-            named += ["md5", "sha1", "sha224", "sha384"]  # of --format=coreutils
+            named += ["md5", "sha1", "sha224", "sha384"]  # for --format=coreutils
         assert sorted(option.words) == sorted(named), option.name
 
 
 def test_words_beside_others_are_taken(run: Run, place: Path) -> None:
-    """Of options that take other words too."""
+    """Options that also accept other words are included."""
     for command, option, operands in (
         ("fprof", "--bins", ["."]),
         ("fls", "--time-style", ["-l", "."]),
@@ -173,11 +173,11 @@ def test_words_beside_others_are_taken(run: Run, place: Path) -> None:
             done = run(
                 [sys.executable, ROOT / "bin" / command, f"{option}={word}", *operands], cwd=place
             )
-            is_elsewhere = b"Lustre" in done.stderr  # a layout that this file system has not
+            is_elsewhere = b"Lustre" in done.stderr  # an unsupported layout
             assert done.returncode == 0 or is_elsewhere, (command, word, done.stderr)
 
 
 def _parted(word: str, expected: Sequence[str]) -> Sequence[str]:
-    """An option and its value, where they are expected as two words."""
+    """Return an option and its value, as two words where required."""
     option, equals, value = word.partition("=")
     return [option, value] if equals and option in expected else [word]

@@ -1,1 +1,1 @@
-"""The pages of docs/: their examples run, and what they say of the tools is so."""
+"""The pages of docs/: their examples run, and their statements about the tools are true."""

@@ -1,10 +1,10 @@
 """Pages as the tests read them: their blocks of code, and the commands in these.
 
-A block of ``console`` has commands behind ``$`` (``#``: for root), which go on behind ``>``, and
-below each what it writes. Those that can't run here have the class ``not-run``, and above them a
-comment that says why: ``.. not run: needs Slurm``. A block of ``python`` is a program; what it
-writes has the class ``output``, in a block of ``text`` behind it. What must be there before the
-first command of a page makes a comment that begins with ``prepare:``, in the language of the shell.
+A block of ``console`` has commands after ``$`` (``#``: for root), continued after ``>``, and below
+each its output. Blocks that can't run here have the class ``not-run``, and above them a comment
+with the reason: ``.. not run: needs Slurm``. A block of ``python`` is a program; its output follows
+in a block of ``text`` with the class ``output``. A comment that starts with ``prepare:`` creates
+the files for the first command of a page, in the language of the shell.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Block(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether it is to be run."""
+        """Return whether the block must run."""
         return NOT_RUN not in self.classes.split()
 
 
 class Command(NamedTuple):
-    """A command of a block, and what it writes."""
+    """A command of a block, and its output."""
 
     line: int
     typed: str
@@ -51,7 +51,7 @@ class Command(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """All blocks of a page, in their order."""
+    """Return all blocks of a page, in order."""
     return list(_blocks(page, page.read_text(encoding="utf-8").splitlines()))
 
 
@@ -91,7 +91,7 @@ def _dedented(lines: list[str]) -> str:
 
 
 def preparation(page: Path) -> str:
-    """What is run before the first command of a page."""
+    """Return the preparation of a page's first command."""
     lines = page.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines):
         if line.strip() == ".. prepare:":
@@ -100,7 +100,7 @@ def preparation(page: Path) -> str:
 
 
 def commands(block: Block) -> list[Command]:
-    """The commands of a block of the console."""
+    """Return the commands of a console block."""
     found: list[Command] = []
     for number, line in enumerate(block.text.splitlines()):
         if line.startswith(("$ ", "# ")):
@@ -115,19 +115,19 @@ def commands(block: Block) -> list[Command]:
 
 
 def called(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Calls of our tools in lines of a shell: each tool with the words behind it."""
+    """Return calls of our tools in lines of a shell: each tool with its arguments."""
     for line in text.replace("\\\n", " ").splitlines():
         if not is_synopsis(line):
             yield from _called_in(line.removeprefix("$ ").removeprefix("# "))
 
 
 def is_synopsis(line: str) -> bool:
-    """Whether a line shows how a command is called, and is none itself."""
+    """Return whether a line is the synopsis of a command."""
     return _SYNOPSIS.search(line) is not None
 
 
 def literal_lines(page: Path) -> list[str]:
-    """The lines of all literal blocks, those that go on joined."""
+    """Return the lines of all literal blocks, with continued lines joined."""
     literal = (block.text for block in blocks(page) if not block.language)
     return [line for text in literal for line in text.replace("\\\n", " ").splitlines()]
 
@@ -155,7 +155,7 @@ def _called_in(line: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def parsed(tool: str, words: list[str]) -> None:
-    """Have the parser of a tool read the words. UsageError if they are wrong."""
+    """Parse the words with the parser of a tool. UsageError if they are wrong."""
     parser = _TYPED[tool].built()
     bare = {
         flag: f"{flag}={next(iter(action.choices or ()), '1')}"

@@ -1,4 +1,4 @@
-"""The API's pages have every public name, and an example of each where there can be a short one."""
+"""The API's pages have every public name, and an example of each where a short one is possible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.docs.pages import blocks
 
 PACKAGES = ["aio", "circle", "collective", "ops.digest", "runtime", "testing"]
-# What only makes sense within the walk that it is part of, or as the type of something else.
+# Names that are useful only within the walk that they belong to, or as types of other names.
 WITHOUT_EXAMPLE = {
     "circle": {"Activity", "FinalAccount", "JoinRef", "Message", "Parcel", "ProgressSums"},
     "collective": {"Member", "Records", "Said", "Store"},

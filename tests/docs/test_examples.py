@@ -1,4 +1,4 @@
-"""The examples of the pages run, and write what the pages say."""
+"""The examples of the pages run, and their output matches the pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = ("console", "python")
 _WITH_EXAMPLES = [
     page for page in PAGES if any(each.language in RUN and each.runs for each in blocks(page))
 ]
-# What each run has another value of: durations, rates, process numbers, names of checkpoints.
+# Values that vary between runs: durations, rates, process numbers, names of checkpoints.
 _VARYING = [
     (r"\b\d[\d.,]*(?: ?(?:[kKMGT]i?)?B| entries| files| calls)?/s\b", "RATE"),
     (r"\b(?:\d+m ?)?\d[\d.]*(?: ?(?:ms|s|us))\b", "TIME"),
@@ -33,7 +33,7 @@ def _by_name(page: Path) -> str:
 
 
 def _settled(text: str, here: Path) -> str:
-    """The text without what differs from run to run."""
+    """Return the text without the parts that vary between runs."""
     text = text.replace(str(here), "/home/ada")
     for pattern, name in _VARYING:
         text = re.sub(pattern, name, text)
@@ -58,7 +58,7 @@ def test_settled_texts() -> None:
 
 
 def _script(page: Path, folder: Path) -> tuple[str, list[tuple[Block, str]]]:
-    """A script of all that a page runs, each output in a file of its number; and what to expect."""
+    """Return a script that runs a page, writing numbered output files, and the expected output."""
     lines = [preparation(page), "last=0"]
     expected: list[tuple[Block, str]] = []
     every = blocks(page)
@@ -82,7 +82,7 @@ def _script(page: Path, folder: Path) -> tuple[str, list[tuple[Block, str]]]:
 
 @pytest.mark.parametrize("page", _WITH_EXAMPLES, ids=_by_name)
 def test_a_page_does_what_it_says(run: Run, tmp_path: Path, page: Path) -> None:
-    """All blocks of a page, one after the other, in a directory of their own."""
+    """All blocks of a page run in order, in a directory of their own."""
     here, folder = tmp_path / "here", tmp_path / "outputs"
     here.mkdir()
     folder.mkdir()
@@ -111,7 +111,7 @@ def test_a_page_does_what_it_says(run: Run, tmp_path: Path, page: Path) -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.rst"], ids=lambda page: page.name)
 def test_every_command_line_is_accepted(page: Path) -> None:
-    """By the parser of its tool, also where it can't be run here."""
+    """The parser of each tool accepts it, even if it can't run here."""
     for block in blocks(page):
         if block.language not in ("", "console", "bash", "text"):
             continue
@@ -127,7 +127,7 @@ def test_every_command_line_is_accepted(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.rst"], ids=lambda page: page.name)
 def test_programs_in_literal_blocks_can_be_read(page: Path) -> None:
-    """What they import exists, and calls of tools have options that there are."""
+    """Imported names exist, and calls of tools use existing options."""
     for block in blocks(page):
         if block.language or not re.match(r"(?:from|import) \w", block.text):
             continue

@@ -1,6 +1,6 @@
-"""Lines of commands in the manuals' literal blocks run, in directories that stand for the root's.
+"""Command lines in the manuals' literal blocks run, in directories that replace those of the root.
 
-They show no output, so what is asked of them is their exit code.
+They have no output, so only their exit code is checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from docs.generate.reference import Reference, references
 from tests.conftest import ROOT, Run
 from tests.docs.pages import PAGES, called, is_synopsis, literal_lines
 
-# What is not run here, by a part of the line, and why.
+# Lines that are not run here, by a part of the line, and the reason.
 NOT_RUN = {
     "8 hosts": "a table",
     "srun": "needs Slurm",
@@ -38,7 +38,7 @@ HELP_NOT_RUN = {
     "fchgrp": "needs a group of that name",
     "pcircle.scale": "takes minutes, and has tests of its own",
 }
-# Two trees that differ, by the commands that say so.
+# Commands that require two different trees.
 DIFFERENT = ("fdiff", "fsum --check copy.manifest")
 NAMES = ("a.txt", "b.h5", "c.nc", "d.log", "sub/e.tmp", "sub/deep/f")
 TREES = (
@@ -60,7 +60,7 @@ def _why_not(line: str) -> str:
 
 
 def _build(here: Path) -> None:
-    """Make what is missing; what a line before has made stays."""
+    """Create the missing files; those of earlier lines stay."""
     for tree in TREES:
         for name in NAMES:
             path = here / tree / name
@@ -75,7 +75,7 @@ def _build(here: Path) -> None:
 
 
 def _here(line: str) -> str:
-    """The line with one process, and directories of the root's as ones of the working directory."""
+    """Return the line with one process, and with root directories below the working directory."""
     line = re.sub(r"mpirun -np \d+ ", "", line.removeprefix("$ "))
     line = re.sub(r"(?<=[\s'])/(usr/|dev/)?(?=[a-z])", "", line)
     return re.sub(
@@ -103,7 +103,7 @@ def test_lines_of_a_page(run: Run, tmp_path: Path, page: Path) -> None:
 
 @pytest.mark.parametrize("about", references(), ids=lambda about: about.command.name)
 def test_examples_of_help(run: Run, tmp_path: Path, about: Reference) -> None:
-    """Each runs through sh, in a directory with names that an unquoted pattern would become."""
+    """Each example runs through sh, in a directory whose names an unquoted pattern would match."""
     path = os.pathsep.join(
         [str(ROOT / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     )

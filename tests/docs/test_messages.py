@@ -1,4 +1,4 @@
-"""Messages that `docs/troubleshooting.rst` explains are ones that the tools write."""
+"""The tools write the messages that `docs/troubleshooting.rst` explains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHORTEST = 4
 
 @functools.cache
 def _texts() -> list[str]:
-    """All strings of the package; where a value stands in one, `…`."""
+    """Return all strings of the package, with `…` in place of values."""
     found = []
     for path in (ROOT / "pcircle").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -38,7 +38,7 @@ def test_messages_are_found() -> None:
 
 
 def _is_written(message: str) -> bool:
-    """Whether each part of it that is always the same stands in some text."""
+    """Return whether each constant part of a message occurs in some string."""
     parts = [part.strip(" :;,") for part in message.split("…")]
     wanted = [part for part in parts if len(part) >= _SHORTEST]
     return bool(wanted) and all(any(part in text for text in _texts()) for part in wanted)

@@ -1,4 +1,4 @@
-"""What the tools write as JSON fits the schemas of `docs/schemas`, and these are strict."""
+"""The JSON output of the tools matches the schemas of `docs/schemas`, which are strict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.conftest import ROOT, Run
 SCHEMAS = {
     path.stem: json.loads(path.read_bytes()) for path in (ROOT / "docs" / "schemas").iterdir()
 }
-# How each tool is started, with which exit code; what it writes to which file fits which schema.
+# The command and exit code of each tool; the files that it writes and their schemas.
 RUNS = {
     "fcp": ("-j2 -a --json OUT --json-lines LINES data copied", 0, "fcp", "action"),
     "fcp signed": ("-j2 -a -s --verify --json OUT data signed", 0, "fcp", ""),
@@ -63,7 +63,7 @@ RUNS = {
 def written(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> dict[str, Any]:
-    """What all runs have written, one after the other in one directory."""
+    """Run all commands in one directory; return their documents."""
     run: Run = request.getfixturevalue("run")
     here = tmp_path_factory.mktemp("schemas")
     _build(here)
@@ -80,7 +80,7 @@ def written(
 
 
 def _build(here: Path) -> None:
-    """Two trees of all kinds, which differ, and directories for nodes."""
+    """Create two different trees of all kinds, and directories for nodes."""
     for name in ("data", "changed"):
         tree = here / name
         (tree / "sub" / "empty").mkdir(parents=True)
@@ -175,7 +175,7 @@ def test_a_report_fits(run: Run, tmp_path: Path, options: list[str]) -> None:
 
 
 def test_they_are_those_of_the_types() -> None:
-    """If this fails: python -m docs.generate"""
+    """If this test fails, run: python -m docs.generate"""
     made = {Path(name).stem: json.loads(text) for name, text in pages()}
     assert made == SCHEMAS
 

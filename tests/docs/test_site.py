@@ -1,4 +1,4 @@
-"""The site: each page is in its contents, and scripts in pages are ones of a shell."""
+"""The site: each page is in its contents, and scripts in pages are valid for a shell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPTS = [block for page in PAGES for block in blocks(page) if block.language =
 
 
 def _entries() -> list[str]:
-    """The pages of all contents."""
+    """Return the pages in all tables of contents."""
     found = []
     for page in PAGES:
         here = page.parent.relative_to(DOCS)

@@ -1,4 +1,4 @@
-"""Fixtures: the file system, and the place of the fcp tests where it lies."""
+"""Fixtures: the file system, and the directory of the fcp tests on it."""
 
 from __future__ import annotations
 

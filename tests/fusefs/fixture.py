@@ -1,4 +1,4 @@
-"""The fixture: file systems on demand, gone at the end of the test."""
+"""The fixture: file systems on demand, unmounted at the end of the test."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Mount = Callable[..., Mounted]
 
 @pytest.fixture
 def fuse(place: bytes) -> Iterator[Mount]:
-    """A function that mounts a FUSE file system, empty at first, and gives it.
+    """Return a function that mounts an empty FUSE file system.
 
-    Its arguments are those of `Caching`. The directory behind it lies in
-    `place`. Skips the test, with the reason, where that can't be done.
+    Its arguments are those of `Caching`. The directory behind it is in `place`. Skips the test,
+    with the reason, where a mount is impossible.
     """
     reason = missing()
     if reason:

@@ -1,11 +1,11 @@
-"""Names that are alike for the file system, as on vfat, CIFS, ext4 with casefold, and macOS.
+"""Names that are equal for the file system, like on vfat, CIFS, ext4 with casefold, and macOS.
 
-A name finds the entry that is alike; a new one is kept as it was given, but in the composed form
-where forms are alike: so a listing may show another name than was given, as HFS+ and NFS servers
-do. Each look-up lists the directory, which is dear and can't be wrong.
+A name finds the entry with an equal name; a new name is stored as given, except that it is composed
+where Unicode forms are equal: so a listing may show another name than the given one, like HFS+ and
+NFS servers do. Each look-up lists the directory, which is slow but cannot be wrong.
 
-And names that are longer than what lies behind can have, as on NTFS and vfat, where 255 letters may
-be three times as many bytes.
+The file system can also have longer names than the backing one, like NTFS and vfat, where 255
+letters may be three times as many bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import os
 import unicodedata
 
 LONG = b"long-" * 60
-"""What names begin with that are stored with `_SHORT` in its place."""
+"""The prefix of names that are stored with `_SHORT` in its place."""
 _SHORT = b"LONG-"
 
 
 class Folded:
-    """What is alike: "case", the Unicode "form", "both", or nothing if empty; "long" names."""
+    """The equality of names: "case", the Unicode "form", "both", or exact if empty; or "long"."""
 
     def __init__(self, folding: str) -> None:
         self._is_long = folding == "long"
@@ -27,7 +27,7 @@ class Folded:
         self._form = folding in ("form", "both")
 
     def stored(self, name: bytes) -> bytes:
-        """What a new entry is called."""
+        """Return the stored name of a new entry."""
         try:
             return unicodedata.normalize("NFC", name.decode()).encode() if self._form else name
         except UnicodeDecodeError:
@@ -43,7 +43,7 @@ class Folded:
         return text.casefold().encode() if self._case else text.encode()
 
     def real(self, directory: bytes, name: bytes) -> bytes:
-        """What the entry is called that a name stands for; of a new one, what it will be."""
+        """Return the stored name of an entry, or that of a new one."""
         if self._is_long:
             return name.replace(LONG, _SHORT)
         if not (self._case or self._form):
@@ -55,5 +55,5 @@ class Folded:
         return next((other for other in there if self._key(other) == key), self.stored(name))
 
     def listed(self, stored: bytes) -> bytes:
-        """What a listing shows of an entry."""
+        """Return the name of an entry in a listing."""
         return stored.replace(_SHORT, LONG) if self._is_long else stored

@@ -44,7 +44,7 @@ _ENTRY_BYTES, _OBJECT_BYTES = 48, 24
 
 
 class Md(NamedTuple):
-    """A plain layout, as it is without objects."""
+    """A plain layout without objects."""
 
     stripes: int = 1
     size: int = DEFAULT_STRIPE_BYTES
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
 
 
 def pack_composite(entries: Sequence[Entry], mirrors: int = 1, generation: int = 0) -> bytes:
-    """A composite layout."""
+    """Return the bytes of a composite layout."""
     blobs = [entry.md.pack(entry.objects) for entry in entries]
     at = _COMP.size + _ENTRY_BYTES * len(entries)
     size = at + sum(map(len, blobs))
@@ -84,7 +84,7 @@ def pack_composite(entries: Sequence[Entry], mirrors: int = 1, generation: int =
 
 
 def unpack_md(value: bytes) -> Md:
-    """A plain layout without its objects."""
+    """Parse a plain layout without its objects."""
     magic, pattern, _, _, size, count, offset = _MD.unpack_from(value)
     _demand(magic in (V1, V3, SPECIFIC))
     pool = value[32:48].rstrip(b"\0") if magic != V1 else b""
@@ -92,7 +92,7 @@ def unpack_md(value: bytes) -> Md:
 
 
 def unpack_composite(value: bytes) -> tuple[int, list[Entry]]:
-    """How many mirrors there are, and the components without objects."""
+    """Return the number of mirrors, and the components without objects."""
     _, size, _, _, count, further, *_ = _COMP.unpack_from(value)
     _demand(len(value) >= size >= _COMP.size + count * _ENTRY_BYTES and count > 0)
     entries = []
@@ -120,7 +120,7 @@ def _check_md(md: Md) -> None:
 
 
 def _check_composite(mirrors: int, entries: Sequence[Entry]) -> None:
-    """As lod_verify_striping does."""
+    """Check a composite layout like lod_verify_striping."""
     reached = found = 0
     for entry in entries:
         start, end, md = entry.start, entry.end, entry.md
@@ -138,7 +138,7 @@ def _check_composite(mirrors: int, entries: Sequence[Entry]) -> None:
 
 
 def _chosen(md: Md, begin: int) -> tuple[Md, tuple[int, ...]]:
-    """A layout with its defaults filled in, and its targets."""
+    """Return a layout with its defaults filled in, and its targets."""
     if md.pattern & MDT:
         return md, ()
     count = TARGETS if md.stripes == 0xFFFF else min(md.stripes or 1, TARGETS)
@@ -148,7 +148,7 @@ def _chosen(md: Md, begin: int) -> tuple[Md, tuple[int, ...]]:
 
 
 class LustreStore(SideStore):
-    """Attributes as Lustre keeps them. `ignored` counts the layouts that came too late."""
+    """Attributes as Lustre stores them. `ignored` counts the layouts that were set too late."""
 
     def __init__(self, root: Node) -> None:
         super().__init__()
@@ -195,12 +195,12 @@ class LustreStore(SideStore):
         return pack_composite(made, mirrors, generation=len(made))
 
     def default_of(self, directory: Node) -> bytes | None:
-        """What a directory answers."""
+        """Return the default layout that a directory reports."""
         own = self.of(directory).get(NAME)
         return own if own is not None else self.of(self._root).get(NAME)
 
     def opened(self, node: Node, flags: int, directory: Node | None = None) -> None:
-        """A file is made, in a directory, or opened: it gets the default layout if need be."""
+        """Give the default layout to a file that is created or opened, if necessary."""
         writable = flags & os.O_ACCMODE != os.O_RDONLY
         if not writable or flags & os.O_ASYNC or NAME in self.of(node):
             return
@@ -209,12 +209,12 @@ class LustreStore(SideStore):
         self.of(node)[NAME] = self._instantiated(Md().pack() if default is None else default)
 
     def made_directory(self, node: Node, above: Node) -> None:
-        """A directory is made in another one."""
+        """Inherit the default layout in a new directory."""
         own = self.of(above).get(NAME)
         if own is not None and above is not self._root:
             self.of(node)[NAME] = own
 
     def demand_layout(self, node: Node) -> None:
-        """EBADF if a file can't be written to yet."""
+        """Raise EBADF if a file can't be written to yet."""
         if NAME not in self.of(node):
             raise OSError(errno.EBADF, "")

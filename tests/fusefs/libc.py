@@ -1,4 +1,4 @@
-"""Calls that Python does not give: mounting, renaming with flags, allocation with modes."""
+"""Calls that Python lacks: mounting, renaming with flags, allocation with modes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def _check(result: int) -> None:
 
 
 def mount(kind: bytes, where: bytes, flags: int, options: bytes) -> None:
-    """mount(2) of a file system without a device."""
+    """Mount a file system without a device, by mount(2)."""
     _check(_LIBC.mount(kind, where, kind, ctypes.c_ulong(flags), options))
 
 
 def unmount(where: bytes) -> None:
-    """umount2(2) from the tree at once, whoever still uses it."""
+    """Unmount with MNT_DETACH: at once, even while the mount is in use."""
     _check(_LIBC.umount2(where, _DETACH))
 
 
 def rename2(source_fd: int, old: bytes, target_fd: int, new: bytes, flags: int) -> None:
-    """renameat2(2)."""
+    """Rename by renameat2(2)."""
     _check(_LIBC.renameat2(source_fd, old, target_fd, new, flags))
 
 
 def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
-    """fallocate(2)."""
+    """Allocate by fallocate(2)."""
     _check(_LIBC.fallocate(fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length)))

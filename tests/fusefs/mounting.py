@@ -1,7 +1,7 @@
-"""The tests' side of the file system: mounting it, saying what shall go wrong, taking it away.
+"""The tests' side of the file system: mount it, set faults, unmount it.
 
-The server is a process of its own, because a process that waits for a file of its own file system
-waits for ever. When it ends, for whatever reason, the kernel answers everybody who waits.
+The server is a separate process, because a process that waits for a file of its own file system
+waits for ever. When it ends, for whatever reason, the kernel answers all waiting processes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _END_S = 20.0
 
 
 class State(NamedTuple):
-    """What the server counted: requests by operation, uses of each rule, requests put off now.
+    """Counters of the server: requests by operation, uses of each rule, currently delayed requests.
 
-    `max_delayed` is how many that somebody waits for were put off at a time since the rules were
-    set: all but those by which a descriptor is let go, which may be many with one thread.
+    `max_delayed` is the maximum number of requests delayed at a time since the rules were set. It
+    excludes releases of descriptors, for which no process waits.
     """
 
     counts: dict[str, int]
@@ -39,7 +39,7 @@ class State(NamedTuple):
 
 
 class Mounted:
-    """A mounted file system: `path` is where, `backing` the directory that it shows."""
+    """A mounted file system: `path` is its mount point, `backing` the directory behind it."""
 
     def __init__(self, path: bytes, backing: bytes, control: socket.socket) -> None:
         self.path = path
@@ -56,20 +56,20 @@ class Mounted:
         return State(**json.loads(heard))
 
     def rules(self, *rules: Rule) -> None:
-        """Replace what goes wrong; without arguments all is well again."""
+        """Replace the rules; without arguments there are no faults."""
         self._say({"rules": [rule._asdict() for rule in rules]})
 
     def state(self) -> State:
-        """What was counted so far."""
+        """Return the current counters."""
         return self._say({})
 
     def release(self) -> None:
-        """Do what is delayed now at once."""
+        """Execute all delayed requests at once."""
         self._say({"release": True})
 
 
 def missing() -> str:
-    """Why such a file system can't be mounted here; empty if it can."""
+    """Return why such a file system can't be mounted here; empty if it can."""
     if not os.path.exists(DEVICE):
         return f"there is no {DEVICE}"
     if os.geteuid() != 0:
@@ -83,9 +83,9 @@ def missing() -> str:
 
 @contextmanager
 def mounted(folder: bytes, backing: bytes, caching: Caching | None = None) -> Iterator[Mounted]:
-    """Mount `backing` on the empty directory `folder`; both stay behind when it is unmounted.
+    """Mount `backing` on the empty directory `folder`; unmounting keeps both.
 
-    OSError if the kernel refuses, as in a container without the right.
+    OSError if the kernel refuses, for example in a container without privileges.
     """
     ours, theirs = socket.socketpair()
     fuse_fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""What the kernel knows of the backing directory: numbered nodes, each a descriptor without rights.
+"""Entries of the backing directory that the kernel has: numbered nodes with O_PATH descriptors.
 
-A node holds an O_PATH descriptor, so that it stays itself through renames and after its removal,
-and its inode number is not given away. Two names of one file are one node. The cost is a
-descriptor for each entry that the kernel remembers.
+An O_PATH descriptor identifies an entry through renames and after its removal, and its inode number
+is not reused. Two names of one file are one node. The cost is a descriptor for each entry that the
+kernel remembers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Node:
-    """An entry that the kernel knows; `parent` and `name` are where it was last seen."""
+    """An entry that the kernel has; `parent` and `name` are its last known path."""
 
     __slots__ = ("fd", "key", "known", "name", "number", "parent")
 
@@ -24,17 +24,17 @@ class Node:
         self.number = number
         self.fd = fd
         self.key = key
-        self.known = 0  # how many times the kernel was told of it
+        self.known = 0  # number of references of the kernel
         self.parent: Node | None = None
         self.name = b""
 
     @property
     def magic(self) -> bytes:
-        """A path to exactly this entry, whatever its name; never followed, even if a link."""
+        """Return a path to exactly this entry, whatever its name; a link is not followed."""
         return b"/proc/self/fd/%d" % self.fd
 
     def path(self) -> bytes:
-        """Where it was last seen, relative to the root."""
+        """Return its last known path, relative to the root."""
         names: list[bytes] = []
         node: Node | None = self
         while node is not None and node.parent is not None:
@@ -43,7 +43,7 @@ class Node:
         return b"/".join(reversed(names)) or b"."
 
     def below(self, name: bytes) -> bytes:
-        """The path of a name in this directory."""
+        """Return the path of a name in this directory."""
         return name if self.number == ROOT else self.path() + b"/" + name
 
 
@@ -63,7 +63,7 @@ class Nodes:
         return self._by_number[number]
 
     def find(self, parent: Node, name: bytes) -> tuple[Node, os.stat_result]:
-        """The node of a name, which the kernel then knows once more; OSError if there is none."""
+        """Return the node of a name and count a reference; OSError if there is none."""
         fd = os.open(name, _FLAGS, dir_fd=parent.fd)
         status = os.fstat(fd)
         key = (status.st_dev, status.st_ino)
@@ -78,20 +78,20 @@ class Nodes:
         return node, status
 
     def seen(self, node: Node, parent: Node, name: bytes) -> None:
-        """Note where a node is now."""
+        """Record the path of a node."""
         if node.number != ROOT:
             node.parent, node.name = parent, name
 
     def moved(self, parent: Node, name: bytes) -> None:
-        """Note that something was renamed to `name`."""
-        with contextlib.suppress(OSError):  # gone again: there is nothing to note
+        """Record that an entry was renamed to `name`."""
+        with contextlib.suppress(OSError):  # it has vanished: there is nothing to record
             status = os.stat(name, dir_fd=parent.fd, follow_symlinks=False)
             node = self._by_key.get((status.st_dev, status.st_ino))
             if node is not None:
                 self.seen(node, parent, name)
 
     def forget(self, number: int, times: int) -> None:
-        """The kernel forgets a node as often as it was told of it before it is gone."""
+        """Drop references of the kernel to a node, and the node with the last one."""
         node = self._by_number.get(number)
         if node is None or number == ROOT:
             return
@@ -102,9 +102,9 @@ class Nodes:
 
 
 class SideStore:
-    """Extended attributes of namespaces that the backing file system does not know.
+    """Extended attributes of namespaces that the backing file system does not support.
 
-    Kept in memory by identity of the file, for as long as the mount.
+    They are in memory by identity of the file, as long as the mount exists.
     """
 
     _KNOWN = (b"user.", b"trusted.", b"security.", b"system.")
@@ -113,17 +113,17 @@ class SideStore:
         self._kept: dict[tuple[int, int], dict[bytes, bytes]] = {}
 
     def takes(self, name: bytes) -> bool:
-        """Whether an attribute of that name is kept here."""
+        """Return whether an attribute is stored here."""
         return not name.startswith(self._KNOWN)
 
     def of(self, node: Node) -> dict[bytes, bytes]:
-        """The attributes of a node."""
+        """Return the attributes of a node."""
         return self._kept.setdefault(node.key, {})
 
     def names(self, node: Node) -> list[bytes]:
-        """Their names."""
+        """Return the names of its attributes."""
         return list(self._kept.get(node.key, ()))
 
     def fresh(self, node: Node) -> None:
-        """A file was just made: what one with the same number had is over."""
+        """Drop the attributes of an earlier file with the number of a new one."""
         self._kept.pop(node.key, None)

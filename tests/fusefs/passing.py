@@ -1,8 +1,9 @@
-"""The operations of the file system: each is done to the backing directory and answered.
+"""The operations of the file system: each is applied to the backing directory and answered.
 
-An operation takes a request and gives the answer's bytes; OSError is the answer's error. Entries
-are reached through their nodes' descriptors, never by path, so renames and removals need no care.
-The server runs as root and gives what it creates to who asked; the kernel has checked the rights.
+An operation takes a request and returns the bytes of the answer; an OSError is returned as an
+error. Entries are accessed through the descriptors of their nodes, never by path, so renames and
+removals need no care. The server runs as root and gives new entries to the requesting user; the
+kernel has checked the permissions.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ class Request(NamedTuple):
 
 
 class Caching(NamedTuple):
-    """What the kernel may keep: names and attributes for a time, contents over an open."""
+    """Caching by the kernel: names and attributes for a time, contents across opens."""
 
     attributes_s: float = 0.0
-    keep: bool = False  # pages outlive a close, as they do on a disk
+    keep: bool = False  # pages outlive a close, like on a disk
     direct: bool = False  # no page cache at all
-    lustre: bool = False  # files and directories have layouts, as `LustreStore` says
-    times_ns: int = 1  # times of access and modification are cut to multiples of this
+    lustre: bool = False  # files and directories have layouts, see `LustreStore`
+    times_ns: int = 1  # times of access and modification are truncated to multiples of this
     changes_ns: int = 1  # and change times to multiples of this
-    folding: str = ""  # as `Folded` says
-    parallel: bool = False  # with direct: writes into one file overlap, but those that extend it
+    folding: str = ""  # see `Folded`
+    parallel: bool = False  # with direct: writes into one file overlap, except those that extend it
 
 
 class Passing:
-    """The backing directory's operations."""
+    """The operations on the backing directory."""
 
     def __init__(self, backing: bytes, caching: Caching) -> None:
         self.nodes = Nodes(backing)
@@ -77,7 +78,7 @@ class Passing:
 
     @property
     def ignored(self) -> int:
-        """How many layouts came too late."""
+        """Return the number of layouts that were set too late."""
         return 0 if self._lustre is None else self._lustre.ignored
 
     # Answers.
@@ -90,7 +91,7 @@ class Passing:
         )
 
     def _made(self, request: Request, name: bytes) -> bytes:
-        """Give a new entry to who asked for it, and answer with it."""
+        """Give a new entry to the requesting user, and answer with it."""
         parent = self.nodes[request.node]
         group = -1 if os.fstat(parent.fd).st_mode & stat.S_ISGID else request.gid
         os.chown(name, request.uid, group, dir_fd=parent.fd, follow_symlinks=False)
@@ -106,7 +107,7 @@ class Passing:
     # Names.
 
     def _place(self, number: int, name: bytes) -> tuple[Node, bytes]:
-        """A directory, and what a name in it is really called."""
+        """Return the directory and the stored name of a name in it."""
         parent = self.nodes[number]
         return parent, self._folded.real(parent.magic, name)
 
@@ -349,7 +350,8 @@ class Passing:
             os.close(fd)
         return b""
 
-    # Directories. A listing is taken at offset 0, so that it stays whole while names come and go.
+    # Directories. A listing is taken at offset 0, so it is consistent while names appear and
+    # vanish.
 
     def _opendir(self, request: Request) -> bytes:
         self._last_listing += 1
@@ -404,7 +406,7 @@ class Passing:
         return b"".join(out)
 
     def _entry_if_there(self, parent: Node, name: bytes) -> bytes:
-        """The node in front of a listed name; node 0, which says nothing, for dots and the gone."""
+        """Return the node of a listed name; node 0 stands for dots and vanished entries."""
         if name not in (b".", b".."):
             with contextlib.suppress(OSError):
                 return self._entry(parent, name)
@@ -412,13 +414,13 @@ class Passing:
 
 
 def _named(request: Request, layout: Struct) -> tuple[list[bytes], tuple[Any, ...]]:
-    """The names behind a request's structure, and the structure."""
+    """Return the names after a request's structure, and the structure."""
     fields = layout.unpack_from(request.body)
     return wire.strings(request.body[layout.size :]), fields
 
 
 def _fitting(value: bytes, room: int) -> bytes:
-    """An attribute's value, or its length where only that was asked for."""
+    """Return an attribute's value, or only its length if it was requested."""
     if room == 0:
         return wire.WRITE_OUT.pack(len(value), 0)
     if len(value) > room:

@@ -1,8 +1,8 @@
-"""What shall go wrong: rules by operation, path, offset and count, that tests set at run time.
+"""Faults: rules by operation, path, offset and count, which tests set at run time.
 
-A rule matches requests; what it asks for (an error, a delay, a short result, a flipped byte) is
-done to those. All matching rules count: delays add up, the first error wins. Matching costs a walk
-over all rules per request, of which tests have few.
+A rule applies its fault (an error, a delay, a short result, a flipped byte) to matching requests.
+All matching rules count: delays are added, the first error wins. Matching costs a loop over all
+rules per request, of which tests have few.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ from typing import Any, NamedTuple
 class Rule(NamedTuple):
     """A fault; the defaults match everything and do nothing.
 
-    `ops` are names of FUSE operations in lower case ("*": every one). `path`
-    is a pattern of fnmatch over the path below the mount (no slash in front;
-    the root is "."), where ``*`` matches slashes too; of a rename either
-    path may match. A read or write matches if it touches the bytes from
-    `start` to before `end`.
+    `ops` are names of FUSE operations in lower case ("*": every one). `path` is a pattern of
+    fnmatch over the path below the mount (no slash in front; the root is "."), where ``*`` matches
+    slashes too; of a rename either path may match. A read or write matches if it covers any of the
+    bytes from `start` to before `end`.
     """
 
     ops: tuple[str, ...] = ("*",)
     path: str = "*"
     start: int = 0
     end: int = 1 << 62
-    skip: int = 0  # so many matching requests pass first
-    times: int = 1 << 62  # then so many are hit
-    errno: str = ""  # a name as "EIO"
+    skip: int = 0  # number of matching requests that pass first
+    times: int = 1 << 62  # number of requests affected afterwards
+    errno: str = ""  # a name like "EIO"
     delay_s: float = 0.0
     at_most_bytes: int = -1  # of a read or a write (reads: only where mounted with direct)
-    flip: int = -1  # the offset of a byte that is flipped on disk once a write covered it
+    flip: int = -1  # the offset of a byte that is flipped on disk after a write covered it
     servers: int = 0
     busy_s: float = 0.0
-    bytes_per_s: float = 0.0  # 0: bytes take no time
+    bytes_per_s: float = 0.0  # 0: transfers take no time
     stripe_bytes: int = 1 << 20
 
 
 class Verdict(NamedTuple):
-    """What is to be done to one request."""
+    """The faults for one request."""
 
     errno: int = 0
     delay_s: float = 0.0
@@ -54,7 +53,7 @@ CLEAN = Verdict()
 
 
 class Rules:
-    """The rules of a mount, and how often each has matched."""
+    """The rules of a mount, and the number of matches of each."""
 
     def __init__(self) -> None:
         self._rules: list[Rule] = []
@@ -63,14 +62,14 @@ class Rules:
         self._free_s: list[list[float]] = []  # when each server of each rule is free
 
     def set(self, rules: Sequence[dict[str, Any]]) -> None:
-        """Replace all rules; counts begin anew."""
+        """Replace all rules and reset the counts."""
         self._rules = [Rule(**{**rule, "ops": tuple(rule["ops"])}) for rule in rules]
         self._patterns = [os.fsencode(rule.path) for rule in self._rules]
         self._matched = [0] * len(rules)
         self._free_s = [[0.0] * rule.servers for rule in self._rules]
 
     def hits(self) -> list[int]:
-        """How many requests each rule was applied to."""
+        """Return the number of requests to which each rule was applied."""
         pairs = zip(self._rules, self._matched, strict=True)
         return [max(0, min(rule.times, count - rule.skip)) for rule, count in pairs]
 
@@ -81,7 +80,7 @@ class Rules:
     def judge(
         self, op: str, paths: Sequence[bytes], offset: int, count: int, now_s: float = 0.0
     ) -> Verdict:
-        """What the rules ask for; `offset` and `count` are 0 for what reads and writes nothing."""
+        """Return the faults for a request; `offset` and `count` are 0 unless it reads or writes."""
         verdict = CLEAN
         for number, rule in enumerate(self._rules):
             if op not in rule.ops and "*" not in rule.ops:
@@ -101,7 +100,7 @@ class Rules:
         return verdict
 
     def _served_s(self, number: int, path: bytes, offset: int, count: int, now_s: float) -> float:
-        """How long a request waits for its server, and is served."""
+        """Return the time that a request waits for its server and is served."""
         rule, free_s = self._rules[number], self._free_s[number]
         server = (zlib.crc32(path) + offset // rule.stripe_bytes) % rule.servers
         bytes_s = count / rule.bytes_per_s if rule.bytes_per_s else 0.0

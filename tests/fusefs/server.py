@@ -1,7 +1,8 @@
 """The loop that answers the kernel: one thread, requests in order, delayed ones from a heap.
 
-A delay costs an entry in a heap, not a thread, so thousands of operations may be under way at once.
-Tests speak to it through a socket, one JSON document per line: which rules hold, what was counted.
+A delay costs an entry in a heap, not a thread, so thousands of operations may be in progress at
+once. Tests send commands through a socket, one JSON document per line, to set rules and read
+counters.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .rules import Rules, Verdict
 from .wire import Op
 
 _SILENT = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT, Op.DESTROY)
-# What nobody waits for: a process that ends lets go of all its directories in one moment.
+# Operations without a waiting process: when a process ends it closes all directories at once.
 _UNAWAITED = (Op.RELEASE, Op.RELEASEDIR)
 _ONE_NAME = {
     Op.LOOKUP: 0,
@@ -41,7 +42,7 @@ _RENAMES = {Op.RENAME: wire.RENAME_IN, Op.RENAME2: wire.RENAME2_IN}
 
 
 class Server:
-    """A mount's loop; `run` returns when the mount is gone or the test has hung up."""
+    """The loop of a mount; `run` returns after an unmount or when the test disconnects."""
 
     def __init__(self, fuse_fd: int, control: socket.socket, passing: Passing) -> None:
         self._fuse_fd = fuse_fd
@@ -51,12 +52,12 @@ class Server:
         self._counts: Counter[str] = Counter()
         self._delayed: list[tuple[float, int, Request, Verdict]] = []
         self._number = 0
-        self._awaited = 0  # of those that are delayed
+        self._awaited = 0  # only delayed ones
         self._max_delayed = 0
         self._lines = b""
 
     def run(self) -> None:
-        """Answer until the end."""
+        """Answer requests until the end."""
         buffer = memoryview(bytearray(wire.ROOM_BYTES))
         # Not poll, which waits whole milliseconds: a delay may be shorter.
         watched = [self._fuse_fd, self._control.fileno()]
@@ -71,11 +72,11 @@ class Server:
     # The kernel.
 
     def _take(self, buffer: memoryview) -> bool:
-        """Read a request and do it, or put it off; false if the mount is gone."""
+        """Read a request and execute or delay it; return False if the mount has gone."""
         try:
             size = os.readv(self._fuse_fd, [buffer])
         except OSError as error:
-            # ENOENT: who asked was killed meanwhile.
+            # ENOENT: the requesting process was killed meanwhile.
             return error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN)
         _, code, unique, node, uid, gid, *_ = wire.IN_HEADER.unpack_from(buffer)
         body = buffer[wire.IN_HEADER.size : size]
@@ -107,7 +108,7 @@ class Server:
     def _dispatch(self, request: Request) -> None:
         verdict = self._judge(request)
         if verdict.delay_s > 0:
-            # The buffer is used again, the request is not done yet.
+            # The buffer is reused before the request is executed.
             later = request._replace(body=bytes(request.body))
             self._number += 1
             due_s = time.monotonic() + verdict.delay_s
@@ -136,7 +137,7 @@ class Server:
 
     def _do(self, request: Request, verdict: Verdict) -> None:
         if verdict.errno:
-            if request.op == Op.RELEASE:  # nobody hears its error, and the descriptor must go
+            if request.op == Op.RELEASE:  # the descriptor must be closed
                 self._passing.table[request.op](request)
             self._answer(request.unique, verdict.errno)
             return
@@ -157,7 +158,7 @@ class Server:
 
     def _answer(self, unique: int, code: int, data: bytes = b"") -> None:
         header = wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(data), -code, unique)
-        # Who asked may have been killed (ENOENT), the mount may be gone (ENODEV).
+        # The requesting process may have been killed (ENOENT), the mount may have gone (ENODEV).
         with contextlib.suppress(OSError):
             os.writev(self._fuse_fd, [header, data])
 
@@ -177,7 +178,7 @@ class Server:
     # The tests.
 
     def _hear(self) -> bool:
-        """Do what a test says; false if it has hung up."""
+        """Execute a command of a test; return False if it has disconnected."""
         heard = self._control.recv(1 << 16)
         if not heard:
             return False
@@ -191,7 +192,7 @@ class Server:
         if "rules" in order:
             self._rules.set(order["rules"])
             self._max_delayed = 0
-        if "release" in order:  # what is delayed is done at once
+        if "release" in order:  # execute delayed requests at once
             self._delayed = [(0.0, *delayed[1:]) for delayed in self._delayed]
             heapq.heapify(self._delayed)
         return {
@@ -209,7 +210,7 @@ def _shortened(request: Request, most: int) -> Request:
 
 
 def flip(path: bytes, offset: int) -> None:
-    """Turn over all bits of the byte at `offset` of a file, and leave its times as they were."""
+    """Invert all bits of the byte at `offset` of a file, and restore its times."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
@@ -221,7 +222,7 @@ def flip(path: bytes, offset: int) -> None:
 
 
 def main(arguments: list[bytes]) -> None:
-    """The server's process: descriptors of mount and test, both directories, caching."""
+    """Run the server: descriptors of mount and test, both directories, caching."""
     fuse_fd, control_fd, folder, backing, attributes_s, *rest = arguments
     # Every entry that the kernel remembers is a descriptor.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -233,7 +234,7 @@ def main(arguments: list[bytes]) -> None:
     caching = Caching(float(attributes_s), on[0], on[1], on[2], *kept, on[3])
     with socket.socket(fileno=int(control_fd)) as control:
         Server(int(fuse_fd), control, Passing(backing, caching)).run()
-    with contextlib.suppress(OSError):  # the test has done it, or was killed
+    with contextlib.suppress(OSError):  # unmounted by the test, or the test was killed
         libc.unmount(folder)
 
 

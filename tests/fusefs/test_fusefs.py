@@ -1,4 +1,4 @@
-"""The tests' own file system: a tree copied through it is the tree, and faults come as ordered."""
+"""The tests' own file system: copies through it are exact, and faults occur as requested."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_delays_hold_up_only_what_they_are_for(fuse: Mount) -> None:
 
 
 def test_the_most_that_wait_are_those_that_somebody_waits_for(fuse: Mount) -> None:
-    """Descriptors are let go without waiting, so one thread can have many put off at a time."""
+    """Descriptors are released without waiting, so one thread can have many delayed releases."""
     mount = fuse()
     paths = [os.path.join(mount.path, b"%d" % number) for number in range(20)]
     for path in paths:
@@ -273,7 +273,7 @@ def test_times_are_cut_to_what_is_kept(fuse: Mount) -> None:
 
 
 def test_servers_take_requests_one_at_a_time() -> None:
-    """By place in the file; their bytes take time, and the delay comes besides."""
+    """Requests queue by offset in the file; their bytes take time, and the delay is added."""
     rules = Rules()
     limited = Rule(("read",), servers=2, busy_s=1.0, bytes_per_s=100.0, stripe_bytes=50, delay_s=5)
     rules.set([limited._asdict()])

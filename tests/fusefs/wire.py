@@ -1,7 +1,8 @@
 """The kernel's side of FUSE as bytes: operation codes, flags and the layouts of its structures.
 
-From ``include/uapi/linux/fuse.h``, protocol 7.31, which every kernel since 5.4 speaks; what later
-versions add is not asked for at the handshake. Only what the tests' file system needs is here.
+From ``include/uapi/linux/fuse.h``, protocol 7.31, which every kernel since 5.4 supports; features
+of later versions are not requested in the handshake. It covers only the needs of the tests' file
+system.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ WANTED = (
     ASYNC_READ | ATOMIC_TRUNC | BIG_WRITES | READDIRPLUS | READDIRPLUS_AUTO
     | PARALLEL_DIROPS | MAX_PAGES
 )  # fmt: skip
-# What an open answers.
-DIRECT_IO, KEEP_CACHE, PARALLEL_WRITES = 1 << 0, 1 << 1, 1 << 6  # the last from Linux 6.2 on
-# What a setattr sets.
+# Flags in the answer to an open.
+DIRECT_IO, KEEP_CACHE, PARALLEL_WRITES = 1 << 0, 1 << 1, 1 << 6  # the last since Linux 6.2
+# Flags of a setattr.
 SET_MODE, SET_UID, SET_GID, SET_SIZE, SET_ATIME, SET_MTIME = 1, 2, 4, 8, 16, 32
 SET_BY_HANDLE, SET_ATIME_NOW, SET_MTIME_NOW = 64, 128, 256
 
@@ -106,7 +107,7 @@ class Op(IntEnum):
 
 
 def attributes(status: os.stat_result, times_ns: int = 1, changes_ns: int = 1) -> bytes:
-    """What stat said, as the kernel wants it; times before 1970 included, cut to multiples."""
+    """Return a status in the format of the kernel; times may precede 1970 and are truncated."""
     atime, mtime, ctime = (
         divmod(ns // cut_ns * cut_ns, 10**9)
         for ns, cut_ns in (
@@ -124,5 +125,5 @@ def attributes(status: os.stat_result, times_ns: int = 1, changes_ns: int = 1) -
 
 
 def strings(data: bytes | memoryview) -> list[bytes]:
-    """The NUL-terminated strings at the start of a request's rest."""
+    """Return the NUL-terminated strings at the start of a request's remaining bytes."""
     return bytes(data).split(b"\0")[:-1]

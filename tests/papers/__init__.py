@@ -1,1 +1,1 @@
-"""Tests of the figures of papers: made at small scale, and models held to what is known."""
+"""Tests of the papers' figures: generated at small scale; models match known results."""

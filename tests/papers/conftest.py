@@ -1,4 +1,4 @@
-"""What all tests of figures share: matplotlib's fonts are open before the first test."""
+"""Common parts of all tests of figures: matplotlib's fonts are opened before the first test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from examples.papers.output import Series, can_plot, line_plot
 
 @pytest.fixture(scope="session", autouse=True)
 def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Draw once: matplotlib keeps font files open, which is no leak of the test that is first."""
+    """Draw once: matplotlib keeps font files open, which is not a leak of the first test."""
     if not can_plot():
         return
     folder: Path = tmp_path_factory.mktemp("fonts")

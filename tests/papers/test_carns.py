@@ -1,4 +1,4 @@
-"""The model of Carns' figures against what is known of them, and each figure at small scale."""
+"""The model of Carns' figures matches the known results; each figure is generated small."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from examples.papers.output import can_plot
 OPERATIONS = ["create", "remove", "stat"]
 every_operation = pytest.mark.parametrize("operation", OPERATIONS)
 
-# What an independent model of the same description gives, in ms: servers; then for create, remove
-# and stat, at 100 Mb/s and at 1 Gb/s, client driven and collective.
+# The results of an independent model of the same description, in ms: servers; then for create,
+# remove and stat, at 100 Mb/s and at 1 Gb/s, client driven and collective.
 TABLE = """
   1  5.30  5.20  5.18  5.17  5.24  4.35  5.16  4.33  2.50  2.47  2.44  2.44
  10  6.87  7.49  6.76  7.30  6.81  5.90  6.74  5.74  4.08  4.16  4.02  3.99
@@ -89,7 +89,7 @@ def _took_ms(process: Process, *, overhead_ms: float = 1.0, servers: int = 3) ->
 
 
 def test_messages_by_hand() -> None:
-    """A byte on the wire takes a ms: 114 bytes go, 64 come, over two links each."""
+    """A byte on the wire takes a ms: 114 bytes are sent, 64 returned, over two links each."""
 
     def one() -> Process:
         yield [ask(1, 32, 4, 10.0)]
@@ -106,7 +106,7 @@ def test_messages_by_hand() -> None:
 
 
 def test_create_by_hand() -> None:
-    """Overheads and delays of the client driven create at 50 servers; links are nearly nothing."""
+    """Overheads and delays of the client driven create at 50 servers; link times are negligible."""
     o, d, n = carns.OVERHEAD_MS, Delays(), 50
     waits = d.create_metadata_ms + d.create_object_ms + d.set_attributes_ms + d.create_entry_ms
     by_hand = carns.CLIENT_MS + (3 * 4 + n + 3) * o + waits
@@ -127,7 +127,7 @@ def test_the_tree_reaches_each_once_and_is_as_deep_as_a_logarithm(members: int) 
     assert sorted(reached) == list(servers)
     children = next(tree(servers, Handed(work_ms=work_ms)))
     assert isinstance(children, list)
-    assert len(children) == members.bit_length()  # the logarithm, rounded down, and one
+    assert len(children) == members.bit_length()  # the logarithm, rounded down, plus one
 
 
 # ---- figures 9 to 11 -------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_messages_and_bytes(
 
 @every_operation
 def test_two_phases_answer_when_the_decision_is_recorded(operation: str) -> None:
-    """The client sees one pass of the tree, and the second goes on behind its answer."""
+    """The client waits for one pass of the tree; the second pass follows its answer."""
     gigabit = adenine(GIGABIT_ETHERNET)
     ours = perform(gigabit, PLANS[operation][PCIRCLE], 50)
     collective = perform(gigabit, PLANS[operation][COLLECTIVE], 50)
@@ -272,7 +272,7 @@ def test_the_tree_has_the_speed_ups_that_the_remainder_is_fitted_to(tmp_path: Pa
 
 @pytest.mark.parametrize("figure", carns.FIGURES, ids=lambda figure: figure.name)
 def test_each_figure_small(figure: Figure, tmp_path: Path) -> None:
-    """What docs/papers has for the same numbers of servers comes out again."""
+    """The small figures reproduce the values in docs/papers for the same numbers of servers."""
     table, *plots = figure.make(tmp_path, True)
     assert [plot.suffix for plot in plots] == [".svg"] * can_plot()
     committed = _rows(DOCS / table.name)

@@ -1,4 +1,4 @@
-"""Delayed messages come at their time and in order, and the measured figure is made of them."""
+"""Delayed messages arrive in time and in order, and the measured figure uses them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_PLOT_BYTES = 60_000
 
 
 class Pipe:
-    """Two ranks in one process: what rank 0 sends is what rank 1 polls; polls pass time."""
+    """Two ranks in one process: rank 1 polls the messages of rank 0; polls advance the time."""
 
     def __init__(self, rank: int, clock: list[float], shared: list[Delivery | LostRank]) -> None:
         self.rank, self.size = rank, 2
@@ -81,7 +81,7 @@ def test_a_loss_is_seen_after_what_was_sent() -> None:
 
 @pytest.mark.parametrize("servers", [1, 2, 16, 64])
 def test_the_modelled_times_by_hand(servers: int) -> None:
-    """The client's messages follow each other; a tree has a level for each doubling at most."""
+    """The client's messages are sequential; a tree has at most a level for each doubling."""
     one_way_ms = 2 * OVERHEAD_MS + LATENCY_MS
     found = modelled_ms(Way(collective=False, waits=False), "create", servers)
     first_ms = (servers - 2) * OVERHEAD_MS + 2 * one_way_ms if servers > 1 else 0
@@ -103,6 +103,6 @@ def test_it_is_measured_small(tmp_path: Path) -> None:
         rows = list(csv.DictReader(lines))
         numbers = {row["servers"] for row in rows}
         assert len(rows) == len(numbers) * len(VERBS) * len(WAYS)
-        for row in rows:  # no message was seen before its time
+        for row in rows:  # no message was seen early
             assert float(row["min ms"]) >= float(row["model ms"])
     assert (DOCS / "carns-real.svg").stat().st_size < MAX_PLOT_BYTES

@@ -1,4 +1,4 @@
-"""The sets have the paper's proportions, corruption is real and put right, each figure is made."""
+"""The sets have the paper's proportions, corruption is repaired, each figure is generated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_set_is_made_as_it_is_said(one: DataSet, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ranks", ["1", "2"])
 def test_corruption_is_found_and_put_right(run: Run, tmp_path: Path, ranks: str) -> None:
-    """Of whole files and of parts of a large one; the copies are what they should be."""
+    """Whole files and parts of a large file are repaired; the copies are correct."""
     sizes = (*[5_000] * 99, 40 << 20)
     source = make(DataSet("set", sizes), tmp_path)
     words = [sys.executable, "-m", "examples.papers.fcp_corrupted", "-j", ranks, "-T"]

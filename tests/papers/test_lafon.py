@@ -1,4 +1,4 @@
-"""LaFon's walks: nothing is lost, counts are exact, and what the paper found holds where it can."""
+"""LaFon's walks lose nothing, count exactly, and match the paper's findings where possible."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_element_is_visited_once(name: str, ranks: int) -> None:
     assert sum(result.lstat_s) == pytest.approx(tree.elements * costs.lstat_s)
     reading_s = tree.directories * costs.readdir_s + (tree.elements - 1) * costs.entry_s
     assert sum(result.readdir_s) == pytest.approx(reading_s)
-    for rank in range(ranks):  # what a rank's threads did adds up to the time of the job
+    for rank in range(ranks):  # the times of a rank's threads add up to the time of the job
         work_s = result.lstat_s[rank] + result.readdir_s[rank] + result.barrier_s[rank]
         other_s = result.serve_s[rank] + result.idle_s[rank]
         # In a run of files all threads work: the remainder of a step is the only rounding.
@@ -109,13 +109,14 @@ def test_who_asks_whom_with_nodes_in_mind() -> None:
 
 
 def test_a_rank_answers_at_the_next_boundary_of_an_element() -> None:
-    """Two ranks, one directory of ten files: when rank 1 gets its share is arithmetic."""
+    """For two ranks and one directory of ten files the time of rank 1's share can be computed."""
     costs = Costs()
     tree = Tree([10], [()])
     result = walk(tree, 2, DEQS, 1, costs)
     assert sum(result.elements) == 11
     read_s = costs.lstat_s + costs.readdir_s + 10 * costs.entry_s
-    # Rank 1 asked while the root was read; it is answered right after it, with half of the files.
+    # Rank 1 sent its request during the read of the root; the answer, half of the files, follows
+    # it.
     assert result.elements[1] == 5
     sent_bytes = costs.word_bytes * 7 + costs.path_bytes * 5
     got_s = read_s + 3 * costs.serve_s + 2 * costs.near_s + sent_bytes * costs.byte_s
@@ -129,7 +130,7 @@ def test_what_cp_sends_is_arithmetic(ranks: int) -> None:
     result = walk_centrally(tree, ranks)
     sent = (result.messages, result.total_bytes)
     assert sent == traffic_of(tree.elements, tree.directories, ranks)
-    # Fig. 1: nothing between workers; the brightest pair is the reader's.
+    # Fig. 1: no messages between workers; the brightest pair is the reader's.
     for source, row in enumerate(result.pair_bytes):
         for dest, sent_bytes in enumerate(row):
             assert (sent_bytes > 0) == ((source == 0) != (dest == 0))
@@ -144,7 +145,7 @@ def test_a_centralised_walk_needs_a_reader_and_a_worker() -> None:
 
 
 def test_against_another_implementation(runs: dict[str, Result]) -> None:
-    """A first prototype, with other trees and details: times in s, messages, MB, busiest MB."""
+    """A first prototype has other trees and details: times in s, messages, MB, busiest MB."""
     known = {
         "CP": (37.5, 512_539, 124.1, 61.6),
         "DRQS": (3.93, 34_852, 39.1, 0.16),

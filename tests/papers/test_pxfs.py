@@ -1,4 +1,4 @@
-"""What the figures of PXFS are measured on is what it says, and each figure is made small."""
+"""The workloads of the PXFS figures are as described, and each figure is generated small."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_each_figure_small(figure: Figure, tmp_path: Path) -> None:
 
 
 def test_the_papers_numbers_are_there() -> None:
-    """Each row of the thesis' tables, and each workload, has what it is compared with."""
+    """Each row of the thesis' tables, and each workload, has its reference values."""
     for what in pxfs.LOST:
         assert pxfs.CASES["case3"].paper(f"read, {what}") == pxfs.LOST[what][0:3:2]
     assert NAMES_MS.keys() == pxfs.ASYNCHRONOUS_MS.keys()

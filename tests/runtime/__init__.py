@@ -1,1 +1,1 @@
-"""The engine driven for real: jobs of all kinds on every transport."""
+"""The engine in real jobs of all kinds, on every transport."""

@@ -16,7 +16,7 @@ from tests.runtime.tasks import Told
 
 
 class Ranks(NamedTuple):
-    """How many, and whether MPI's launcher starts them: one by one, or so many `each`."""
+    """The number of ranks, and whether MPI's launcher starts them, singly or `each` per process."""
 
     size: int
     mpi: bool = False
@@ -29,17 +29,17 @@ class Ranks(NamedTuple):
 
     @property
     def processes(self) -> int:
-        """How many the launcher starts."""
+        """Return the number of processes of the launcher."""
         return self.size // (self.each or 1)
 
     @property
     def jobs(self) -> int:
-        """What the program is given as `jobs`; 0 for nothing."""
+        """Return the `jobs` argument of the program; 0 for none."""
         return self.each if self.mpi else self.size
 
 
 class Ended(NamedTuple):
-    """A job that ended: its code, what rank 0 told (None: nothing), standard error, its folder."""
+    """A job that has ended: its code, rank 0's output or None, standard error, its folder."""
 
     code: int
     told: Told | None
@@ -48,13 +48,13 @@ class Ended(NamedTuple):
 
     @property
     def known(self) -> Told:
-        """What rank 0 told."""
+        """Return the output of rank 0."""
         assert self.told is not None, self.said
         return self.told
 
     @property
     def reports(self) -> list[str]:
-        """The texts of the reports of defects that the job has left."""
+        """Return the texts of the job's reports of defects."""
         paths = sorted(self.folder.glob("pcircle/pcircle-defect-*.txt"))
         assert all(str(path) in self.said for path in paths), "a report is not named"
         return [path.read_text() for path in paths]
@@ -65,14 +65,14 @@ class Job(Protocol):
 
 
 def command(jobs: int, *arguments: object) -> list[str]:
-    """A job of `tests.runtime.tasks`, to be started as it is or by a launcher (`jobs` 0)."""
+    """Return the command of a job of `tests.runtime.tasks`; `jobs` is 0 for a launcher."""
     name, *rest = map(str, arguments)
     return [sys.executable, "-m", "tests.runtime.tasks", name, str(jobs), *rest]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The temporary folder of a job's processes."""
+    """Return the temporary folder of a job's processes."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     return folder
@@ -85,7 +85,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def job(run: Run, request: pytest.FixtureRequest, folder: Path, environment: dict[str, str]) -> Job:
-    """Runs a job to its end."""
+    """Return a function that runs a job to its end."""
 
     def start(ranks: Ranks, *arguments: object) -> Ended:
         line = command(ranks.jobs, *arguments)
@@ -102,7 +102,7 @@ def job(run: Run, request: pytest.FixtureRequest, folder: Path, environment: dic
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Iterator[Path]:
-    """A named pipe that keeps what is in it, because this process has it open."""
+    """Create a named pipe that keeps its contents, because this process has it open."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     fd = os.open(path, os.O_RDWR)

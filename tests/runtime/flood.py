@@ -1,4 +1,4 @@
-"""A task that tells rank 0 far more than it does, as where nothing can be read."""
+"""A task that sends far more notices to rank 0 than it does work, as if nothing were readable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _line_of(notice: str) -> bytes:
 
 
 class Flood(Task[int, int]):
-    """Each of `items` tells `each` things, one at a time; with `stops` the last of all aborts."""
+    """Each of `items` sends `each` notices, one at a time; with `stops` the last item aborts."""
 
     def __init__(self, items: str, each: str, stops: str = "") -> None:
         self._items, self._each = int(items), int(each)

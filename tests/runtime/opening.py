@@ -1,4 +1,4 @@
-"""A tool that tells on standard error how large the plan is that rank 0 sends down the tree.
+"""A tool that prints the size of the plan that rank 0 sends down the tree.
 
 ``python -m tests.runtime.opening TOOL ARGUMENT...``
 """
@@ -18,7 +18,7 @@ _usual = job._open
 def opened(
     program: Program, transport: Transport, signals: Signals
 ) -> tuple[job._Opening, list[Delivery | LostRank]]:
-    """As usual; rank 0 tells of it."""
+    """Open the job as usual; rank 0 prints the size of the plan."""
     opening, early = _usual(program, transport, signals)
     if transport.rank == 0:
         print(f"plan of {len(opening.plan)} bytes", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""A task whose results go to a sink, in a job of its own: ``sinking JOBS PLACE ITEMS STOPS``.
+"""A task whose results go to a sink, in a separate job: ``sinking JOBS PLACE ITEMS STOPS``.
 
-Each item puts a hundred names into the sink. Rank 0 prints what came of them, a line each, and
-leaves nothing below PLACE, which is made first if that is its name. With STOPS an item fails, and
+Each item puts a hundred names into the sink. Rank 0 prints the results, one per line, and leaves
+nothing below PLACE, which is created first if it is a directory name. With STOPS an item fails, and
 nothing is printed.
 """
 
@@ -23,7 +23,7 @@ Item = int | Gather[int] | Seal | Merge
 
 
 def name(number: int) -> bytes:
-    """Of many directories, so that an item's names are all over the order."""
+    """Return a name in one of many directories, to spread an item's names over the order."""
     return b"%03d/%d/file %d" % (number * 7919 % 997, number % 3, number)
 
 
@@ -32,7 +32,7 @@ def _unwritable(error: OSError) -> StoppedEarly:
 
 
 class Naming(Task[Item, int]):
-    """Counts the items, those of the sink by their kinds: merges are worth 1,000,000."""
+    """Count the items, and those of the sink by kind: merges count 1,000,000."""
 
     def __init__(self, place: bytes, rank: int, size: int, items: int, stops: bool) -> None:
         self._items, self._stops = items, stops

@@ -1,4 +1,4 @@
-"""A tool whose ranks have a row each in the report up to another number of them.
+"""A tool whose reports have a row per rank up to another number of ranks.
 
 ``python -m tests.runtime.summing ROWS TOOL ARGUMENT...``
 """
@@ -18,7 +18,7 @@ _usual = Program.settings
 
 
 def settings(self: Program, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings:
-    """The tool's own, with `rank_rows` as asked for."""
+    """Return the settings of the tool, with the given `rank_rows`."""
     return msgspec.structs.replace(_usual(self, observer, task), rank_rows=int(ROWS))
 
 

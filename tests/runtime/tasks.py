@@ -1,10 +1,10 @@
-"""The tasks that the tests of the runtime start, each in a job of its own.
+"""The tasks that the tests of the runtime start, each in a separate job.
 
 ``python -m tests.runtime.tasks NAME JOBS ARGUMENT...`` runs one; JOBS 0 leaves the number to the
-launcher. Rank 0 prints what came of it as one line of JSON; every rank ends with the job's code.
+launcher. Rank 0 prints the result as one line of JSON; every rank ends with the job's code.
 
-Items that must wait for others never do so by time: a `Meeting` lets nobody go before all ranks
-are there, and a named pipe carries one byte for each thing that was done.
+Items that must wait for others never use time: a `Meeting` releases no rank before all have
+arrived, and a named pipe carries one byte for each completed action.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HANG_S = 200.0  # less than the deadline of the whole job, see tests/conftest.py
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What rank 0 prints. `items`, `spilled` and `cpu_s` are those of the ranks, in order."""
+    """The output of rank 0. `items`, `spilled` and `cpu_s` have a value per rank, in order."""
 
     code: int
     result: Any
@@ -70,11 +70,11 @@ class Meeting:
         self._size = size
 
     def come(self) -> None:
-        """Be there."""
+        """Leave the mark of a rank."""
         (self._folder / f"rank-{os.getpid()}").touch()
 
     def wait(self, over: Callable[[], bool] = bool) -> None:
-        """Be there, until all are or it is `over`."""
+        """Leave the mark of a rank, and wait until all have or it is `over`."""
         self.come()
         hangs_s = time.monotonic() + HANG_S
         while len(list(self._folder.glob("rank-*"))) < self._size and not over():
@@ -114,7 +114,7 @@ class GrowLoose(Grow):
 
 
 class Subtree:
-    """What no message can carry: it must come back to the rank, and the join, it was made for."""
+    """A value that messages cannot carry: it must return to its own rank and join."""
 
     def __init__(self, children: int) -> None:
         self.children = children
@@ -137,7 +137,7 @@ class GrowJoined(Grow):
 
 
 class GrowKept(GrowJoined):
-    """Twice the number: once by joins, and once by what each rank has kept until the end."""
+    """Twice the number: once by joins, and once by the state that each rank keeps until the end."""
 
     kept = 0
 
@@ -190,7 +190,7 @@ class Together(Task[int, int]):
 class Gate(Task[int, int]):
     """Item 0, the first that rank 0 has, reads from a pipe until the others are done elsewhere.
 
-    One more that was handed to its worker ahead can't be stolen and comes after.
+    An item that was assigned to its worker in advance cannot be stolen and follows.
     """
 
     def __init__(self, pipe: str, others: int) -> None:
@@ -232,7 +232,7 @@ class Middle(Gate):
 
 
 class Noting(Grow):
-    """Every item and every join tells something."""
+    """Every item and every join sends a notice."""
 
     def process(self, item: tuple[int, int], context: Context[tuple[int, int]]) -> Any:
         context.note([f"item {item[1]}"])
@@ -243,7 +243,7 @@ class Noting(Grow):
         return super().join(item, own, merged, context)
 
 
-# ---- mishaps -------------------------------------------------------------------------
+# ---- errors -----------------------------------------------------------------------------
 
 
 def mishap(kind: str) -> None:
@@ -256,7 +256,7 @@ def mishap(kind: str) -> None:
 
 
 class Failing(Grow):
-    """Raises in one of its methods."""
+    """A task that raises in one of its methods."""
 
     def __init__(self, where: str, kind: str) -> None:
         super().__init__(3, 3)
@@ -314,11 +314,11 @@ class LastMerge(Task[int, int]):
         raise ZeroDivisionError("on purpose")
 
 
-# ---- the end, early --------------------------------------------------------------------
+# ---- early ends -------------------------------------------------------------------------
 
 
 class Lasting(Task[int, int]):
-    """Items begin something, which only `abandon` undoes, and last until the job stops.
+    """Items begin an action that only `abandon` undoes, and last until the job stops.
 
     `doom`: all ranks but the first kill themselves once all have an item.
     """
@@ -335,7 +335,7 @@ class Lasting(Task[int, int]):
 
     def process(self, item: int, context: Context[int]) -> int:
         if item < 0:
-            return 0  # a child, there only so that its parent has something to complete
+            return 0  # a child that only gives its parent something to complete
         (self._folder / f"begun-{item}").touch()
         context.spawn([-1])
         self._meeting.wait(context.is_stopping)
@@ -353,7 +353,7 @@ class Lasting(Task[int, int]):
 
 
 class FailingAbandon(Task[int, int]):
-    """Begins something, fails on it, and fails to undo it."""
+    """An item begins an action, fails, and fails to undo it."""
 
     def seed(self) -> list[int]:
         return [0]
@@ -388,7 +388,7 @@ class Idle(Task[int, int]):
 
 
 class Accounting(Task[int, int]):
-    """Rank 1 takes its time over its account; epochs, of which none is due, leave their marks."""
+    """Rank 1 is slow to give its account; epochs, of which none is due, leave their marks."""
 
     epoch_period_s = 1e6
 
@@ -420,7 +420,7 @@ class Accounting(Task[int, int]):
 
 
 class Listener(Observer[Any]):
-    """Keeps notices; raises where it is told to."""
+    """An observer that stores notices, and raises on request."""
 
     def __init__(self, raises: str = "") -> None:
         self._raises = raises
@@ -448,7 +448,7 @@ class Listener(Observer[Any]):
 
 
 class Tool(Program):
-    """A program around any task; refuses in `prepare` if told to."""
+    """A program around any task; refuses in `prepare` on request."""
 
     def __init__(
         self,
@@ -497,7 +497,7 @@ class Flat(Task[int, int]):
 
 
 def library(task: Task[Any, Any]) -> Callable[[int | None], int]:
-    """The task by `run`."""
+    """Run the task by `run`."""
 
     def start(jobs: int | None) -> int:
         end = run(task, jobs, check=False)
@@ -511,19 +511,19 @@ def library(task: Task[Any, Any]) -> Callable[[int | None], int]:
 def program(
     make: Callable[[], Task[Any, Any]], changes: dict[str, Any] | None = None, raises: str = ""
 ) -> Callable[[int | None], int]:
-    """The task by `run_program`."""
+    """Run the task by `run_program`."""
     return lambda jobs: run_program(Tool(make, changes, raises), jobs, "auto")
 
 
 def limited(jobs: int | None) -> int:
-    """A queue that spills where files may have no more than a few bytes."""
+    """Run with a queue that spills, and a limit of a few bytes on file sizes."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
     return program(Flat, {"queue_high": 8})(jobs)
 
 
 class Watched(Grow):
-    """Leaves what its rank's engine has asked for in a file: (from, to, onward, thief) by line."""
+    """Record the requests of the rank's engine in a file: (from, to, onward, thief) by line."""
 
     def __init__(self, width: int, depth: int, folder: str) -> None:
         super().__init__(width, depth)
@@ -534,7 +534,7 @@ class Watched(Grow):
         return super().process(item, context)
 
     def watch(self) -> None:
-        """From now on, in this process."""
+        """Start to record in this process."""
         send, folder = Engine._send, self._folder
 
         def noting(engine: Engine[Any, Any], dest: int, message: Any) -> None:

@@ -1,4 +1,4 @@
-"""Ranks on several hosts: who asks whom for work, and how many threads a rank may have.
+"""Ranks on several hosts: the targets of their requests for work, and their number of threads.
 
 The hosts are namespaces with a network between them, see `tests.hosts`; the ranks are MPI's.
 """
@@ -26,7 +26,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 def asked(folder: Path) -> list[tuple[int, int, bool, int | None]]:
-    """All requests: from, to, to be passed on, for whom."""
+    """Return all requests: from, to, whether to be passed on, and the thief."""
     rows = []
     for path in folder.glob("asked-*"):
         for line in path.read_text().splitlines():

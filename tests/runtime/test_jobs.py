@@ -21,7 +21,7 @@ SEVERAL = pytest.mark.parametrize("ranks", [*LOCAL[1:], *MPI[1:]], ids=str)
 
 
 def grown(width: int, depth: int) -> int:
-    """How many items `Grow` has: two trees."""
+    """Return the number of items of `Grow`: two trees."""
     return 2 * sum(int(width**level) for level in range(depth + 1))
 
 
@@ -97,7 +97,7 @@ def test_all_notices_reach_rank_0(job: Job, ranks: Ranks) -> None:
 
 
 def in_order(notices: Sequence[str]) -> int:
-    """How many floods told something; each told all up to some point, in order."""
+    """Return the number of ranks with notices; check that each rank's are a prefix, in order."""
     reached: dict[str, int] = {}
     for notice in notices:
         rank, number, *_ = notice.split()
@@ -110,8 +110,8 @@ def in_order(notices: Sequence[str]) -> int:
 def test_many_notices_travel_in_few_messages(job: Job, ranks: Ranks) -> None:
     """Answers, stealing and the rounds of the job are counted as well.
 
-    Packs that are full are some 70; those that leave by their age, and thieves' requests, are the
-    more the longer the job takes: 630 messages where it had a tenth of the processors.
+    There are about 70 full packs; packs sent because of their age, and requests of thieves,
+    increase with the duration of the job: 630 messages where it had a tenth of the processors.
     """
     ended = job(ranks, "flood", 400, 100)
     assert (ended.code, ended.known.result) == (0, 40_000)
@@ -147,7 +147,7 @@ def test_a_queue_that_cannot_spill_stops_the_job(job: Job, ranks: Ranks) -> None
 
 
 def test_idle_ranks_use_nearly_no_processor(job: Job, tmp_path: Path) -> None:
-    """All but one wait while that one sleeps; a rank that spun would need what it sleeps."""
+    """All ranks wait while one sleeps; a spinning rank would use as much processor time."""
     ended = job(Ranks(4), "idle", 2.0)
     assert ended.code == 0
     # Rank 0 has also imported everything.

@@ -1,7 +1,7 @@
-"""Programs of a user's own: `run`, called as people call it.
+"""Programs of users: `run`, called in typical ways.
 
-Each is a script as one writes it who has read the front page only: without types, from a prompt,
-without a guard, in a process with threads, twice, and with a bug in it.
+Each is a script by a user who has read only the front page: without types, from a prompt, without a
+guard, in a process with threads, twice, and with a bug in it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Script(Protocol):
 def script(
     run: Run, request: pytest.FixtureRequest, tmp_path: Path, environment: dict[str, str]
 ) -> Script:
-    """Runs a script on ranks of which each gets an item; what it prints is before its errors."""
+    """Run a script on ranks of which each gets an item; its output precedes its errors."""
 
     def start(text: str, ranks: Ranks, *, meet: bool = True) -> Ended:
         path, folder = tmp_path / "script.py", tmp_path / "meeting"
@@ -108,7 +108,7 @@ def assert_counted(ended: Ended, ranks: int) -> None:
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
 @pytest.mark.parametrize("structured", [True, False])
 def test_a_task_that_declares_no_types(script: Script, ranks: Ranks, structured: bool) -> None:
-    """Its items, results and notices come as they were made: of its own classes, with tuples."""
+    """Items, results and notices of its own classes, with tuples, arrive unchanged."""
     text = TASK + f"    structured = {structured}\n" + RUN + END
     assert_counted(script(text, ranks), ranks.size)
 
@@ -127,7 +127,7 @@ def test_a_thread_other_than_the_main_thread(script: Script) -> None:
 def test_a_module_that_is_run_by_name(
     run: Run, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    """And changes the path on which modules are found."""
+    """It also changes the path on which modules are found."""
     folder = tmp_path / "package" / "inner"
     folder.mkdir(parents=True)
     (folder / "program.py").write_text("from . import other\n" + TASK + guarded(THREAD + RUN))
@@ -160,7 +160,7 @@ PROMPT = TASK + THREAD + "Numbers.mishap = Numbers.mishap\n" + RUN
 def test_a_task_from_a_prompt(
     run: Run, tmp_path: Path, environment: dict[str, str], jobs: int
 ) -> None:
-    """As in a notebook: threads, and classes that are in no file."""
+    """The prompt is like a notebook: threads, and classes that are in no file."""
     pytest.importorskip("cloudpickle")
     line = [sys.executable, "-c", PROMPT, str(jobs), str(tmp_path / "meeting"), str(jobs)]
     (tmp_path / "meeting").mkdir()
@@ -180,7 +180,7 @@ def test_a_task_from_a_prompt_without_the_package_for_it(
 
 
 def test_a_notebook(run: Run, environment: dict[str, str]) -> None:
-    """A real kernel, where it is installed."""
+    """A real kernel runs it, where one is installed."""
     pytest.importorskip("cloudpickle")
     pytest.importorskip("ipykernel")
     pytest.importorskip("jupyter_client")
@@ -201,7 +201,7 @@ def test_a_notebook(run: Run, environment: dict[str, str]) -> None:
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
 def test_several_jobs_of_one_program(script: Script, ranks: Ranks) -> None:
     jobs = RUN * 3 + END
-    # MPI has begun when the second one does, so that its local ranks can't be forked.
+    # MPI is initialized when the second run begins, so its local ranks can't be forked.
     ended = script(TASK + (guarded(jobs) if ranks.each else jobs), ranks, meet=False)
     assert ended.code == 0, ended.said
     assert ended.said.count("0 160 ") == 3
@@ -221,7 +221,7 @@ def assert_told_once(ended: Ended, line: str) -> None:
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
 @pytest.mark.parametrize("threads", [False, True], ids=["alone", "threads"])
 def test_a_bug_that_all_ranks_meet(script: Script, ranks: Ranks, threads: bool) -> None:
-    """At the same moment: its traceback is told once, with the line that is at fault."""
+    """Its traceback is printed once, with the faulty line, even if all ranks meet it at once."""
     bug = "        return {}['no such key']\n"
     text = TASK + bug + guarded(THREAD * threads + RUN + END)
     ended = script(text, ranks)
@@ -242,8 +242,8 @@ def test_a_bug_elsewhere(script: Script, ranks: Ranks, method: str) -> None:
 @pytest.mark.parametrize("ranks", SEVERAL, ids=str)
 @pytest.mark.parametrize("what", ["an item", "a result"])
 def test_values_that_cannot_be_pickled(script: Script, ranks: Ranks, what: str) -> None:
-    """An item, a result: sent to another rank it ends the job, with the reason."""
-    if what == "an item":  # which others are out to steal from the one that keeps it
+    """An item or result that must be sent to another rank ends the job, with the reason."""
+    if what == "an item":  # which other ranks try to steal from the rank that keeps it
         bug = "        if item.number: return\n        here.spawn([lambda: 0])\n" + WAITS
     else:
         bug = "    def process(self, item, here):\n        self.meeting.wait(here.is_stopping)\n"
@@ -272,7 +272,7 @@ def test_values_of_undeclared_types(script: Script, ranks: Ranks) -> None:
 def test_it_is_interrupted_as_a_whole(
     tmp_path: Path, environment: dict[str, str], threads: bool
 ) -> None:
-    """Ctrl-C reaches all processes: one code, and none is left."""
+    """Ctrl-C reaches all processes: there is one code, and no process is left."""
     (tmp_path / "script.py").write_text(TASK + WAITS + guarded(THREAD * threads + RUN + END))
     folder = tmp_path / "meeting"
     folder.mkdir()
@@ -310,7 +310,7 @@ class Squares(Task):
 
 @pytest.mark.parametrize("ranks", [Ranks(1), RANKS[2]], ids=str)
 def test_a_task_that_raises_makes_run_raise(script: Script, ranks: Ranks) -> None:
-    """A caller that looks at the result alone must not take a part of it for the whole."""
+    """The caller must not mistake a partial result for a complete one."""
     text = FAILS.format(error="LookupError('no such number')")
     ended = script(
         text

@@ -1,8 +1,8 @@
-"""Errors of a task, of a program and of its front end: one exit code, a reason, a report.
+"""Errors of a task, of a program and of its command line: one exit code, a reason, a report.
 
-A defect, whichever method it comes from and on whichever rank, ends the job with 70. A tool names
-files that hold the traceback; a task of the user's own shows it on standard error, once. An error
-with a code of its own gives that code.
+A defect in any method and on any rank ends the job with 70. A tool names files that contain the
+traceback; a user's task prints it on standard error, once. An error with a code of its own gives
+that code.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_a_defect_of_unstructured_work(job: Job, ranks: Ranks, where: str) -> No
 
 @pytest.mark.parametrize("ranks", [Ranks(2), MPI], ids=str)
 def test_a_defect_when_the_accounts_are_merged(job: Job, ranks: Ranks, tmp_path: Path) -> None:
-    """Too late to abort anything: both ranks are done."""
+    """It is too late to abort anything, because both ranks are done."""
     ended = job(ranks, "last-merge", tmp_path, 2)
     assert_traceback(ended, "merge")
     assert ended.known.items == (1, 1)
@@ -99,7 +99,7 @@ def test_a_defect_of_the_front_end(job: Job, ranks: Ranks, where: str) -> None:
 
 
 def test_a_defect_while_abandoning_is_reported(job: Job) -> None:
-    """Whatever the job's code is: it may have been agreed on already."""
+    """It is reported whatever the job's code is, which may already be agreed on."""
     ended = job(Ranks(2), "failing-abandon")
     assert ended.code in (4, 70)
     assert "in abandon\n" in ended.said
@@ -107,7 +107,7 @@ def test_a_defect_while_abandoning_is_reported(job: Job) -> None:
 
 @pytest.mark.parametrize("ranks", LOCAL, ids=str)
 def test_counts_beyond_64_bits(job: Job, ranks: Ranks) -> None:
-    """Numbers of more than 64 bits: a defect, and not a lost rank."""
+    """Numbers of more than 64 bits are a defect, and not a lost rank."""
     ended = job(ranks, "failing", "report", "defect")
     assert ended.code == 70, ended.said
     assert "OverflowError" in ended.said

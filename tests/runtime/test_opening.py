@@ -1,4 +1,4 @@
-"""What rank 0 sends down the tree before the work begins: as little for many ranks and entries."""
+"""The data that rank 0 sends before the work does not grow with ranks or entries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOOLS = {
 
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """By the number of files, a tree of so many; beside it their list."""
+    """Return trees by their number of files, each with a list of them."""
     made = {}
     for number in NUMBERS:
         place = tmp_path_factory.mktemp(f"{number:05d}")
@@ -62,6 +62,6 @@ def test_a_plan_grows_with_neither_ranks_nor_entries(
         assert found is not None
         sizes[ranks, number] = int(found[1])
     print(tool, sizes)
-    # Numbers take another byte or two.
+    # Larger numbers take another byte or two.
     assert max(sizes.values()) - min(sizes.values()) < 16, sizes
     assert max(sizes.values()) < LARGEST_BYTES, sizes

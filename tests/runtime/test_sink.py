@@ -1,4 +1,4 @@
-"""A sink in real jobs: what all ranks have found comes in order, and leaves no file behind."""
+"""A sink in real jobs: the results of all ranks arrive in order, and no file is left."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_job_that_stops_early_leaves_no_file(sinking: Sinking, ranks: Ranks) -
 
 
 def test_a_sink_that_cannot_be_written_stops_the_job(run: Run, tmp_path: Path) -> None:
-    """As where the ranks of another node don't see the file that rank 0 has made."""
+    """An example is a node whose ranks don't see the file that rank 0 has created."""
     place = str(tmp_path / "other")
     done = run([sys.executable, "-m", "tests.runtime.sinking", "2", place, "5", "0"])
     assert done.returncode == 4

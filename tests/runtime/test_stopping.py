@@ -1,7 +1,7 @@
 """Jobs that end early: by a signal, or by the death of a rank.
 
-The items of these jobs last until they are told to stop, and begin something that only `abandon`
-undoes; a test waits until every rank has one.
+The items of these jobs last until they must stop, and begin an action that only `abandon` undoes; a
+test waits until every rank has one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SIZE = 3
 
 @contextmanager
 def started(line: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A running job, which does not outlive the test."""
+    """Return a function that starts a job, which does not outlive the test."""
     with subprocess.Popen(
         line,
         env=environment,
@@ -41,7 +41,7 @@ def started(line: list[str], environment: dict[str, str]) -> Iterator[subprocess
 
 
 def await_ranks(process: subprocess.Popen[bytes], folder: Path, size: int) -> list[int]:
-    """Wait until every rank has an item; their process numbers."""
+    """Wait until every rank has an item; return their process numbers."""
     hangs_s = time.monotonic() + DEADLINE_S
     while len(ranks := list(folder.glob("rank-*"))) < size:
         assert process.poll() is None, process.communicate()
@@ -73,7 +73,7 @@ def test_a_signal_stops_all_ranks(
         ranks = await_ranks(process, tmp_path, size)
         assert process.pid == ranks[0]
         if whom == "all":
-            os.killpg(process.pid, number)  # as the terminal does
+            os.killpg(process.pid, number)  # like a terminal
         else:
             os.kill(ranks[0] if whom == "first" else ranks[-1], number)
         _, said = process.communicate(timeout=DEADLINE_S)
@@ -122,7 +122,7 @@ def test_a_killed_rank_stops_the_others(job: Job, tmp_path: Path) -> None:
     assert ended.code == 4
     assert "rank 1 was lost: killed by SIGKILL (pid " in ended.said
     assert ended.known.silent == ()  # it is named as lost
-    # What the living one had begun is undone; what the dead one had, nobody can tell.
+    # The surviving rank has undone its action; nothing is known about that of the dead rank.
     assert len(list(tmp_path.glob("abandoned-*"))) == 1
     assert len(list(tmp_path.glob("begun-*"))) == 1
 
@@ -130,7 +130,7 @@ def test_a_killed_rank_stops_the_others(job: Job, tmp_path: Path) -> None:
 def test_a_signal_before_the_plan_is_known_does_not_leave_the_others_waiting(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    """Rank 0 still looks at the arguments, on a slow file system; only rank 1 gets the signal."""
+    """Rank 0 still checks the arguments, on a slow file system; only rank 1 gets the signal."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with started(command(2, "prepared", pipe), environment) as process:
@@ -144,7 +144,7 @@ def test_a_signal_before_the_plan_is_known_does_not_leave_the_others_waiting(
 
 
 def await_handler(parent: int) -> int:
-    """Wait until the only child of a process handles SIGTERM; its number."""
+    """Wait until the only child of a process handles SIGTERM; return its number."""
     hangs_s = time.monotonic() + DEADLINE_S
     bit = 1 << (signal.SIGTERM - 1)
     while time.monotonic() < hangs_s:

@@ -1,4 +1,4 @@
-"""The report of more ranks than have a row each: the same sums, and how the figures are spread."""
+"""The report of many ranks without rows: the same sums, and the distribution of the figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def started(run: Run, command: list[str], rows: int, tool: str, *arguments: object) -> Any:
-    """A tool on these ranks: its report, and what it printed."""
+    """Run a tool on these ranks; return its report and its output."""
     target = arguments[-1] if tool in ("fcp", "fmirror") else None
     result = f"{arguments[0]}-{tool}-{rows}.json"
     jobs = [] if "mpi" in command[0] else ["-j4"]
@@ -69,11 +69,11 @@ def test_a_summary_has_the_sums_of_the_rows(
         for same in ("entries", "counts", "bytes", "failed", "files", "found"):
             assert report.get(same) == in_rows.get(same), same
         assert "4 processes" in said
-        assert ("peak memory" in said) == (tool != "frm"), said  # whose -v is for names
+        assert ("peak memory" in said) == (tool != "frm"), said  # its -v prints names
 
 
 def check(figure: dict[str, Any]) -> None:
-    """What must hold of any four ranks."""
+    """Check the invariants of the figures of four ranks."""
     assert figure["min"] <= figure["p5"] <= figure["median"] <= figure["p95"] <= figure["max"]
     assert sum(ranks for _, ranks in figure["bins"]) == 4
     assert {figure["min_rank"], figure["max_rank"]} <= set(range(4))
@@ -84,7 +84,7 @@ def check(figure: dict[str, Any]) -> None:
 def test_under_a_launcher(
     run: Run, mpirun: Callable[[int], list[str]], tree: Path, tmp_path: Path
 ) -> None:
-    """Three ranks, of which none has a row."""
+    """Three ranks run, none of which has a row."""
     command = [*mpirun(3), sys.executable]
     report, _ = started(run, command, 1, "fsum", tmp_path / "result", tree)
     alone, _ = started(run, [sys.executable], 9, "fsum", tmp_path / "alone", tree)

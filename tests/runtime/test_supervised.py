@@ -1,4 +1,4 @@
-"""The end of a job that has a child process of its own, under a launcher: which code it has."""
+"""The exit code of a job under a launcher that has a child process of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import Run
 
-# A launcher's variables, and no launcher: MPI is not begun.
+# A launcher's variables without a launcher: MPI is not initialized.
 PLAYED = """
 import ctypes, os, signal
 os.environ.update(PMI_SIZE="2", PMI_RANK="0")
@@ -34,7 +34,7 @@ def test_a_job_ends_with_its_code(run: Run) -> None:
 
 
 def test_a_library_ends_with_its_own(run: Run) -> None:
-    """As MPI_Abort does."""
+    """It ends like after MPI_Abort."""
     assert code_of(run, "ctypes.CDLL(None).exit(42)") == (42, b"")
 
 

@@ -1,6 +1,6 @@
 """The search for the number of a rank's threads: one for names, another one for content.
 
-The pool is real, and so are its threads; what they have done is said by the test.
+The pool and its threads are real; the test sets the amount of work that they report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.runtime.tasks import Grow
 
 
 class Said(Grow):
-    """A task that has done what the test says."""
+    """A task that reports the work that the test sets."""
 
     def __init__(self) -> None:
         super().__init__(1, 1)
@@ -31,7 +31,7 @@ class Said(Grow):
 
 @pytest.fixture
 def busy() -> Iterator[WorkerPool]:
-    """A pool whose threads all wait, as for a file system."""
+    """Return a pool whose threads all wait, like for a file system."""
     gate = threading.Event()
     pool = WorkerPool(lambda: None, 64)
     for _ in range(200):
@@ -50,7 +50,7 @@ def test_names_and_contents_are_tuned_separately(busy: WorkerPool) -> None:
     def go_on(names: float, data: float, windows: int) -> int:
         nonlocal now_s
         for _ in range(windows):
-            # So long that what load on this machine delays the real threads is nothing beside it.
+            # Windows are long enough to make delays of the real threads negligible.
             now_s += 100.0
             scale = busy.threads
             task.done = Work(task.done.metadata + scale * names, task.done.data + scale * data)
@@ -64,7 +64,7 @@ def test_names_and_contents_are_tuned_separately(busy: WorkerPool) -> None:
     for _ in range(3):
         scale = busy.threads
         assert go_on(0, 100 / scale, 1) <= 4
-    # A mixture is no reason to change, and back at names it is as it was.
+    # A mixture causes no change, and back at names the number is as before.
     before = busy.threads
     assert go_on(50, 100, 1) <= max(4, before)
     assert go_on(100, 1, 1) == 64

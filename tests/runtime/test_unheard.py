@@ -1,4 +1,4 @@
-"""A rank that another one knows to be lost, and rank 0 does not yet, when the job ends."""
+"""Another rank, but not yet rank 0, knows of the loss of a rank when the job ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Run
 
-# Of twelve ranks the last one dies, and the first never hears of it by itself.
+# Of twelve ranks the last one dies, and the first never receives a message about it.
 DEAF = """
 import os, signal, sys
 from pcircle.runtime.loop import Rank
